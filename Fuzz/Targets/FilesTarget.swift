@@ -92,7 +92,7 @@ extension FuzzTarget {
     private static func readAddresses(_ path: String) {
         let file = LastAddressesFile(path)
         let (seedPeer, notedPeer) = (Devices.dialer.fingerprint, Devices.acceptor.fingerprint)
-        guard (try? file.note("a b%\n", of: notedPeer)) != nil else { return }
+        guard (try? file.record("a b%\n", of: notedPeer)) != nil else { return }
         precondition(must { try file.address(of: notedPeer) } == "a b%\n")
         _ = must { try file.address(of: seedPeer) }
     }

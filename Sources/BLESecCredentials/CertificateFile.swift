@@ -61,13 +61,14 @@ public enum CertificateFile {
         }
         return try found.map { (label, content) throws(ChannelError) in
             guard label == "CERTIFICATE" || label == "X509 CERTIFICATE" else {
-                throw .badKey("\(path) holds \(label): certificates alone are wanted here")
+                throw .badKey("\(path) holds \(label): the file may contain only certificates")
             }
             return content
         }
     }
 
-    /// The DER form of a revocation list; nil unless the text has one PEM block, `X509 CRL`.
+    /// The DER form of a revocation list; nil unless the text has exactly one PEM block, an intact
+    /// `X509 CRL`.
     static func revocationList(_ text: [UInt8]) -> [UInt8]? {
         guard let blocks = blocks(text), blocks.count == 1 else { return nil }
         return blocks[0].label == "X509 CRL" ? blocks[0].content : nil
@@ -95,7 +96,7 @@ public enum CertificateFile {
                 unsafe CRYPTO_free(header, #file, #line)
                 unsafe CRYPTO_free(data, #file, #line)
             }
-            // OpenSSL also reports the end of the text as an error; any other means damage.
+            // OpenSSL also reports the end of the text as an error; any other error means damage.
             let isEnd = blesec_error_is_end_of_pem(ERR_peek_last_error()) != 0
             OpenSSLError.clear()
             return isEnd ? blocks : nil

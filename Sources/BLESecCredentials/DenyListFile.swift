@@ -8,16 +8,16 @@ public final class DenyListFile: Sendable {
     public let path: String
     /// The list for a trust policy; ``refresh()`` changes its content.
     public let list: DenyList
-    private let signature: Locked<KeyListing.Signature?>
+    private let version: Locked<KeyListing.FileVersion>
 
     /// Reads the file.
     ///
     /// - Throws: `noSuchFile`, since a missing deny list would deny nobody; `permission`;
     ///   `limitExceeded`; `badKey` for an invalid line, or when other users may write the file.
     public init(_ path: String) throws(ChannelError) {
-        let (signature, keys) = try Self.read(path)
+        let (version, keys) = try Self.read(path)
         self.path = path
-        self.signature = Locked(signature)
+        self.version = Locked(version)
         list = DenyList(keys)
     }
 
@@ -26,17 +26,17 @@ public final class DenyListFile: Sendable {
     /// list stays as it was.
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {
-        let known = signature.withLock { $0 }
-        guard KeyListing.signature(of: path) != known else { return false }
+        let known = version.withLock { $0 }
+        guard KeyListing.version(of: path) != known else { return false }
         let (fresh, keys) = try Self.read(path)
-        signature.withLock { $0 = fresh }
+        version.withLock { $0 = fresh }
         list.replace(with: keys)
         return true
     }
 
     private static func read(
         _ path: String
-    ) throws(ChannelError) -> (KeyListing.Signature, [Fingerprint]) {
+    ) throws(ChannelError) -> (KeyListing.FileVersion, [Fingerprint]) {
         guard let listing = try KeyListing(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
@@ -48,6 +48,6 @@ public final class DenyListFile: Sendable {
             }
             return key
         }
-        return (listing.signature, keys)
+        return (listing.version, keys)
     }
 }

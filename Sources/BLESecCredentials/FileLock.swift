@@ -3,10 +3,10 @@ internal import Glibc
 
 /// The exclusive right to replace a file, among threads and processes.
 struct FileLock: ~Copyable {
-    /// The number of attempts, and the delay after each in microseconds: two seconds in all. That
-    /// suffices, since every holder of the lock only reads and writes small files.
-    private static let attempts = 200
-    private static let pause: UInt32 = 10_000
+    /// The most attempts, and the microseconds after each that finds the file locked: two seconds
+    /// at most. They suffice, since each holder of the lock only reads and writes small files.
+    private static let maximumAttempts = 200
+    private static let retryDelay: UInt32 = 10_000
 
     /// The path of the file, without symbolic links.
     var path: String { file.path }
@@ -17,22 +17,22 @@ struct FileLock: ~Copyable {
     /// - Throws: `timedOut`; `cannotCreate`; `badKey` when other users may change the file or a
     ///   directory above it.
     init(_ path: String) throws(ChannelError) {
-        for _ in 0..<Self.attempts {
+        for _ in 0..<Self.maximumAttempts {
             let file: TrustedFile
             do throws(TrustedFile.Failure) {
                 file = try TrustedFile(path, flags: O_RDWR | O_CREAT, mode: 0o600)
             } catch {
-                guard case .system(let number) = error else { throw error.error(path) }
+                guard case .system(let number) = error else { throw error.channelError(for: path) }
                 throw .system(.cannotCreate, "\(path) cannot be opened for writing", number)
             }
             guard flock(file.descriptor.number, LOCK_EX | LOCK_NB) == 0 else {
-                usleep(Self.pause)
+                usleep(Self.retryDelay)
                 continue
             }
             // If the previous holder has replaced the file, this lock is on the old one: try again.
-            let opened = KeyListing.Signature(file.status)
-            if let present = KeyListing.signature(of: file.path), present.file == opened.file,
-                present.device == opened.device
+            let locked = KeyListing.FileVersion(file.status)
+            if let present = KeyListing.version(of: file.path), present.inode == locked.inode,
+                present.device == locked.device
             {
                 self.file = file
                 return
@@ -42,7 +42,7 @@ struct FileLock: ~Copyable {
             .timedOut, "\(path) is locked by another process, which does not let go of it")
     }
 
-    /// Releases the lock. Without this call, the value could end after its last use, and the lock
-    /// with it.
+    /// Releases the lock. Without this call, Swift could end the value, and so release the lock,
+    /// after the value's last use.
     consuming func release() {}
 }

@@ -92,7 +92,8 @@ public enum IdentityFile {
         return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
     }
 
-    /// The only private key in a PEM file, in PKCS#8 form; the key may be of any algorithm.
+    /// The private key in a PEM file, in PKCS#8 form and of any algorithm. The file must have no
+    /// other PEM block.
     static func privateKeyInfo(
         _ path: String, passphrase source: PassphraseSource?
     ) throws(ChannelError) -> SecretBytes {
@@ -150,9 +151,9 @@ public enum IdentityFile {
     private static func hash(in preamble: [String]) throws(ChannelError) -> HashAlgorithm {
         var found: HashAlgorithm?
         for line in preamble where line.first == "#" {
-            let words = line.dropFirst().split(separator: ":", maxSplits: 1)
-            guard let key = words.first, key.trimmed == "noise-hash" else { continue }
-            let name = words.count > 1 ? words[1].trimmed : ""
+            let parts = line.dropFirst().split(separator: ":", maxSplits: 1)
+            guard let field = parts.first, field.trimmed == "noise-hash" else { continue }
+            let name = parts.count > 1 ? parts[1].trimmed : ""
             guard let hash = HashAlgorithm(noiseName: name) else {
                 throw .badKey(
                     "names an unknown hash, `\(name)`: noise-hash is \(HashAlgorithm.noiseNames)")

@@ -18,19 +18,19 @@ enum KeyDerivation {
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
         var algorithm: UnsafePointer<X509_ALGOR>?
         unsafe X509_SIG_get0(encrypted, &algorithm, nil)
-        guard let scheme = unsafe Algorithm(algorithm), let isModest = isModest(scheme) else {
+        guard let scheme = unsafe Algorithm(algorithm), let isAllowed = isAllowed(scheme) else {
             throw .openSSL(.badKey, "is encrypted in a way that cannot be read")
         }
-        guard isModest else {
+        guard isAllowed else {
             throw .badKey(
-                "asks for more rounds of key derivation than are done here, \(maximumRounds): "
+                "asks for more rounds of key derivation than are allowed: "
                     + "encrypt the key anew with `openssl pkcs8 -topk8`")
         }
     }
 
-    /// Whether an encryption scheme stays within the limit; nil if it cannot be read.
-    private static func isModest(_ scheme: Algorithm) -> Bool? {
-        guard scheme.name == NID_pbes2 else {
+    /// Whether the cost of an encryption scheme is within its limit; nil if it cannot be read.
+    private static func isAllowed(_ scheme: Algorithm) -> Bool? {
+        guard scheme.nid == NID_pbes2 else {
             // All older schemes have a salt and a number of rounds.
             return unsafe scheme.decode(d2i_PBEPARAM, PBEPARAM_free) { parameters in
                 unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
@@ -38,7 +38,7 @@ enum KeyDerivation {
         }
         return unsafe scheme.decode(d2i_PBE2PARAM, PBE2PARAM_free) { parameters in
             guard let function = unsafe Algorithm(parameters.pointee.keyfunc) else { return nil }
-            switch function.name {
+            switch function.nid {
             case NID_id_pbkdf2:
                 return unsafe function.decode(d2i_PBKDF2PARAM, PBKDF2PARAM_free) { parameters in
                     unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
@@ -72,7 +72,7 @@ enum KeyDerivation {
     /// An algorithm's NID and the DER form of its parameters, valid as long as the `X509_ALGOR`
     /// from which they were read.
     @safe private struct Algorithm {
-        let name: Int32
+        let nid: Int32
         private let parameters: UnsafeBufferPointer<UInt8>
 
         init?(_ algorithm: UnsafePointer<X509_ALGOR>?) {
@@ -83,7 +83,7 @@ enum KeyDerivation {
             unsafe X509_ALGOR_get0(&object, &type, &value, algorithm)
             guard type == V_ASN1_SEQUENCE, let value = unsafe value else { return nil }
             let string = unsafe value.assumingMemoryBound(to: ASN1_STRING.self)
-            name = unsafe OBJ_obj2nid(object)
+            nid = unsafe OBJ_obj2nid(object)
             unsafe parameters = UnsafeBufferPointer(
                 start: ASN1_STRING_get0_data(string), count: Int(ASN1_STRING_length(string)))
         }

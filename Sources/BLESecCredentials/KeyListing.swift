@@ -2,23 +2,23 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// The content of a small file of keys, addresses or revocations, and a signature of its state.
+/// The content of a small file of keys, addresses or revocations, and the version of the file.
 struct KeyListing: Sendable {
     /// The longest file that is read or written, in bytes.
     static let maximumLength = 1 << 20
 
-    /// What changes when a file is written or replaced; not a cryptographic signature.
-    struct Signature: Sendable, Hashable {
+    /// Differs from an earlier value when the file has been written or replaced.
+    struct FileVersion: Sendable, Hashable {
         var device: UInt
-        var file: UInt
+        var inode: UInt
         var size: Int
-        var modified: [Int]
+        var times: [Int]
 
         init(_ status: stat) {
             device = UInt(status.st_dev)
-            file = UInt(status.st_ino)
+            inode = UInt(status.st_ino)
             size = Int(status.st_size)
-            modified = [
+            times = [
                 status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
                 status.st_ctim.tv_nsec,
             ]
@@ -26,9 +26,9 @@ struct KeyListing: Sendable {
     }
 
     let text: [UInt8]
-    let signature: Signature
+    let version: FileVersion
 
-    /// Reads the file; nil when there is none.
+    /// Reads the file; nil when there is no such file.
     ///
     /// - Throws: `permission` or `noSuchFile` when it cannot be read; `badKey` when other users may
     ///   have written it (``TrustedFile``), or when it is not a regular file; `limitExceeded`.
@@ -38,7 +38,7 @@ struct KeyListing: Sendable {
             file = try TrustedFile(path)
         } catch {
             if case .system(ENOENT) = error { return nil }
-            throw error.error(path)
+            throw error.channelError(for: path)
         }
         guard let text = file.descriptor.readAll(atMost: Self.maximumLength + 1) else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
@@ -48,13 +48,13 @@ struct KeyListing: Sendable {
                 .limitExceeded, "\(path) is longer than the \(Self.maximumLength) bytes allowed")
         }
         self.text = text
-        signature = Signature(file.status)
+        version = FileVersion(file.status)
     }
 
-    /// The present state of the file at `path`; nil when there is none.
-    static func signature(of path: String) -> Signature? {
+    /// The present version of the file at `path`; nil when there is no such file.
+    static func version(of path: String) -> FileVersion? {
         var status = stat()
-        return unsafe stat(path, &status) == 0 ? Signature(status) : nil
+        return unsafe stat(path, &status) == 0 ? FileVersion(status) : nil
     }
 
     /// The number, from 1, and the words of each line that is neither blank nor a `#` comment.
@@ -72,8 +72,8 @@ struct KeyListing: Sendable {
     /// Replaces the file at `path`, under its lock, with the text that `edit` returns. If `edit`
     /// returns nil, the file stays unchanged.
     ///
-    /// - Throws: `cannotCreate`; `timedOut` when another process keeps the file locked; the errors
-    ///   of reading it and of `edit`.
+    /// - Throws: `cannotCreate`; `timedOut` when the file stays locked; the errors of reading the
+    ///   file and of `edit`.
     static func change(
         _ path: String, _ edit: (KeyListing) throws(ChannelError) -> [UInt8]?
     ) throws(ChannelError) {
@@ -85,7 +85,7 @@ struct KeyListing: Sendable {
         lock.release()
     }
 
-    static func malformed(_ path: String, _ line: Int, _ what: String) -> ChannelError {
-        .badKey("\(path), line \(line): \(what)")
+    static func malformed(_ path: String, _ line: Int, _ reason: String) -> ChannelError {
+        .badKey("\(path), line \(line): \(reason)")
     }
 }

@@ -10,8 +10,7 @@ internal import Glibc
 ///
 /// The file has mode 0600. It is replaced in one step and under a lock, so that several processes
 /// can share it, and is read again when it has changed. A file that other users can write or
-/// replace is refused. If another process holds the lock, this process waits for at most two
-/// seconds.
+/// replace is refused. A call waits for the lock for at most two seconds.
 public final class KnownPeersFile: TrustStore {
     /// One line of the file.
     public struct Peer: Sendable, Hashable {
@@ -29,7 +28,7 @@ public final class KnownPeersFile: TrustStore {
     public static let maximumNameLength = PeerName.maximumLength
 
     private struct Cache: Sendable {
-        var signature: KeyListing.Signature?
+        var version: KeyListing.FileVersion?
         var peers: [Peer] = []
         var keys: [String: Fingerprint] = [:]
         var knownKeys: Set<Fingerprint> = []
@@ -47,8 +46,8 @@ public final class KnownPeersFile: TrustStore {
 
     /// The key bound to the name.
     ///
-    /// - Throws: `badKey` with the file and the line that cannot be parsed, or when other users may
-    ///   change the file; `permission`; `limitExceeded`.
+    /// - Throws: `badKey` when a line cannot be parsed, which the reason names, or when other users
+    ///   may change the file; `permission`; `limitExceeded`.
     public func key(named name: String) throws(ChannelError) -> Fingerprint? {
         try current().keys[name]
     }
@@ -62,7 +61,7 @@ public final class KnownPeersFile: TrustStore {
     ///
     /// - Throws: `configuration` for a name that is empty or longer than ``maximumNameLength``;
     ///   `limitExceeded` when the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when
-    ///   another process keeps the file locked; the errors of reading it.
+    ///   the file stays locked; the errors of reading it.
     public func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
         guard (1...Self.maximumNameLength).contains(name.utf8.count) else {
             throw ChannelError(
@@ -99,9 +98,9 @@ public final class KnownPeersFile: TrustStore {
 
     /// The file's content, read again when the file has changed.
     private func current() throws(ChannelError) -> Cache {
-        let signature = KeyListing.signature(of: path)
+        let version = KeyListing.version(of: path)
         let cached = cache.withLock { $0 }
-        if let signature, signature == cached.signature { return cached }
+        if let version, version == cached.version { return cached }
         guard let listing = try KeyListing(path) else { return Cache() }
         let fresh = try parse(listing)
         cache.withLock { $0 = fresh }
@@ -109,13 +108,13 @@ public final class KnownPeersFile: TrustStore {
     }
 
     private func parse(_ listing: KeyListing) throws(ChannelError) -> Cache {
-        var fresh = Cache(signature: listing.signature)
+        var fresh = Cache(version: listing.version)
         for (number, words) in KeyListing.lines(of: listing.text) {
             guard let name = PeerName.unescape(words[0]) else {
                 throw KeyListing.malformed(
                     path, number,
-                    "a name is 1 to \(PeerName.maximumLength) bytes, with % and two digits for "
-                        + "each odd one")
+                    "a name has 1 to \(PeerName.maximumLength) bytes of UTF-8, and each % in it is "
+                        + "followed by two hexadecimal digits")
             }
             guard words.count > 1, let key = Fingerprint(String(words[1])) else {
                 throw KeyListing.malformed(
@@ -135,7 +134,7 @@ public final class KnownPeersFile: TrustStore {
 
     /// Changes the file under its lock. `edit` returns whether it has changed anything.
     private func change(
-        _ edit: (inout [UInt8], Cache) throws(ChannelError) -> Bool
+        _ edit: (_ text: inout [UInt8], _ present: Cache) throws(ChannelError) -> Bool
     ) throws(ChannelError) -> Bool {
         var isChanged = false
         try KeyListing.change(path) { listing throws(ChannelError) in

@@ -21,8 +21,8 @@ package final class LastAddressesFile: Sendable {
 
     /// The address at which the peer was last reached; nil when it is unknown.
     ///
-    /// - Throws: `badKey` with the file and the line that cannot be parsed, or when other users may
-    ///   change the file; `permission`; `limitExceeded`.
+    /// - Throws: `badKey` when a line cannot be parsed, which the reason names, or when other users
+    ///   may change the file; `permission`; `limitExceeded`.
     package func address(of key: Fingerprint) throws(ChannelError) -> String? {
         guard let listing = try KeyListing(path) else { return nil }
         return try parse(listing).last { $0.key == key }?.address
@@ -36,8 +36,8 @@ package final class LastAddressesFile: Sendable {
     /// Records the address at which the peer was reached, and replaces an earlier one.
     ///
     /// - Throws: `configuration` for an address that is empty or too long; `cannotCreate`;
-    ///   `timedOut` when another process keeps the file locked; the errors of reading it.
-    package func note(_ address: String, of key: Fingerprint) throws(ChannelError) {
+    ///   `timedOut` when the file stays locked; the errors of reading it.
+    package func record(_ address: String, of key: Fingerprint) throws(ChannelError) {
         guard (1...Self.maximumAddressLength).contains(address.utf8.count) else {
             throw ChannelError(
                 .configuration, "an address has 1 to \(Self.maximumAddressLength) bytes")
@@ -61,7 +61,7 @@ package final class LastAddressesFile: Sendable {
                 let address = PeerName.unescape(words[1])
             else {
                 throw KeyListing.malformed(
-                    path, number, "a line is a fingerprint and an address; remove it")
+                    path, number, "a line has a fingerprint and an address: remove this line")
             }
             return (key, address)
         }

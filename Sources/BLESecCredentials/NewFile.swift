@@ -100,7 +100,7 @@ enum NewFile {
     }
 
     /// Makes the file's name durable by synchronizing its directory. Does nothing if the directory
-    /// cannot be opened for that (no permission to list it).
+    /// cannot be opened, for example without permission to list it.
     static func synchronizeDirectory(of path: String) {
         guard let directory = FileDescriptor(directory(of: path), O_RDONLY | O_DIRECTORY) else {
             return

@@ -25,7 +25,7 @@ struct PEM: ~Copyable {
         self.content = content
     }
 
-    /// Writes a block in lines of 64 characters, with `preamble` before it.
+    /// The text of a block, in lines of 64 characters, with `preamble` before it.
     static func encode(_ content: Span<UInt8>, label: String, preamble: String) -> SecretBytes {
         let digits = (content.count + 2) / 3 * 4
         var base64 = SecretBytes(count: digits + 1)  // OpenSSL writes a zero byte at the end.

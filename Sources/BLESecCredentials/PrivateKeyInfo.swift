@@ -3,7 +3,7 @@ internal import BLESecPrimitives
 internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 
-/// The private key of X25519 or X448 as PKCS#8 (RFC 5958, RFC 8410 §7), plain and encrypted.
+/// Private keys for X25519 and X448 as PKCS#8 (RFC 5958, RFC 8410 §7), plain and encrypted.
 enum PrivateKeyInfo {
     struct Key: ~Copyable {
         let curve: Curve
@@ -63,7 +63,7 @@ enum PrivateKeyInfo {
     static func decrypt(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> Key {
-        let info = unsafe try open(encrypted, passphrase)
+        let info = unsafe try decrypted(encrypted, passphrase)
         defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
         return try unsafe key(of: info)
     }
@@ -72,7 +72,7 @@ enum PrivateKeyInfo {
     static func decryptedInfo(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> SecretBytes {
-        let info = unsafe try open(encrypted, passphrase)
+        let info = unsafe try decrypted(encrypted, passphrase)
         defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
         let count = unsafe i2d_PKCS8_PRIV_KEY_INFO(info, nil)
         guard count > 0 else { throw .badKey("is not a PKCS#8 private key") }
@@ -84,7 +84,8 @@ enum PrivateKeyInfo {
         return encoded
     }
 
-    private static func open(
+    /// The decrypted key as OpenSSL's PKCS8_PRIV_KEY_INFO, which the caller frees.
+    private static func decrypted(
         _ encrypted: Span<UInt8>, _ passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
@@ -144,9 +145,9 @@ enum PrivateKeyInfo {
         case NID_X448: curve = .x448
         case let other:
             throw .badKey(
-                "holds a key for \(unsafe name(of: object, other)), and an identity is one of "
-                    + "X25519 or X448, which is never made from another: make one with "
-                    + "`blesec keygen`")
+                "holds a key for \(unsafe name(of: object, other)), and an identity has a "
+                    + "key for X25519 or X448, to which no other key can be converted: make one "
+                    + "with `blesec keygen`")
         }
         // CurvePrivateKey: an OCTET STRING inside the OCTET STRING.
         let octets = unsafe UnsafeBufferPointer(start: start, count: Int(count))

@@ -13,7 +13,7 @@ public final class RevocationFile: RevocationSource {
     public static let maximumLength = KeyListing.maximumLength
 
     private struct Cache: Sendable {
-        var signature: KeyListing.Signature
+        var version: KeyListing.FileVersion
         var list: RevocationList
     }
 
@@ -36,11 +36,11 @@ public final class RevocationFile: RevocationSource {
     /// The present revocations in the file; `now` is in seconds since 1970.
     ///
     /// - Throws: the errors of ``init(_:authorities:)``, and `badKey` when a list is out of date.
-    ///   The caller must then accept nobody.
+    ///   After any error the caller must accept nobody.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
-        let signature = KeyListing.signature(of: path)
+        let version = KeyListing.version(of: path)
         var known = cache.withLock { $0 }
-        if signature != known.signature {
+        if version != known.version {
             known = try Self.read(path, authorities)
             cache.withLock { [known] in $0 = known }
         }
@@ -60,7 +60,7 @@ public final class RevocationFile: RevocationSource {
         // The DER form begins with the tag of a SEQUENCE, and no valid line of text does.
         let isDER = listing.text.first == 0x30
         let parts = isDER ? Parts(lists: [listing.text]) : try Parts(listing.text, path)
-        // A file that revokes nothing is refused, since it may have been truncated.
+        // A file without a list or a fingerprint is refused, since it may have been truncated.
         guard !parts.lists.isEmpty || !parts.keys.isEmpty else {
             throw .badKey(
                 "\(path) revokes nothing: a revocation list begins with \(Parts.begin), and a "
@@ -69,12 +69,12 @@ public final class RevocationFile: RevocationSource {
         return try naming(path) { () throws(ChannelError) in
             let list = try RevocationList(
                 lists: parts.lists, keys: parts.keys, authorities: authorities)
-            return Cache(signature: listing.signature, list: list)
+            return Cache(version: listing.version, list: list)
         }
     }
 }
 
-/// The parts of a revocation file in text form.
+/// The content of a revocation file: lists in DER form, and fingerprints of revoked keys.
 private struct Parts {
     static let begin = "-----BEGIN X509 CRL-----"
     private static let end = "-----END X509 CRL-----"
@@ -87,20 +87,20 @@ extension Parts {
     /// Reads every line. An invalid line is an error, since it may be a damaged revocation.
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []
-        var first: Int?
+        var firstLine: Int?
         for (number, words) in KeyListing.lines(of: text) {
             let line = words.joined(separator: " ")
-            if first != nil || line == Self.begin {
-                first = first ?? number
+            if firstLine != nil || line == Self.begin {
+                firstLine = firstLine ?? number
                 block += Array((line + "\n").utf8)
                 guard line == Self.end else { continue }
                 guard let list = CertificateFile.revocationList(block) else {
                     throw KeyListing.malformed(
-                        path, first ?? number, "the revocation list is damaged")
+                        path, firstLine ?? number, "the revocation list is damaged")
                 }
                 lists.append(list)
                 block = []
-                first = nil
+                firstLine = nil
             } else if let key = Fingerprint(String(words[0])) {
                 keys.append(key)
             } else {
@@ -108,6 +108,8 @@ extension Parts {
                     path, number, "neither a revocation list in PEM form nor a fingerprint")
             }
         }
-        if let first { throw KeyListing.malformed(path, first, "the revocation list is cut off") }
+        if let firstLine {
+            throw KeyListing.malformed(path, firstLine, "the revocation list is cut off")
+        }
     }
 }

@@ -4,9 +4,9 @@ internal import Glibc
 /// The directory in which a program keeps its knowledge of peers between runs. Only its owner may
 /// enter it.
 ///
-/// It contains `known_peers`, the names of keys, and `last_addresses`, the address at which each
-/// key was last reached. Both are text files with mode 0600 and are replaced in one step. A file
-/// that other users could have written, or that has an invalid line, is refused.
+/// It contains `known_peers`, the peers' names and keys, and `last_addresses`, the address at which
+/// each key was last reached. Both are text files with mode 0600 and are replaced in one step. A
+/// file that other users could have written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
     /// The path of the directory.
     package let path: String
@@ -15,7 +15,8 @@ package struct StateFolder: Sendable {
     /// The address at which each key was last reached.
     package let lastAddresses: LastAddressesFile
 
-    /// `blesec` in `$XDG_STATE_HOME`, or in `~/.local/state`; nil if neither it nor `$HOME` is set.
+    /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has
+    /// an absolute path.
     package static var standardPath: String? {
         if let state = variable("XDG_STATE_HOME") { return state + "/blesec" }
         return variable("HOME").map { $0 + "/.local/state/blesec" }
@@ -34,7 +35,7 @@ package struct StateFolder: Sendable {
         do throws(TrustedFile.Failure) {
             _ = try TrustedFile(closedDirectory: self.path)
         } catch {
-            guard case .system(ENOTDIR) = error else { throw error.error(self.path) }
+            guard case .system(ENOTDIR) = error else { throw error.channelError(for: self.path) }
             throw .system(.badKey, "\(self.path) is no state folder", ENOTDIR)
         }
     }

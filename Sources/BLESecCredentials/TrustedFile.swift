@@ -11,7 +11,7 @@ internal import Glibc
 /// Each step opens a name relative to the directory of the previous step and checks what it opened,
 /// so nothing can be exchanged in between. OpenSSH's check stops at the home directory. This check
 /// continues up to the root, because a user who can rename any directory on the path could bring
-/// back an old list.
+/// back an old deny list.
 struct TrustedFile: ~Copyable {
     /// Why a file is not accepted.
     enum Failure: Error {
@@ -21,7 +21,7 @@ struct TrustedFile: ~Copyable {
         case refused(ChannelError)
 
         /// The error for a file that has to exist.
-        func error(_ path: String) -> ChannelError {
+        func channelError(for path: String) -> ChannelError {
             switch self {
             case .system(let number): .cannotOpen(path, number)
             case .refused(let error): error
@@ -29,8 +29,8 @@ struct TrustedFile: ~Copyable {
         }
     }
 
-    /// `unalterable`: other users must not be able to write to the file. `secret`: they must not be
-    /// able to open it.
+    /// `unalterable`: other users must not be able to write to the file. `secret`: they must not
+    /// even be able to read it.
     enum Protection { case unalterable, secret }
 
     let descriptor: FileDescriptor
@@ -39,7 +39,7 @@ struct TrustedFile: ~Copyable {
     let path: String
 
     /// The most symbolic links that are followed, as in the kernel.
-    private static let mostLinks = 40
+    private static let maximumLinks = 40
 
     /// Opens the regular file at `path` if it is safe for `user`; `flags` and `mode` are those of
     /// `open`.
@@ -60,7 +60,7 @@ struct TrustedFile: ~Copyable {
         descriptor = end.descriptor
     }
 
-    /// Opens the directory at `path`, which only its owner, `user` or root, may be able to enter.
+    /// Opens the directory at `path`, which has to belong to `user` or root, closed to others.
     init(closedDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         let status = end.descriptor.status
@@ -80,22 +80,23 @@ struct TrustedFile: ~Copyable {
         do throws(Failure) {
             return try TrustedFile(path, protection)
         } catch {
-            throw error.error(path)
+            throw error.channelError(for: path)
         }
     }
 
     /// Throws unless the directory at `path` may be part of the path to a trusted file.
     static func requireDirectory(_ path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
-        try Walk.evaluateTrust(end.descriptor.status, at: end.path, for: path, user)
+        try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, user)
     }
 
-    /// The error for a file whose permissions are too wide, with the mode for `chmod`.
+    /// The error for a file whose permissions are too wide: in its reason, `exposure` stands before
+    /// "others", and `mode` is for `chmod`.
     private static func permissionFault(
-        _ path: String, _ status: stat, _ what: String, _ mode: String
+        _ path: String, _ status: stat, _ exposure: String, _ mode: String
     ) -> ChannelError {
         .badKey(
-            "\(path) \(what) others (mode \(status.permissions)): run `chmod \(mode) \(path)`")
+            "\(path) \(exposure) others (mode \(status.permissions)): run `chmod \(mode) \(path)`")
     }
 
     /// Why the owner of a file at `path` is not acceptable; it has to be the user or root.
@@ -106,7 +107,7 @@ struct TrustedFile: ~Copyable {
                 + "that belongs to you, in a directory of yours")
     }
 
-    /// The result of a walk.
+    /// The file or directory at the end of a walk.
     private struct End: ~Copyable {
         let descriptor: FileDescriptor
         let path: String
@@ -138,7 +139,7 @@ struct TrustedFile: ~Copyable {
             guard let root = FileDescriptor("/", Self.openPath | O_DIRECTORY) else {
                 throw .system(errno)
             }
-            try Self.evaluateTrust(root.status, at: "", for: path, user)
+            try Self.requireTrust(root.status, at: "", for: path, user)
             requested = path
             self.user = user
             directory = root
@@ -166,7 +167,7 @@ struct TrustedFile: ~Copyable {
                     guard status.isDirectory else { throw .system(ENOTDIR) }
                     directory = step
                     path = name == ".." ? above : path + "/" + name
-                    try Self.evaluateTrust(status, at: path, for: requested, user)
+                    try Self.requireTrust(status, at: path, for: requested, user)
                 }
             }
             // The path is `/`, or it ends with a link whose target is the link's own directory or
@@ -189,7 +190,7 @@ struct TrustedFile: ~Copyable {
             _ link: borrowing FileDescriptor, _ name: String
         ) throws(Failure) {
             followedLinks += 1
-            guard followedLinks <= TrustedFile.mostLinks else { throw .system(ELOOP) }
+            guard followedLinks <= TrustedFile.maximumLinks else { throw .system(ELOOP) }
             let place = path + "/" + name
             if let fault = TrustedFile.ownerFault(place, link.status, user: user) {
                 throw .refused(fault.about(requested))
@@ -207,7 +208,7 @@ struct TrustedFile: ~Copyable {
         }
 
         /// Throws when other users may change the content of a directory on the requested path.
-        static func evaluateTrust(
+        static func requireTrust(
             _ status: stat, at path: String, for requested: String, _ user: uid_t
         ) throws(Failure) {
             let place = path.isEmpty ? "/" : path
@@ -236,8 +237,8 @@ extension TrustedFile.Protection {
             guard mode & 0o022 != 0 else { return nil }
             return TrustedFile.permissionFault(path, status, "can be changed by", "go-w")
         case .secret:
-            // Root may give a service access to a secret through its group. systemd gives
-            // credentials these modes: there the group bits are the mask of an access control list.
+            // Root may give a service access to a secret through its group. A credential of systemd
+            // has such a mode: its group bits are the mask of an access control list.
             if status.st_uid == 0, user != 0, mode & 0o037 == 0 { return nil }
             guard mode & 0o077 != 0 else { return nil }
             return TrustedFile.permissionFault(path, status, "can be opened by", "600")
@@ -246,7 +247,7 @@ extension TrustedFile.Protection {
 }
 
 extension ChannelError {
-    /// An error with this code, and with the requested path before the reason.
+    /// This error with the requested path before the reason.
     fileprivate func about(_ path: String) -> ChannelError {
         ChannelError(code, "\(path) cannot be trusted: \(reason)")
     }

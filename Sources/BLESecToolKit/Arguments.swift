@@ -47,14 +47,14 @@ package struct Arguments: Sendable {
             throw usage("unknown option `\(name)`\(Suggestion.text(for: name, among: names))")
         }
         var value = parts.count > 1 ? String(parts[1]) : nil
-        if let placeholder = option.value {
+        if let valueName = option.valueName {
             // A word that looks like an option probably means that the value was forgotten.
             if value == nil, let next = rest.first, !next.hasPrefix("--") {
                 value = next
                 rest.removeFirst()
             }
             guard value != nil else {
-                throw usage("\(name) needs a value: `\(name) \(placeholder)`")
+                throw usage("\(name) needs a value: `\(name) \(valueName)`")
             }
         } else if value != nil {
             throw usage("\(name) takes no value")
@@ -91,7 +91,7 @@ package struct Arguments: Sendable {
     /// All values of an option that may be repeated, in their order.
     package func values(_ option: Option) -> [String] { values[option] ?? [] }
 
-    /// The number that an option gives; nil when it was not given.
+    /// The value of an option as a number; nil when the option was not given.
     ///
     /// - Parameters:
     ///   - range: the accepted numbers.
@@ -108,8 +108,8 @@ package struct Arguments: Sendable {
     ) throws(ChannelError) -> [Number] {
         var numbers: [Number] = []
         for text in values(option) {
-            let isPlain = text.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }
-            guard takesSign || isPlain, let number = Number(text), range.contains(number) else {
+            let isUnsigned = text.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }
+            guard takesSign || isUnsigned, let number = Number(text), range.contains(number) else {
                 throw usage(
                     "\(option.name) is a number from \(range.lowerBound) to "
                         + "\(range.upperBound), and not `\(text)`")
@@ -119,7 +119,7 @@ package struct Arguments: Sendable {
         return numbers
     }
 
-    /// The choice whose word an option gives; nil when it was not given.
+    /// The choice whose word is the value of an option; nil when the option was not given.
     package func choice<Choice>(
         _ option: Option, of choices: [(word: String, choice: Choice)]
     ) throws(ChannelError) -> Choice? {
@@ -130,15 +130,15 @@ package struct Arguments: Sendable {
         return chosen.choice
     }
 
-    /// Throws when any of the options was given. `what` is the end of the error's sentence, after
-    /// the option's name, such as `goes with an ENDPOINT`.
-    package func refuse(_ options: [Option], _ what: String) throws(ChannelError) {
-        for option in options where has(option) { throw usage("\(option.name) \(what)") }
+    /// Throws when any of the options was given. In the error, `predicate` follows the option's
+    /// name, such as `goes with an ENDPOINT`.
+    package func refuse(_ options: [Option], _ predicate: String) throws(ChannelError) {
+        for option in options where has(option) { throw usage("\(option.name) \(predicate)") }
     }
 
     /// A usage error that refers to `--help`.
-    package func usage(_ what: String) -> ChannelError {
-        .usage("\(what); see `\(command.name) --help`")
+    package func usage(_ reason: String) -> ChannelError {
+        .usage("\(reason); see `\(command.name) --help`")
     }
 
     /// Throws when both options are given.

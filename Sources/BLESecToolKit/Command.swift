@@ -18,6 +18,7 @@ package struct Command: Sendable {
     let description: [String]
     /// Command lines, each with its purpose.
     let examples: KeyValuePairs<String, String>
+    /// The exit statuses that the manual page lists.
     let statuses: [ExitStatus]
     /// Runs the command. An error becomes one line on standard error and the exit status of its
     /// code.
@@ -47,14 +48,14 @@ package struct Option: Sendable, Hashable {
     /// The name, with its dashes.
     package let name: String
     /// The name of the option's value; nil if the option takes no value.
-    let value: String?
+    let valueName: String?
     let isRepeatable: Bool
     /// The description, in sentences.
     let help: String
 
     package init(name: String, value: String? = nil, isRepeatable: Bool = false, help: String) {
         self.name = name
-        self.value = value
+        valueName = value
         self.isRepeatable = isRepeatable
         self.help = help
     }
@@ -67,5 +68,5 @@ package struct Option: Sendable, Hashable {
     static let version = Option(name: "--version", help: "Print the version and exit.")
 
     /// The option in the form that a synopsis shows.
-    package var usage: String { value.map { "\(name) \($0)" } ?? name }
+    package var usage: String { valueName.map { "\(name) \($0)" } ?? name }
 }

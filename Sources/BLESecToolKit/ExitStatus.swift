@@ -1,6 +1,6 @@
 package import BLESecChannelCore
 
-/// The tool's exit statuses, with the numbers of `sysexits.h`.
+/// The exit statuses of the tools, with the numbers of `sysexits.h`.
 package enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
     /// As with `diff`: nothing failed, but a comparison found a change for the worse.
@@ -70,7 +70,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     }
 }
 
-/// Errors that only the tool reports.
+/// Errors that only the tools report.
 extension ChannelError.Code {
     /// A comparison found a change for the worse, which has already been printed.
     package static let worse = Self(rawValue: "worse")
@@ -89,6 +89,6 @@ extension ChannelError.Code {
 }
 
 extension ChannelError {
-    /// The command line is wrong.
+    /// The error for a wrong command line.
     package static func usage(_ reason: String) -> ChannelError { ChannelError(.usage, reason) }
 }

@@ -2,11 +2,11 @@ package import BLESec
 internal import BLESecLocking
 internal import Glibc
 
-/// Handles SIGINT, SIGTERM and SIGHUP: the first signal cancels the current work, the second ends
+/// Handles SIGINT, SIGTERM and SIGHUP: the first signal runs the current action, the second ends
 /// the process at once.
 package final class Interruption: Sendable {
     private struct State: Sendable {
-        var number: Int32?
+        var firstSignal: Int32?
         var action: (@Sendable () -> Void)?
     }
 
@@ -16,8 +16,8 @@ package final class Interruption: Sendable {
     package init() {
         _ = Signals.add { [self] number in
             let (isFirst, action) = state.withLock { state in
-                defer { state.number = state.number ?? number }
-                return (state.number == nil, state.action)
+                defer { state.firstSignal = state.firstSignal ?? number }
+                return (state.firstSignal == nil, state.action)
             }
             guard isFirst else { _exit(128 + number) }
             action?()
@@ -27,7 +27,7 @@ package final class Interruption: Sendable {
 
     /// The error of an interrupted command; nil if no signal was received.
     package var error: ChannelError? {
-        switch state.withLock({ $0.number }) {
+        switch state.withLock({ $0.firstSignal }) {
         case nil: nil
         case SIGINT: ChannelError(.interrupted, "interrupted")
         case SIGHUP: ChannelError(.hungUp, "the terminal hung up")
@@ -37,11 +37,11 @@ package final class Interruption: Sendable {
 
     /// Sets the action of the first signal, and runs it at once if a signal was already received.
     package func setAction(_ action: (@Sendable () -> Void)?) {
-        let isLate = state.withLock { state in
+        let isInterrupted = state.withLock { state in
             state.action = action
-            return state.number != nil
+            return state.firstSignal != nil
         }
-        if isLate { action?() }
+        if isInterrupted { action?() }
     }
 
     /// Runs `body`, and cancels it when a signal is received.

@@ -61,7 +61,7 @@ struct ManualPage {
 
     private mutating func description(_ paragraphs: [String]) {
         heading("DESCRIPTION")
-        for words in paragraphs { paragraph(words) }
+        for content in paragraphs { paragraph(content) }
     }
 
     /// Each option, with its description on the lines below.
@@ -88,24 +88,24 @@ struct ManualPage {
         text += String(repeating: " ", count: indent) + line + "\n"
     }
 
-    private mutating func paragraph(_ words: String) {
+    private mutating func paragraph(_ content: String) {
         if text.hasSuffix(".\n") { text += "\n" }
-        wrap(words, indent: Self.indent)
+        wrap(content, indent: Self.indent)
     }
 
     /// A term and its description, on the same line or, after a long term, on the lines below.
-    private mutating func entry(_ term: String, _ words: String) {
+    private mutating func entry(_ term: String, _ description: String) {
         let room = Self.deepIndent - Self.indent
         guard term.count < room else {
             line(term, indent: Self.indent)
-            return wrap(words, indent: Self.deepIndent)
+            return wrap(description, indent: Self.deepIndent)
         }
         let start = text.endIndex
-        wrap(words, indent: Self.deepIndent)
+        wrap(description, indent: Self.deepIndent)
         let margin = String(repeating: " ", count: Self.indent)
-        let beside = margin + term + String(repeating: " ", count: room - term.count)
+        let firstColumn = margin + term + String(repeating: " ", count: room - term.count)
         let first = text.index(start, offsetBy: Self.deepIndent)
-        text.replaceSubrange(start..<first, with: beside)
+        text.replaceSubrange(start..<first, with: firstColumn)
     }
 
     /// The command and its arguments, wrapped only between arguments.
@@ -122,9 +122,9 @@ struct ManualPage {
         line(current, indent: Self.indent)
     }
 
-    private mutating func wrap(_ words: String, indent: Int) {
+    private mutating func wrap(_ content: String, indent: Int) {
         var current = ""
-        for word in words.split(separator: " ") {
+        for word in content.split(separator: " ") {
             if !current.isEmpty, indent + current.count + 1 + word.count > width {
                 line(current, indent: indent)
                 current = ""

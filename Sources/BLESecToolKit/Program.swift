@@ -1,7 +1,7 @@
 internal import BLESec
 internal import Glibc
 
-/// A command-line tool: its name and its commands.
+/// A command-line tool, or a group of its commands.
 package struct Program: Sendable {
     /// The words that start the tool; for a group of commands, the last word is the group's.
     let name: String

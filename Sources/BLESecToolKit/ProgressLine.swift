@@ -12,19 +12,19 @@ package struct ProgressLine {
     package init(steps: Int) { total = max(1, steps) }
 
     /// Shows the next step, and counts the previous step as done.
-    package mutating func show(_ what: String) {
-        show(what, done: done)
+    package mutating func show(_ step: String) {
+        show(step, done: done)
         done += 1
     }
 
     /// Shows the current step and the number of finished steps.
-    package mutating func show(_ what: String, done: Int) {
+    package mutating func show(_ step: String, done: Int) {
         self.done = done
         let filled = min(done * Self.width / total, Self.width)
         let bar =
             String(repeating: "#", count: filled)
             + String(repeating: ".", count: Self.width - filled)
-        write("\r\u{1B}[K[\(bar)] \(done * 100 / total)% \(what)")
+        write("\r\u{1B}[K[\(bar)] \(done * 100 / total)% \(step)")
     }
 
     /// Clears the line.

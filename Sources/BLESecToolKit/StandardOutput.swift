@@ -40,8 +40,8 @@ package enum StandardOutput {
         try print((isJSON ? JSONWriter.line(.object(members)) : Diagnostics.oneLine(text())) + "\n")
     }
 
-    /// Prints names and values, one pair on each line, or with `--json` one object, which has
-    /// `further` members as well.
+    /// Prints names and values, one pair on each line; with `--json`, one object with these and the
+    /// `further` members.
     package static func print(
         _ fields: [(name: String, value: String)], further: [(String, JSONValue)] = []
     ) throws(ChannelError) {

@@ -24,22 +24,23 @@ enum Suggestion {
     private static func distance(_ first: String, _ second: String) -> Int {
         let a = Array(first.unicodeScalars)
         let b = Array(second.unicodeScalars)
-        var before: [Int] = []
-        var last = Array(0...b.count)
+        var rowBeforeLast: [Int] = []
+        var lastRow = Array(0...b.count)
         for row in 0..<a.count {
-            var next = [row + 1]
+            var nextRow = [row + 1]
             for column in 0..<b.count {
-                let same = a[row] == b[column]
+                let isSame = a[row] == b[column]
                 var best = min(
-                    last[column] + (same ? 0 : 1), last[column + 1] + 1, next[column] + 1)
+                    lastRow[column] + (isSame ? 0 : 1), lastRow[column + 1] + 1, nextRow[column] + 1
+                )
                 if row > 0, column > 0, a[row] == b[column - 1], a[row - 1] == b[column] {
-                    best = min(best, before[column - 1] + 1)
+                    best = min(best, rowBeforeLast[column - 1] + 1)
                 }
-                next.append(best)
+                nextRow.append(best)
             }
-            before = last
-            last = next
+            rowBeforeLast = lastRow
+            lastRow = nextRow
         }
-        return last[b.count]
+        return lastRow[b.count]
     }
 }

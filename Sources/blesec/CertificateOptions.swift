@@ -56,16 +56,16 @@ enum CertificateOptions {
             return try TLSContext(identity: identity)
         }
         let authorities = try CertificateFile.authorities(authorityPath)
-        let source = try arguments.value(revoked).map { path throws(ChannelError) in
+        let revocations = try arguments.value(revoked).map { path throws(ChannelError) in
             try RevocationFile(path, authorities: authorities)
         }
-        return try TLSContext(identity: identity, authorities: authorities, revoked: source)
+        return try TLSContext(identity: identity, authorities: authorities, revoked: revocations)
     }
 
-    /// The peers to accept over TLS: those of `keys` and `--peer-uri`, or without both, all that
-    /// `--authority` certifies. Nil without any of these.
+    /// The peers to accept over TLS: those that match `keys` or `--peer-uri`; if there is neither,
+    /// all that `--authority` certifies. Nil without any of the three.
     static func policy(
-        _ arguments: Arguments, or keys: [PeerKey]
+        _ arguments: Arguments, keys: [PeerKey]
     ) throws(ChannelError) -> TrustPolicy? {
         var uris: Set<String> = []
         for text in arguments.values(peerURI) { uris.insert(try SubjectURI(text).text) }

@@ -71,10 +71,10 @@ struct ChannelOptions: Sendable {
             configuration.tls = try CertificateOptions.context(arguments)
             configuration.certificateTrust = trust.forTLS
         }
-        configuration.protocols = engines.names
+        configuration.protocols = engines.protocolNames
         if configuration.protocols.isEmpty {
             if engines.hasTLS { configuration.protocols = [TLSContext.protocolName] }
-            if let identity { configuration.protocols.append(Self.standard(for: identity)) }
+            if let identity { configuration.protocols.append(Self.defaultProtocol(for: identity)) }
         }
         configuration.mode = arguments.has(Self.direct) ? .direct : .negotiated
         // The tool confirms a message only after writing it to standard output.
@@ -111,7 +111,7 @@ struct ChannelOptions: Sendable {
         try arguments.exclude(CertificateOptions.authority, anyone)
         if arguments.has(anyone) { return (.anyone, nil) }
         let keys = try arguments.values(peer).map(PeerKey.init(parsing:))
-        let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, or: keys) : nil
+        let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, keys: keys) : nil
         if !keys.isEmpty { return (.pinned(keys), forTLS) }
         // An authority's certificates cannot identify peers over Noise.
         guard let forTLS, !engines.hasNoise else {
@@ -131,36 +131,38 @@ struct ChannelOptions: Sendable {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
         // An invalid name is refused later, with an error that says what is wrong.
-        let named = engines.names.lazy.compactMap { try? ProtocolName($0) }.first
+        let named = engines.protocolNames.lazy.compactMap { try? ProtocolName($0) }.first
         return try .generate(curve: named?.curve ?? .x25519, hash: named?.hash ?? .sha256)
     }
 
-    private static func standard(for identity: IdentityKey) -> String {
+    private static func defaultProtocol(for identity: IdentityKey) -> String {
         "Noise_XX_\(identity.keyPair.curve.noiseName)_ChaChaPoly_\(identity.hash.noiseName)"
     }
 }
 
 /// The engines that a command line selects, by its protocols or by its keys and certificates.
 private struct Engines {
-    let names: [String]
+    let protocolNames: [String]
     let hasTLS: Bool
     let hasNoise: Bool
 
     init(_ arguments: Arguments) throws(ChannelError) {
         let tls = TLSContext.protocolName
-        names = arguments.values(ChannelOptions.protocol)
-        if arguments.has(ChannelOptions.direct), names.count > 1 {
+        protocolNames = arguments.values(ChannelOptions.protocol)
+        if arguments.has(ChannelOptions.direct), protocolNames.count > 1 {
             throw arguments.usage("--direct takes exactly one --protocol")
         }
         try CertificateOptions.check(arguments)
-        let certificate = arguments.has(CertificateOptions.certificate)
-        let identity = arguments.has(ChannelOptions.identity)
-        hasTLS = names.isEmpty ? certificate : names.contains(tls)
-        hasNoise = names.isEmpty ? identity || !certificate : names.contains { $0 != tls }
-        if certificate, !hasTLS {
+        let hasCertificate = arguments.has(CertificateOptions.certificate)
+        let hasIdentity = arguments.has(ChannelOptions.identity)
+        hasTLS = protocolNames.isEmpty ? hasCertificate : protocolNames.contains(tls)
+        hasNoise =
+            protocolNames.isEmpty
+            ? hasIdentity || !hasCertificate : protocolNames.contains { $0 != tls }
+        if hasCertificate, !hasTLS {
             throw arguments.usage("--certificate goes with --protocol \(tls)")
         }
-        if identity, !hasNoise {
+        if hasIdentity, !hasNoise {
             throw arguments.usage("--identity goes with a --protocol of Noise")
         }
     }

@@ -58,7 +58,7 @@ enum ChatCommand {
             connection: connection, interruption: interruption, timeLimit: options.timeLimit,
             input: { () throws(ChannelError) in try await lines.next() },
             output: { message throws(ChannelError) in try await screen.show(message) },
-            tell: { screen.tell($0, $1, $2) },
+            onDelivery: { screen.showFate($0, $1, $2) },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: false)
         do throws(ChannelError) {
@@ -81,7 +81,7 @@ enum ChatCommand {
                 arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
             let service = try await NearbyService.start(
                 settings.service, configuration: configuration, options: settings.options,
-                onEvent: notes.take)
+                onEvent: notes.onEvent)
             await NearbyNotes.advertising(service)
             return (.nearby(service), { await service.close() })
         }

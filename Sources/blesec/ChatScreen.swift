@@ -27,8 +27,8 @@ struct ChatScreen: Sendable {
         try await StandardOutput.send(Array((line + "\n").utf8))
     }
 
-    /// Shows the fate of a sent line; the fate is nil when the line was just sent.
-    func tell(_ fate: Delivery?, _ number: Int, _ message: [UInt8]) {
+    /// Shows the fate of a line; nil when the line was just sent.
+    func showFate(_ fate: Delivery?, _ number: Int, _ message: [UInt8]) {
         guard isErrorTerminal, !Diagnostics.isJSON else {
             let word = fate?.rawValue ?? "sent"
             return Diagnostics.note("\(word) \(number)", word, [("number", .number(number))])

@@ -85,7 +85,7 @@ enum ConnectCommand {
         }
         do throws(ChannelError) {
             if arguments.has(persist) {
-                try await stay(arguments, options, way, to: target.peer, notes)
+                try await runReconnecting(arguments, options, way, to: target.peer, notes)
             } else {
                 try await run(arguments, options, way, notes)
             }
@@ -144,7 +144,7 @@ enum ConnectCommand {
             throw error
         }
         await ChannelNotes.ready(channel)
-        let session = Session(
+        let session = ChannelSession(
             channel: channel, isDirect: options.configuration.mode == .direct,
             keepsOutput: false, interruption: interruption)
         try await session.run()
@@ -152,7 +152,7 @@ enum ConnectCommand {
     }
 
     /// Keeps a connection until both sides have sent their ends.
-    private static func stay(
+    private static func runReconnecting(
         _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, to peer: PeerKey?,
         _ notes: ConnectionNotes
     ) async throws(ChannelError) {
@@ -183,7 +183,7 @@ enum ConnectCommand {
     private enum Target {
         case endpoint(Endpoint)
         case service(BluetoothUUID)
-        case peer(PeerKey, BluetoothUUID)
+        case peer(PeerKey, service: BluetoothUUID)
 
         init(_ arguments: Arguments, _ memory: PeerMemory) throws(ChannelError) {
             let text = arguments.operands[0]
@@ -193,7 +193,7 @@ enum ConnectCommand {
                 }
                 self = .service(try NearbyArguments.uuid(text.dropFirst(8), arguments))
             } else if let peer = PeerMemory.peer(text) {
-                self = .peer(try memory.key(peer), try NearbyArguments.service(arguments))
+                self = .peer(try memory.key(peer), service: try NearbyArguments.service(arguments))
             } else {
                 self = .endpoint(try ChannelOptions.endpoint(arguments))
             }

@@ -3,11 +3,11 @@ internal import BLESecJSON
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// Messages on standard error about a connection, and the memory of its peer.
+/// Reports a connection on standard error, and remembers its peer.
 final class ConnectionNotes: Sendable {
     private let memory: PeerMemory
-    /// Where the current channel's peer can be dialed without a search.
-    private let dialed = Locked<(address: String, endpoint: Endpoint)?>(nil)
+    /// The endpoint that was last dialed, and the description of the link to it.
+    private let dialed = Locked<(link: String, endpoint: Endpoint)?>(nil)
     private let wasConnected = Locked(false)
     /// The peer of the last channel that was ready.
     private let peer = Locked<Fingerprint?>(nil)
@@ -19,12 +19,12 @@ final class ConnectionNotes: Sendable {
     }
 
     /// Records and reports the events of a service.
-    var take: @Sendable (NearbyEvent) -> Void {
+    var onEvent: @Sendable (NearbyEvent) -> Void {
         { [self] event in
             if case .handshaking(let candidate, let endpoint?) = event {
                 self.reached(endpoint, over: candidate.address.description)
             }
-            nearby.take(event)
+            nearby.onEvent(event)
         }
     }
 
@@ -38,15 +38,15 @@ final class ConnectionNotes: Sendable {
         }
     }
 
-    /// Records the endpoint at which `address` was dialed.
-    func reached(_ endpoint: Endpoint, over address: String) {
-        dialed.withLock { $0 = (address, endpoint) }
+    /// Records that `endpoint` was dialed, and that `link` is the description of the link to it.
+    func reached(_ endpoint: Endpoint, over link: String) {
+        dialed.withLock { $0 = (link, endpoint) }
     }
 
     /// Remembers the peer of a channel that is ready.
     func remember(_ peer: PeerIdentity?, over link: String?) throws(ChannelError) {
         let dialed = dialed.withLock { $0 }
-        try memory.remember(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
+        try memory.remember(peer, at: dialed?.link == link ? dialed?.endpoint : nil)
     }
 
     /// Reports the connection's state, and remembers the peer of a channel that is ready.

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// A connection between the peer and this process's input and output, over one link after another.
+/// Moves messages between a connection and this process's input and output.
 struct ConnectionSession: Sendable {
     let connection: PeerConnection
     let interruption: Interruption
@@ -10,10 +10,12 @@ struct ConnectionSession: Sendable {
     /// Returns the next message to send; nil at the end.
     let input: @Sendable () async throws(ChannelError) -> [UInt8]?
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
-    /// Gets nil for each message when it is sent, and its fate later. The number counts the
-    /// messages from 1, in the order of sending.
-    var tell: @Sendable (Delivery?, Int, [UInt8]) -> Void = { _, _, _ in }
-    /// Gets the connection's states; an error ends the session.
+    /// Is called for each message twice: with nil when the message is sent, and with its fate when
+    /// that is known. The number counts the messages from 1, in the order of sending.
+    var onDelivery: @Sendable (_ fate: Delivery?, _ number: Int, _ message: [UInt8]) -> Void = {
+        _, _, _ in
+    }
+    /// Is called with each state of the connection. If it throws, the session ends.
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
@@ -24,7 +26,7 @@ struct ConnectionSession: Sendable {
         case sentEverything(unknown: Int)
         /// The peer has ended, and all its messages are written.
         case wroteEverything
-        /// The input, the output or a file failed.
+        /// The input, the output, sending or `onStatus` failed, or the first channel took too long.
         case localFailure(ChannelError)
         case closed(ChannelError?)
         case interrupted
@@ -35,7 +37,9 @@ struct ConnectionSession: Sendable {
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
-        let parts: [@Sendable () async -> Event?] = [sendInput, writeOutput, watch, limit]
+        let parts: [@Sendable () async -> Event?] = [
+            sendInput, writeOutput, watch, awaitFirstChannel,
+        ]
         let tasks = parts.map { part in
             Task(executorPreference: connection.loop) {
                 if let event = await part() { feed.yield(event) }
@@ -50,7 +54,7 @@ struct ConnectionSession: Sendable {
 
     private func follow(_ events: AsyncStream<Event>) async throws(ChannelError) -> Int {
         var unknown: Int?
-        var wrote = false
+        var wroteEverything = false
         for await event in events {
             switch event {
             case .sentEverything(let count):
@@ -60,7 +64,7 @@ struct ConnectionSession: Sendable {
                     return count
                 }
                 await connection.finish()
-            case .wroteEverything: wrote = true
+            case .wroteEverything: wroteEverything = true
             case .localFailure(let error):
                 await leave(.interrupted)
                 throw error
@@ -70,7 +74,7 @@ struct ConnectionSession: Sendable {
             case .closed(let error?): throw error
             case .closed(nil): break
             }
-            if let unknown, wrote {
+            if let unknown, wroteEverything {
                 await leave(.done)
                 return unknown
             }
@@ -79,15 +83,15 @@ struct ConnectionSession: Sendable {
     }
 
     private func sendInput() async -> Event? {
-        let (sent, feed) = AsyncStream<(PendingDelivery, [UInt8])>.makeStream()
+        let (sent, feed) = AsyncStream<(delivery: PendingDelivery, message: [UInt8])>.makeStream()
         let fates = Task(executorPreference: connection.loop) {
             var number = 0
             var unknown = 0
-            for await (outgoing, message) in sent {
+            for await (pending, message) in sent {
                 number += 1
-                let fate = await outgoing.delivery()
+                let fate = await pending.delivery()
                 if fate == .unknown { unknown += 1 }
-                tell(fate, number, message)
+                onDelivery(fate, number, message)
             }
             return unknown
         }
@@ -101,17 +105,17 @@ struct ConnectionSession: Sendable {
                 return error.code == .cancelled ? nil : .localFailure(error)
             }
             guard let message else { break }
-            let outgoing: PendingDelivery
+            let pending: PendingDelivery
             do throws(ChannelError) {
-                outgoing = try await connection.send(message)
+                pending = try await connection.send(message)
             } catch {
                 // The connection itself reports why it was closed.
                 let isClosed = await connection.status.state == .closed
                 return isClosed || error.code == .cancelled ? nil : .localFailure(error)
             }
             number += 1
-            tell(nil, number, message)
-            feed.yield((outgoing, message))
+            onDelivery(nil, number, message)
+            feed.yield((pending, message))
         }
         feed.finish()
         return .sentEverything(unknown: await fates.value)
@@ -151,7 +155,7 @@ struct ConnectionSession: Sendable {
     }
 
     /// Returns a failure if the first channel is not ready within the time limit.
-    private func limit() async -> Event? {
+    private func awaitFirstChannel() async -> Event? {
         guard let timeLimit else { return nil }
         do throws(ChannelError) {
             try await timeLimit.run("channel") { () async throws(ChannelError) in

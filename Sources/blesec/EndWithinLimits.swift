@@ -1,8 +1,8 @@
 internal import BLESec
 
 /// Ends a channel or a connection. Queued bytes are still sent, so that the peer learns the reason,
-/// but only for a limited time: `close` gets the longest time without progress, and `abort` runs if
-/// `close` takes longer than 20 seconds.
+/// but only for a limited time: `close` is called with the longest time to wait without progress,
+/// and `abort` if `close` takes longer than 20 seconds.
 func endWithinLimits(
     on loop: EventLoop, _ close: (_ limit: Duration) async -> Void,
     orAbort abort: @escaping @Sendable () async -> Void

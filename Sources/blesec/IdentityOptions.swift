@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecJSON
 internal import BLESecToolKit
 
-/// The options that protect a key file, for every command that reads or writes one.
+/// The options for the passphrase of a key file, for every command that reads or writes one.
 enum IdentityOptions {
     static let passphraseFile = Option(
         name: "--passphrase-file", value: "FILE",

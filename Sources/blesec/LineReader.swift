@@ -35,8 +35,8 @@ final class LineReader: Sendable {
     }
 
     private static func take(_ state: inout State) -> [UInt8]? {
-        let feed = UInt8(ascii: "\n")
-        let end = state.bytes[state.searched...].firstIndex(of: feed)
+        let lineFeed = UInt8(ascii: "\n")
+        let end = state.bytes[state.searched...].firstIndex(of: lineFeed)
         let length = end ?? state.bytes.count
         guard end != nil || length >= maximumLength || state.hasEnded && length > 0 else {
             state.searched = state.bytes.count

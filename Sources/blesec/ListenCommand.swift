@@ -96,7 +96,7 @@ enum ListenCommand {
         settings.options.dials = false
         let service = try await NearbyService.start(
             settings.service, configuration: options.configuration, options: settings.options,
-            onEvent: NearbyNotes(failures: failures).take)
+            onEvent: NearbyNotes(failures: failures).onEvent)
         await NearbyNotes.advertising(service)
         return ChannelSource(
             accept: { () throws(ChannelError) in try await service.next() },
@@ -117,7 +117,7 @@ enum ListenCommand {
             }
             if !keeps { await source.close() }
             await ChannelNotes.ready(channel)
-            let session = Session(
+            let session = ChannelSession(
                 channel: channel, isDirect: options.configuration.mode == .direct,
                 keepsOutput: keeps, interruption: interruption)
             do throws(ChannelError) {

@@ -60,11 +60,12 @@ struct NearbyArguments: Sendable {
         let carriers = AdvertisementCarrier.allCases.map { ($0.rawValue, $0) }
         let carrier = try arguments.choice(Self.advertise, of: carriers)
         if let carrier { options.carrier = carrier }
-        let standard = options.transports
+        let defaultTransports = options.transports
         options.transports =
             try arguments.choice(
-                Self.transport, of: [("l2cap", .l2cap), ("gatt", .gattStream), ("any", standard)])
-            ?? standard
+                Self.transport,
+                of: [("l2cap", .l2cap), ("gatt", .gattStream), ("any", defaultTransports)])
+            ?? defaultTransports
         options.advertisesPSM = !arguments.has(Self.hidePSM)
         if isPinned { options.rules.timesHeard = 1 }
         let heard = try arguments.number(Self.heard, in: 1...8)

@@ -6,7 +6,8 @@ internal import BLESecToolKit
 struct NearbyNotes: Sendable {
     let failures: FailureLog
 
-    var take: @Sendable (NearbyEvent) -> Void {
+    /// Reports an event of a service.
+    var onEvent: @Sendable (NearbyEvent) -> Void {
         { [failures] event in
             switch event {
             case .adapter(let state): Self.adapter(state)

@@ -9,13 +9,13 @@ struct PeerList {
     private let isTable: Bool
     private var drawnLines = 0
     private var lastDrawn: MonotonicTime?
-    /// What was last printed about a candidate.
+    /// What was last printed about each candidate.
     private var printed: [Candidate: AdvertisementPayload?] = [:]
 
     /// The least time between two drawings of the table.
-    private static let pause = Duration.milliseconds(250)
+    private static let redrawInterval = Duration.milliseconds(250)
     /// The greatest number of peers that are drawn.
-    private static let mostRows = 20
+    private static let maximumRows = 20
     private static let header =
         "ADDRESS                     TAG       PSM   CAN                  SIGNAL   HEARD  LAST"
 
@@ -28,7 +28,7 @@ struct PeerList {
     mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
         table.hear(sighting, at: now, using: &generator)
         guard isTable else { return try print(sighting) }
-        if let lastDrawn, lastDrawn.advanced(by: Self.pause) > now { return }
+        if let lastDrawn, lastDrawn.advanced(by: Self.redrawInterval) > now { return }
         try draw(at: now)
     }
 
@@ -64,7 +64,7 @@ struct PeerList {
     private mutating func draw(at now: MonotonicTime) throws(ChannelError) {
         lastDrawn = now
         var lines = [Self.header]
-        for entry in table.entries.prefix(Self.mostRows) {
+        for entry in table.entries.prefix(Self.maximumRows) {
             let signal = entry.signal.map { "\($0) dBm" } ?? "?"
             let age = now.duration(since: entry.lastHeard).components.seconds
             lines.append(
@@ -73,11 +73,11 @@ struct PeerList {
         }
         if table.count == 0 { lines.append("nobody yet") }
         // Moves to the first line, and prints each line again.
-        let back = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
+        let cursorUp = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
         let text = lines.map { $0 + "\u{1B}[K\n" }.joined()
         drawnLines = max(drawnLines, lines.count)
-        let rest = String(repeating: "\u{1B}[K\n", count: drawnLines - lines.count)
-        try StandardOutput.print(back + text + rest)
+        let blankLines = String(repeating: "\u{1B}[K\n", count: drawnLines - lines.count)
+        try StandardOutput.print(cursorUp + text + blankLines)
     }
 
     private static func pad(_ text: String, _ width: Int) -> String {

@@ -18,16 +18,15 @@ struct PeerMemory: Sendable {
 
     private var folder: StateFolder?
     private let name: String?
-    /// Whether the command cannot run without the folder. Then an error in the folder ends the
-    /// command.
+    /// Whether an error in the folder ends the command.
     private let requiresFolder: Bool
 
     /// Opens the folder, for a command that remembers or names a peer, and checks its contents. The
     /// folder is created only for a command that remembers a peer.
     ///
     /// With `--remember`, `--state` or `peer:NAME`, an error in the folder is thrown here, before a
-    /// peer is dialed. With `peer:KEY`, the folder only makes a scan unnecessary, so an error there
-    /// is reported and ignored.
+    /// peer is dialed. With `peer:KEY` alone, the folder only makes a scan unnecessary, so an error
+    /// there is reported and ignored. It is no error that the default folder is missing.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
@@ -53,7 +52,7 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// The text after `peer:` in an operand.
+    /// The NAME or KEY in an operand `peer:NAME` or `peer:KEY`; nil for any other operand.
     static func peer(_ operand: String) -> String? {
         operand.hasPrefix("peer:") ? String(operand.dropFirst(5)) : nil
     }
@@ -71,7 +70,7 @@ struct PeerMemory: Sendable {
         return PeerKey(fingerprint: key)
     }
 
-    /// The key that is already stored under the name to remember.
+    /// The key that is already stored under the name to remember; nil if there is none.
     var expected: PeerKey? {
         get throws(ChannelError) {
             guard let name, let key = try folder?.knownPeers.key(named: name) else { return nil }
@@ -118,7 +117,7 @@ struct PeerMemory: Sendable {
         guard text.utf8.count <= LastAddressesFile.maximumAddressLength else { return }
         do throws(ChannelError) {
             guard try folder.knownPeers.contains(key) else { return }
-            try folder.lastAddresses.note(text, of: key)
+            try folder.lastAddresses.record(text, of: key)
         } catch {
             Diagnostics.note(
                 "the peer's address will not be remembered: \(error.reason)", "not-remembered",

@@ -115,7 +115,7 @@ final class PeerSearch: Sendable {
         if let service = state.withLock({ $0.service }) { return service }
         let service = try await NearbyService.start(
             settings.service, configuration: configuration, options: settings.options,
-            onEvent: notes.take)
+            onEvent: notes.onEvent)
         if let addressError = state.withLock({ $0.addressError }) {
             let text = "\(addressError.reason); looking for it elsewhere"
             Diagnostics.note(text, "elsewhere", addressError.members)

@@ -4,7 +4,7 @@ internal import Glibc
 
 /// `blesec scan`
 enum ScanCommand {
-    private static let time = Option(
+    private static let duration = Option(
         name: "--for", value: "SECONDS",
         help: "Stop after this time, with exit status 0. By default the scan goes on until a "
             + "signal ends it.")
@@ -12,7 +12,8 @@ enum ScanCommand {
     static let command = Command(
         name: "blesec scan", summary: "show the devices nearby that advertise a service",
         options: [
-            NearbyArguments.service, ChannelOptions.adapter, time, NearbyArguments.rescan, .json,
+            NearbyArguments.service, ChannelOptions.adapter, duration, NearbyArguments.rescan,
+            .json,
         ],
         description: [
             "Scans through bluetoothd and shows each peer that advertises the service: its "
@@ -41,7 +42,7 @@ enum ScanCommand {
     private static func scan(_ arguments: Arguments) async throws(ChannelError) {
         let service = try NearbyArguments.service(arguments)
         let rescan = try Seconds.read(arguments, NearbyArguments.rescan)
-        let time = try Seconds.read(arguments, Self.time)
+        let duration = try Seconds.read(arguments, Self.duration)
         var list = PeerList(isTable: !arguments.has(.json) && isatty(STDOUT_FILENO) == 1)
         let bluetoothd = await Bluetoothd.connect()
         let adapter: BluetoothAdapter
@@ -60,8 +61,8 @@ enum ScanCommand {
             }
         }
         let stop = Task(executorPreference: EventLoop.shared) {
-            guard let time else { return }
-            try? await EventLoop.shared.sleep(for: time)
+            guard let duration else { return }
+            try? await EventLoop.shared.sleep(for: duration)
             await bluetoothd.close()
         }
         list.begin()

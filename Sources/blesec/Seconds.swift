@@ -4,14 +4,14 @@ internal import BLESecToolKit
 /// A number of seconds on the command line.
 enum Seconds {
     /// The longest duration in seconds: a year.
-    private static let most = 365.0 * 24 * 60 * 60
+    private static let maximum = 365.0 * 24 * 60 * 60
 
     /// The value of an option; nil when it was not given.
     static func read(_ arguments: Arguments, _ option: Option) throws(ChannelError) -> Duration? {
         guard let text = arguments.value(option) else { return nil }
         // `Double` also reads hexadecimal, infinity and exponents, which are refused here.
-        let isPlain = text.allSatisfy { "0123456789.".contains($0) }
-        guard isPlain, let seconds = Double(text), seconds > 0, seconds <= most else {
+        let isDecimal = text.allSatisfy { "0123456789.".contains($0) }
+        guard isDecimal, let seconds = Double(text), seconds > 0, seconds <= maximum else {
             throw arguments.usage(
                 "\(option.name) is a number of seconds above 0, and not `\(text)`")
         }

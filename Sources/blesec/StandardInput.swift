@@ -40,26 +40,26 @@ final class StandardInput: Sendable {
         ChannelError(.cancelled, "nobody waits for standard input any more"))
 
     private func wait(_ waiter: CheckedContinuation<Chunk, Never>) {
-        let (available, reads): (Chunk?, Bool) = state.withLock { state in
+        let (available, startsRead): (Chunk?, Bool) = state.withLock { state in
             if let chunk = state.arrived {
                 if case .success(.some) = chunk { state.arrived = nil }
                 return (chunk, false)
             }
-            // No cancellation is missed: it sets this flag before it looks for a waiting task.
+            // No cancellation is missed: it sets this flag before it takes the lock and the waiter.
             if Task.isCancelled { return (Self.cancelled, false) }
             state.waiter = waiter
             defer { state.isReading = true }
             return (nil, !state.isReading)
         }
         if let available { waiter.resume(returning: available) }
-        if reads { thread.perform { [self] in deliver(Self.read()) } }
+        if startsRead { thread.perform { [self] in deliver(Self.read()) } }
     }
 
     private func deliver(_ chunk: Chunk) {
         let waiter = state.withLock { state in
             state.isReading = false
-            let isLast = if case .success(.some) = chunk { false } else { true }
-            if state.waiter == nil || isLast { state.arrived = chunk }
+            let isFinal = if case .success(.some) = chunk { false } else { true }
+            if state.waiter == nil || isFinal { state.arrived = chunk }
             return state.waiter.take()
         }
         waiter?.resume(returning: chunk)

@@ -33,12 +33,12 @@ enum SystemFacts {
 
     /// The number of ATT channels that bluetoothd opens to a peer, from its configuration file: 3,
     /// bluetoothd's default, if the file does not set it; nil if the file cannot be read or the
-    /// value is not a number. `words` are bluetoothd's arguments, which may name the file.
-    static func attChannels(of words: [String]) -> Int? {
+    /// value is not a number. `arguments` are bluetoothd's, and may name the file.
+    static func attChannels(of arguments: [String]) -> Int? {
         var path = "/etc/bluetooth/main.conf"
-        for (word, next) in zip(words, words.dropFirst() + [""]) {
-            if word == "-f" || word == "--configfile" { path = next }
-            if word.hasPrefix("--configfile=") { path = String(word.dropFirst(13)) }
+        for (argument, next) in zip(arguments, arguments.dropFirst() + [""]) {
+            if argument == "-f" || argument == "--configfile" { path = next }
+            if argument.hasPrefix("--configfile=") { path = String(argument.dropFirst(13)) }
         }
         guard let bytes = read(path) else { return nil }
         var section = ""

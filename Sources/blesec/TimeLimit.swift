@@ -21,9 +21,9 @@ struct TimeLimit: Sendable {
 
     /// Runs `body`, and cancels it when the time is over.
     ///
-    /// - Throws: `timedOut` with `what`, the awaited thing, or the error of `body`.
+    /// - Throws: `timedOut`, whose reason names what was `awaited`; the error of `body`.
     func run<Value: Sendable>(
-        _ what: String, _ body: @escaping @Sendable () async throws(ChannelError) -> Value
+        _ awaited: String, _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {
         let result = await withTaskGroup(of: Result<Value, ChannelError>?.self) { group in
             group.addTask {
@@ -45,7 +45,7 @@ struct TimeLimit: Sendable {
             return first
         }
         guard let result else {
-            throw ChannelError(.timedOut, "no \(what) was ready within \(text) s")
+            throw ChannelError(.timedOut, "no \(awaited) was ready within \(text) s")
         }
         return try result.get()
     }

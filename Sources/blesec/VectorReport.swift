@@ -41,7 +41,7 @@ struct VectorReport {
             progress.clear()
             for (index, outcome) in outcomes.enumerated() {
                 let name = vectors[index].protocolName
-                try report(outcome, VectorPlace(path: file.path, index: index, name: name))
+                try report(outcome, VectorPlace(path: file.path, index: index, protocolName: name))
             }
         }
         try summarize()
@@ -86,16 +86,16 @@ struct VectorReport {
 private struct VectorPlace {
     let path: String
     let index: Int
-    let name: String
+    let protocolName: String
 
     func print(
         _ event: String, _ reason: String, _ members: [(String, JSONValue)]
     ) throws(ChannelError) {
         try StandardOutput.print(
-            line: "\(path): vectors[\(index)]: \(name): \(event): \(reason)",
+            line: "\(path): vectors[\(index)]: \(protocolName): \(event): \(reason)",
             or: [
                 ("event", .string(event)), ("file", .string(path)), ("vector", .number(index)),
-                ("protocol", .string(name)),
+                ("protocol", .string(protocolName)),
             ] + members + [("reason", .string(reason))])
     }
 }

@@ -63,7 +63,7 @@ enum VectorsCommand {
     }
 
     /// The greatest number of vectors in memory at a time.
-    private static let batch = 1024
+    private static let batchSize = 1024
 
     private static func write(_ arguments: Arguments) async throws(ChannelError) {
         let count = try arguments.number(make, in: 1...10_000_000, takesSign: false) ?? 0
@@ -74,9 +74,9 @@ enum VectorsCommand {
         let maker = VectorMaker(seed: seed, names: try names(arguments))
         var progress = ProgressLine(steps: count)
         var leadingText = NoiseVector.opening
-        for first in stride(from: 0, to: count, by: batch) {
+        for first in stride(from: 0, to: count, by: batchSize) {
             progress.show("made", done: first)
-            let results = await inParallel(min(batch, count - first)) { index in
+            let results = await inParallel(min(batchSize, count - first)) { index in
                 Result { () throws(VectorFailure) in try maker.vector(at: first + index).text }
             }
             progress.clear()

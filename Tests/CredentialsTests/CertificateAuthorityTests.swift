@@ -52,7 +52,8 @@ struct CertificateAuthorityTests {
         let issued = try issue(authority, "lamp")
         let file = folder.file("lamp.pem")
         let verified = try openssl(
-            "verify", "-x509_strict", "-crl_check", "-CRLfile", authority.revokedPath, "-CAfile",
+            "verify", "-x509_strict", "-crl_check", "-CRLfile", authority.revocationListPath,
+            "-CAfile",
             authority.certificatePath, "-purpose", "sslclient", file)
         #expect(verified == "\(file): OK\n")
         #expect(
@@ -103,12 +104,12 @@ struct CertificateAuthorityTests {
         let outcome = try Subprocess.run(
             "openssl",
             [
-                "verify", "-crl_check", "-CRLfile", authority.revokedPath, "-CAfile",
+                "verify", "-crl_check", "-CRLfile", authority.revocationListPath, "-CAfile",
                 authority.certificatePath, folder.file("lamp.pem"),
             ])
         #expect(outcome.errors.contains("certificate revoked"))
         let list = try openssl(
-            "crl", "-in", authority.revokedPath, "-noout", "-text", "-CAfile",
+            "crl", "-in", authority.revocationListPath, "-noout", "-text", "-CAfile",
             authority.certificatePath)
         #expect(list.contains("Serial Number: \(lamp.serial)"))
         #expect(!list.contains("\(door.serial)"))
@@ -138,7 +139,7 @@ struct CertificateAuthorityTests {
             }
         }
         #expect(try authority.certificates().filter { $0.revocation != nil }.count == 12)
-        let number = try openssl("crl", "-in", authority.revokedPath, "-noout", "-crlnumber")
+        let number = try openssl("crl", "-in", authority.revocationListPath, "-noout", "-crlnumber")
         // The list without revocations has the number 1.
         #expect(number == "crlNumber=0x0D\n")
     }

@@ -65,8 +65,9 @@ struct RevocationFileTests {
     func forms() throws {
         try revoke(lamp)
         _ = try openssl(
-            "crl", "-in", authority.revokedPath, "-outform", "DER", "-out", folder.file("der"))
-        for path in [authority.revokedPath, folder.file("der")] {
+            "crl", "-in", authority.revocationListPath, "-outform", "DER", "-out",
+            folder.file("der"))
+        for path in [authority.revocationListPath, folder.file("der")] {
             let list = try RevocationFile(path, authorities: authorities).current(at: now)
             #expect(contains(list, lamp))
             #expect(!contains(list, door))
@@ -106,7 +107,7 @@ struct RevocationFileTests {
 
     @Test("a changed list takes effect at the next check")
     func reloads() throws {
-        let file = try RevocationFile(authority.revokedPath, authorities: authorities)
+        let file = try RevocationFile(authority.revocationListPath, authorities: authorities)
         #expect(!contains(try file.current(at: now), lamp))
         try revoke(lamp)
         #expect(contains(try file.current(at: now), lamp))
@@ -142,7 +143,7 @@ struct RevocationFileTests {
     @Test("a list is valid until its next-update time, and no longer")
     func outOfDate() throws {
         // `blesec ca` makes a list valid until the authority expires.
-        let file = try RevocationFile(authority.revokedPath, authorities: authorities)
+        let file = try RevocationFile(authority.revocationListPath, authorities: authorities)
         _ = try file.current(at: authority.expiry)
         expectError(.badKey, "out of date") { _ = try file.current(at: authority.expiry + 1) }
     }
@@ -151,7 +152,8 @@ struct RevocationFileTests {
     func tampering() throws {
         try revoke(lamp)
         _ = try openssl(
-            "crl", "-in", authority.revokedPath, "-outform", "DER", "-out", folder.file("der"))
+            "crl", "-in", authority.revocationListPath, "-outform", "DER", "-out",
+            folder.file("der"))
         let der = try #require(folder.read("der"))
         for index in der.indices {
             var wrong = der

@@ -17,7 +17,7 @@ import Testing
         #expect(scratch.mode("state/blesec") == 0o700)
         #expect(scratch.mode("state") == 0o700)
         try folder.knownPeers.bind("lamp", to: key(1))
-        try folder.lastAddresses.note("l2cap:AA:BB:CC:DD:EE:FF/0x80 random", of: key(1))
+        try folder.lastAddresses.record("l2cap:AA:BB:CC:DD:EE:FF/0x80 random", of: key(1))
         let again = try StateFolder.make(path)
         #expect(try again.knownPeers.key(named: "lamp") == key(1))
         #expect(
@@ -49,16 +49,16 @@ import Testing
     func addresses() throws {
         let file = LastAddressesFile(scratch.file("addresses"))
         #expect(try file.address(of: key(1)) == nil)
-        try file.note("unix:/a b%", of: key(1))
-        try file.note("second", of: key(2))
-        try file.note("third", of: key(1))
+        try file.record("unix:/a b%", of: key(1))
+        try file.record("second", of: key(2))
+        try file.record("third", of: key(1))
         #expect(try file.address(of: key(1)) == "third")
         #expect(try file.address(of: key(2)) == "second")
         let lines = (0..<LastAddressesFile.maximumPeers).map { number in
             "\(Fingerprint(subjectPublicKeyInfo: [1, UInt8(number >> 8), UInt8(number & 0xFF)])) x\n"
         }
         scratch.write("addresses", "\(key(1)) old\n" + lines.joined())
-        try file.note("new", of: key(3))
+        try file.record("new", of: key(3))
         #expect(try file.address(of: key(3)) == "new")
         #expect(try file.address(of: key(1)) == nil)
         let text = try #require(scratch.read("addresses"))
@@ -74,7 +74,7 @@ import Testing
         let file = LastAddressesFile(scratch.file("addresses"))
         let error = #expect(throws: ChannelError(.badKey, "")) { try file.address(of: key(1)) }
         #expect(error?.reason.contains("line 2") == true)
-        #expect(throws: ChannelError(.badKey, "")) { try file.note("x", of: key(2)) }
+        #expect(throws: ChannelError(.badKey, "")) { try file.record("x", of: key(2)) }
         #expect(scratch.read("addresses") == Array("# comment\n\(text)\n".utf8))
     }
 
@@ -85,7 +85,7 @@ import Testing
         #expect(throws: ChannelError(.badKey, "")) { try file.address(of: key(1)) }
         let fresh = LastAddressesFile(scratch.file("fresh"))
         for text in ["", String(repeating: "x", count: 256)] {
-            #expect(throws: ChannelError(.configuration, "")) { try fresh.note(text, of: key(1)) }
+            #expect(throws: ChannelError(.configuration, "")) { try fresh.record(text, of: key(1)) }
         }
     }
 }

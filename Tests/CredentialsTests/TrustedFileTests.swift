@@ -32,7 +32,7 @@ struct TrustedFileTests {
             let file = try TrustedFile(path, protection, user: user)
             return file.descriptor.readAll(atMost: 100) ?? []
         } catch {
-            throw error.error(path)
+            throw error.channelError(for: path)
         }
     }
 
@@ -232,7 +232,7 @@ struct TrustedFileTests {
         ("known peers", { _ = try KnownPeersFile($0).peers() }),
         ("known peers, changed", { try KnownPeersFile($0).bind("a", to: key(1)) }),
         ("last addresses", { _ = try LastAddressesFile($0).address(of: key(1)) }),
-        ("last addresses, changed", { try LastAddressesFile($0).note("a", of: key(1)) }),
+        ("last addresses, changed", { try LastAddressesFile($0).record("a", of: key(1)) }),
         ("device's key", { _ = try DeviceKey.subjectPublicKeyInfo($0) }),
     ]
 

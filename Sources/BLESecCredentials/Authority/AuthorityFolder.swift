@@ -8,16 +8,16 @@ struct AuthorityFolder: Sendable {
     let path: String
 
     /// The authority's certificate, for all peers that accept its devices.
-    var certificate: String { path + "/ca.pem" }
-    var key: String { path + "/ca.key" }
+    var certificatePath: String { path + "/ca.pem" }
+    var keyPath: String { path + "/ca.key" }
     /// The revocation list, for all peers that accept its devices.
-    var revoked: String { path + "/ca.crl" }
+    var revocationListPath: String { path + "/ca.crl" }
     /// The lock file for replacing the revocation list.
-    var lock: String { path + "/lock" }
+    var lockPath: String { path + "/lock" }
     /// Copies of all issued certificates, named by serial number.
-    var issued: String { path + "/issued" }
+    var issuedPath: String { path + "/issued" }
 
-    func record(of serial: SerialNumber) -> String { "\(issued)/\(serial).pem" }
+    func recordPath(of serial: SerialNumber) -> String { "\(issuedPath)/\(serial).pem" }
 
     init(_ path: String) {
         var path = path[...]
@@ -31,7 +31,7 @@ struct AuthorityFolder: Sendable {
             _ = try TrustedFile(closedDirectory: path)
         } catch {
             guard case .system(let number) = error, number == ENOENT || number == ENOTDIR else {
-                throw error.error(path)
+                throw error.channelError(for: path)
             }
             throw ChannelError(
                 .noSuchFile, "\(path): no such authority: make one with `blesec ca init \(path)`",
@@ -39,7 +39,7 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Throws unless nothing, or an empty directory, exists at the path.
+    /// Throws if anything but an empty directory exists at the path.
     func requireFree() throws(ChannelError) {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { return }
@@ -60,7 +60,7 @@ struct AuthorityFolder: Sendable {
 
     /// Makes the directories; errors name `place`, their final path.
     func make(for place: AuthorityFolder) throws(ChannelError) {
-        for directory in [path, issued] {
+        for directory in [path, issuedPath] {
             // chmod, because the umask may have removed permissions.
             guard unsafe mkdir(directory, 0o700) == 0, unsafe chmod(directory, 0o700) == 0 else {
                 throw NewFile.cannotCreate(place.path, errno)
@@ -68,14 +68,14 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Removes what ``make(for:)`` and later steps have made.
+    /// Removes the directories of ``make(for:)``, and the files that an authority begins with.
     func remove() {
-        for file in [certificate, key, revoked] { unsafe unlink(file) }
-        for directory in [issued, path] { unsafe rmdir(directory) }
+        for file in [certificatePath, keyPath, revocationListPath] { unsafe unlink(file) }
+        for directory in [issuedPath, path] { unsafe rmdir(directory) }
     }
 
     func serials() throws(ChannelError) -> [SerialNumber] {
-        try Self.names(in: issued).compactMap { name in
+        try Self.names(in: issuedPath).compactMap { name in
             guard name.hasSuffix(".pem") else { return nil }
             return SerialNumber(String(name.dropLast(".pem".count)))
         }

@@ -11,7 +11,7 @@ struct AuthorityRecords: Sendable {
     func certificates() throws(ChannelError) -> [IssuedCertificate] {
         let revocations = try revocations().dates
         let found = try folder.serials().map { serial throws(ChannelError) in
-            try certificate(at: folder.record(of: serial), revocations)
+            try certificate(at: folder.recordPath(of: serial), revocations)
         }
         return found.sorted {
             ($0.validity.lowerBound, $0.serial.description)
@@ -19,7 +19,7 @@ struct AuthorityRecords: Sendable {
         }
     }
 
-    /// The first certificate in a file, which this authority must have issued.
+    /// The first certificate in a file; throws unless this authority issued it.
     func certificate(
         at path: String, _ revocations: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
@@ -34,7 +34,7 @@ struct AuthorityRecords: Sendable {
     }
 
     func revocations() throws(ChannelError) -> RevokedSerials {
-        let path = folder.revoked
+        let path = folder.revocationListPath
         guard let listing = try KeyListing(path) else {
             throw ChannelError(
                 .noSuchFile,
@@ -51,7 +51,7 @@ struct AuthorityRecords: Sendable {
 
     /// Records a certificate, given in DER form. An existing file is never replaced.
     func add(_ certificate: [UInt8], _ serial: SerialNumber) throws(ChannelError) {
-        try PEM.write(certificate, "CERTIFICATE", to: folder.record(of: serial))
+        try PEM.write(certificate, "CERTIFICATE", to: folder.recordPath(of: serial))
     }
 
     /// Replaces the file of the revocation list; `list` is in DER form, the file in PEM form.
@@ -60,10 +60,10 @@ struct AuthorityRecords: Sendable {
         guard text.count <= RevocationFile.maximumLength else {
             throw ChannelError(
                 .limitExceeded,
-                "\(folder.revoked) is full: \(RevocationFile.maximumLength) bytes; make a new "
-                    + "authority")
+                "\(folder.revocationListPath) is full: \(RevocationFile.maximumLength) bytes; make "
+                    + "a new authority")
         }
-        try NewFile.replace(folder.revoked, text.span, for: .everyone)
+        try NewFile.replace(folder.revocationListPath, text.span, for: .everyone)
     }
 }
 

@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// Converts seconds since 1970 to a calendar date and time (UTC).
+/// A calendar date and time (UTC), made from seconds since 1970.
 struct CalendarTime {
     let year: Int
     private let date: [String]

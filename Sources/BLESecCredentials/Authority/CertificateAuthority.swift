@@ -19,14 +19,14 @@ package struct CertificateAuthority: Sendable {
     let validity: ClosedRange<Int64>
 
     /// The path of the authority's own certificate.
-    package var certificatePath: String { folder.certificate }
+    package var certificatePath: String { folder.certificatePath }
     /// The path of its revocation list.
-    package var revokedPath: String { folder.revoked }
+    package var revocationListPath: String { folder.revocationListPath }
     /// The fingerprint of its key.
     package var fingerprint: Fingerprint {
         Fingerprint(subjectPublicKeyInfo: certificate.subjectPublicKeyInfo)
     }
-    /// The last second of its certificate's validity, since 1970.
+    /// The last second of its certificate's validity, in seconds since 1970.
     package var expiry: Int64 { validity.upperBound }
 
     /// Opens the authority in a directory.
@@ -36,7 +36,7 @@ package struct CertificateAuthority: Sendable {
     package init(_ directory: String) throws(ChannelError) {
         folder = AuthorityFolder(directory)
         try folder.requireClosed()
-        let path = folder.certificate
+        let path = folder.certificatePath
         let found = try CertificateFile.certificates(path)
         certificate = try naming(path) { () throws(ChannelError) in try Certificate(der: found[0]) }
         guard found.count == 1, certificate.isAuthority, let validity = certificate.validity else {
@@ -59,18 +59,20 @@ package struct CertificateAuthority: Sendable {
         _ directory: String, name: String?, days: Int, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> CertificateAuthority {
         let folder = AuthorityFolder(directory)
-        let name = try checked(name ?? uniqueName)
+        let name = try checkedName(name ?? uniqueName)
         let validity = try validity(days: days, from: now)
         do throws(TrustedFile.Failure) {
             try TrustedFile.requireDirectory(NewFile.directory(of: folder.path))
         } catch {
-            guard case .system(let number) = error else { throw error.error(folder.path) }
+            guard case .system(let number) = error else {
+                throw error.channelError(for: folder.path)
+            }
             throw NewFile.cannotCreate(folder.path, number)
         }
         try folder.requireFree()
         let key = try SigningKey.generate()
         let keyText = try IdentityFile.text(
-            key.privateKeyInfo, for: folder.key, passphrase: passphrase)
+            key.privateKeyInfo, for: folder.keyPath, passphrase: passphrase)
         let subject = CertificateProfile.name(name)
         let certificate = try key.signed(
             CertificateProfile.authority(
@@ -84,9 +86,9 @@ package struct CertificateAuthority: Sendable {
         let draft = AuthorityFolder(NewFile.temporaryPath(beside: folder.path))
         do throws(ChannelError) {
             try draft.make(for: folder)
-            try NewFile.create(draft.key, keyText.span)
-            try PEM.write(certificate, "CERTIFICATE", to: draft.certificate)
-            try PEM.write(list, "X509 CRL", to: draft.revoked)
+            try NewFile.create(draft.keyPath, keyText.span)
+            try PEM.write(certificate, "CERTIFICATE", to: draft.certificatePath)
+            try PEM.write(list, "X509 CRL", to: draft.revocationListPath)
             try draft.move(to: folder)
         } catch {
             draft.remove()
@@ -97,7 +99,7 @@ package struct CertificateAuthority: Sendable {
 
     /// All issued certificates, the oldest first.
     ///
-    /// - Throws: the errors of opening; `badKey` when a recorded file was altered.
+    /// - Throws: the errors of ``init(_:)``; `badKey` when a recorded file was altered.
     package func certificates() throws(ChannelError) -> [IssuedCertificate] {
         try records.certificates()
     }
@@ -120,11 +122,12 @@ package struct CertificateAuthority: Sendable {
         try NewFile.refuseIfPresent(certificatePath)
         guard let keyPath else {
             try NewFile.refuseIfPresent(newKeyPath)
-            let authority = try key(passphrase)
-            let device = try SigningKey.generate()
+            let authorityKey = try key(passphrase)
+            let deviceKey = try SigningKey.generate()
             let text = try IdentityFile.text(
-                device.privateKeyInfo, for: newKeyPath, passphrase: nil)
-            let (der, issued) = try record(uri, validity, device.subjectPublicKeyInfo, authority)
+                deviceKey.privateKeyInfo, for: newKeyPath, passphrase: nil)
+            let (der, issued) = try record(
+                uri, validity, deviceKey.subjectPublicKeyInfo, authorityKey)
             try NewFile.create(newKeyPath, text.span)
             do throws(ChannelError) {
                 try PEM.write(der, "CERTIFICATE", to: certificatePath)
@@ -135,8 +138,8 @@ package struct CertificateAuthority: Sendable {
             }
             return issued
         }
-        let info = try DeviceKey.subjectPublicKeyInfo(keyPath)
-        let (der, issued) = try record(uri, validity, info, try key(passphrase))
+        let publicKey = try DeviceKey.subjectPublicKeyInfo(keyPath)
+        let (der, issued) = try record(uri, validity, publicKey, try key(passphrase))
         try PEM.write(der, "CERTIFICATE", to: certificatePath)
         return issued
     }
@@ -144,14 +147,15 @@ package struct CertificateAuthority: Sendable {
     /// Signs a certificate and records it. No lock is needed: the serial number is random, and an
     /// existing file is never replaced.
     private func record(
-        _ uri: SubjectURI, _ validity: ClosedRange<Int64>, _ info: [UInt8],
-        _ authority: borrowing SigningKey
+        _ uri: SubjectURI, _ validity: ClosedRange<Int64>, _ publicKey: [UInt8],
+        _ authorityKey: borrowing SigningKey
     ) throws(ChannelError) -> (der: [UInt8], issued: IssuedCertificate) {
         let serial = Self.newSerial()
-        let der = try authority.signed(
+        let der = try authorityKey.signed(
             CertificateProfile.device(
                 uri: uri, serial: serial.der, issuer: certificate.subjectName,
-                authorityKey: certificate.subjectPublicKeyInfo, validity: validity, key: info))
+                authorityKey: certificate.subjectPublicKeyInfo, validity: validity,
+                key: publicKey))
         let issued = try IssuedCertificate(try Certificate(der: der))
         try records.add(der, serial)
         return (der, issued)
@@ -163,7 +167,7 @@ package struct CertificateAuthority: Sendable {
         let own = self.validity
         guard own.contains(now) else {
             throw .badKey(
-                "\(folder.certificate) is valid from \(CalendarTime(own.lowerBound).text) to "
+                "\(folder.certificatePath) is valid from \(CalendarTime(own.lowerBound).text) to "
                     + "\(CalendarTime(own.upperBound).text), which is not now")
         }
         let validity = try Self.validity(days: days, from: now)
@@ -177,7 +181,7 @@ package struct CertificateAuthority: Sendable {
     }
 
     /// Which certificate is to be revoked.
-    package enum Revoked: Sendable {
+    package enum RevocationTarget: Sendable {
         /// The recorded certificate with this serial number.
         case serial(SerialNumber)
         /// The certificate in this file.
@@ -192,16 +196,16 @@ package struct CertificateAuthority: Sendable {
     /// Revokes a certificate at `now`, in seconds since 1970, and returns the certificate. If it is
     /// already revoked, it keeps its first date.
     ///
-    /// - Throws: `noSuchFile` for a number that was never issued; `badKey` for another authority's
-    ///   certificate; `timedOut` when another process keeps the list locked.
+    /// - Throws: `noSuchFile` for a serial number that was never issued; `badKey` for another
+    ///   authority's certificate; `timedOut` when the list stays locked.
     package func revoke(
-        _ which: Revoked, passphrase: PassphraseSource?, now: Int64
+        _ target: RevocationTarget, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
         // Before the lock is taken, since a person may have to type a passphrase.
         let key = try self.key(passphrase)
-        let lock = try FileLock(folder.lock)
+        let lock = try FileLock(folder.lockPath)
         let old = try records.revocations()
-        var found = try certificate(which, old.dates)
+        var found = try certificate(target, old.dates)
         guard found.revocation == nil else { return found }
         var dates = old.dates
         dates[found.serial] = now
@@ -219,17 +223,17 @@ package struct CertificateAuthority: Sendable {
     }
 
     private func certificate(
-        _ which: Revoked, _ dates: [SerialNumber: Int64]
+        _ target: RevocationTarget, _ dates: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
         let path =
-            switch which {
-            case .serial(let serial): folder.record(of: serial)
+            switch target {
+            case .serial(let serial): folder.recordPath(of: serial)
             case .file(let path): path
             }
         do throws(ChannelError) {
             return try records.certificate(at: path, dates)
         } catch {
-            guard case .serial(let serial) = which, error.code == .noSuchFile else { throw error }
+            guard case .serial(let serial) = target, error.code == .noSuchFile else { throw error }
             throw ChannelError(
                 .noSuchFile,
                 "\(folder.path) has issued no certificate \(serial): `blesec ca list "
@@ -239,7 +243,7 @@ package struct CertificateAuthority: Sendable {
 
     /// The private key, which must match the certificate.
     private func key(_ passphrase: PassphraseSource?) throws(ChannelError) -> SigningKey {
-        let path = folder.key
+        let path = folder.keyPath
         let info = try IdentityFile.privateKeyInfo(path, passphrase: passphrase)
         let key: SigningKey
         do throws(ChannelError) {
@@ -248,7 +252,7 @@ package struct CertificateAuthority: Sendable {
             throw error.naming(path)
         }
         guard key.subjectPublicKeyInfo == certificate.subjectPublicKeyInfo else {
-            throw .badKey("\(path) is not the key of \(folder.certificate)")
+            throw .badKey("\(path) is not the key of \(folder.certificatePath)")
         }
         return key
     }
@@ -278,7 +282,7 @@ package struct CertificateAuthority: Sendable {
         return "blesec " + digits.joined()
     }
 
-    private static func checked(_ name: String) throws(ChannelError) -> String {
+    private static func checkedName(_ name: String) throws(ChannelError) -> String {
         guard (1...maximumNameLength).contains(name.utf8.count),
             name.utf8.allSatisfy({ (0x20...0x7E).contains($0) })
         else {

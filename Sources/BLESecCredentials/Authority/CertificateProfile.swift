@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 
-/// The contents of an authority's certificates and lists (RFC 5280), reduced to the necessary
-/// fields.
+/// The parts of an authority's certificates and revocation lists that it signs (RFC 5280), reduced
+/// to the necessary fields. A `key` is a SubjectPublicKeyInfo in DER form.
 ///
 /// Both ends of a handshake send their certificate over a slow radio, so a device certificate has
 /// only fields that are needed. Its subject is empty, since the URI is the name. It has no basic
@@ -24,7 +24,7 @@ enum CertificateProfile {
                 critical(0x13, DER.sequence([0x01, 0x01, 0xFF], DER.number(0))),
                 // keyUsage: keyCertSign and cRLSign, bits 5 and 6.
                 critical(0x0F, [0x03, 0x02, 0x01, 0x06]),
-                optional(0x0E, DER.element(DER.octetString, keyIdentifier(key))),
+                extensionField(0x0E, DER.element(DER.octetString, keyIdentifier(key))),
             ])
     }
 
@@ -39,7 +39,7 @@ enum CertificateProfile {
                 // subjectAltName, critical because the subject is empty (§4.2.1.6).
                 critical(0x11, DER.sequence(DER.element(0x86, Array(uri.text.utf8)))),
                 // extKeyUsage: a device both dials and listens.
-                optional(0x25, DER.sequence(serverAuth, clientAuth)),
+                extensionField(0x25, DER.sequence(serverAuth, clientAuth)),
                 authorityKeyIdentifier(authorityKey),
             ])
     }
@@ -49,7 +49,7 @@ enum CertificateProfile {
         validity: ClosedRange<Int64>, key: [UInt8]
     ) -> [UInt8] {
         let entries = dates.map { DER.sequence($0.serial, DER.time($0.date)) }
-        let extensions = [authorityKeyIdentifier(key), optional(0x14, DER.number(number))]
+        let extensions = [authorityKeyIdentifier(key), extensionField(0x14, DER.number(number))]
         return DER.sequence(
             DER.number(1), SigningKey.algorithm, issuer, DER.time(validity.lowerBound),
             DER.time(validity.upperBound),
@@ -78,17 +78,19 @@ enum CertificateProfile {
             key, DER.tagged(3, DER.sequence(Array(extensions.joined()))))
     }
 
-    /// An extension under the arc 2.5.29, critical only if `mark` is the encoded flag.
-    private static func optional(_ arc: UInt8, mark: [UInt8] = [], _ value: [UInt8]) -> [UInt8] {
-        DER.sequence(DER.identifier(0x55, 0x1D, arc), mark, DER.element(DER.octetString, value))
+    /// An extension under the arc 2.5.29, not critical without `flag`, the encoded critical flag.
+    private static func extensionField(
+        _ arc: UInt8, flag: [UInt8] = [], _ value: [UInt8]
+    ) -> [UInt8] {
+        DER.sequence(DER.identifier(0x55, 0x1D, arc), flag, DER.element(DER.octetString, value))
     }
 
     private static func critical(_ arc: UInt8, _ value: [UInt8]) -> [UInt8] {
-        optional(arc, mark: [0x01, 0x01, 0xFF], value)
+        extensionField(arc, flag: [0x01, 0x01, 0xFF], value)
     }
 
     private static func authorityKeyIdentifier(_ key: [UInt8]) -> [UInt8] {
-        optional(0x23, DER.sequence(DER.element(0x80, keyIdentifier(key))))
+        extensionField(0x23, DER.sequence(DER.element(0x80, keyIdentifier(key))))
     }
 
     /// Eight bytes of a hash over the key. The shorter method of RFC 5280 (§4.2.1.2) also gives

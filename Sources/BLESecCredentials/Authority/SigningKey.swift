@@ -10,8 +10,9 @@ struct SigningKey: ~Copyable {
     private static let length = 32
     private static let prefix = PrivateKeyInfo.prefix(0x70, keyLength: length)
 
-    /// The private key and the public key, both in DER form.
+    /// The private key in DER form.
     let privateKeyInfo: SecretBytes
+    /// The public key in DER form.
     let subjectPublicKeyInfo: [UInt8]
 
     static func generate() throws(ChannelError) -> SigningKey {
@@ -30,7 +31,7 @@ struct SigningKey: ~Copyable {
         guard info.count == prefix.count + Self.length,
             constantTimeEqual(info.span.extracting(..<prefix.count), prefix.span)
         else { throw .badKey("is not the Ed25519 key of an authority") }
-        let key = unsafe try Self.open(info)
+        let key = unsafe try Self.openSSLKey(info)
         defer { unsafe EVP_PKEY_free(key) }
         var point = [UInt8](repeating: 0, count: Self.length)
         var count = point.count
@@ -42,7 +43,7 @@ struct SigningKey: ~Copyable {
 
     /// The DER form of a certificate or revocation list: `content`, the algorithm, the signature.
     func signed(_ content: [UInt8]) throws(ChannelError) -> [UInt8] {
-        let key = unsafe try Self.open(privateKeyInfo)
+        let key = unsafe try Self.openSSLKey(privateKeyInfo)
         defer { unsafe EVP_PKEY_free(key) }
         let context = unsafe EVP_MD_CTX_new()
         defer { unsafe EVP_MD_CTX_free(context) }
@@ -56,7 +57,9 @@ struct SigningKey: ~Copyable {
     }
 
     /// OpenSSL's copy of the key, which `EVP_PKEY_free` wipes.
-    private static func open(_ info: borrowing SecretBytes) throws(ChannelError) -> OpaquePointer {
+    private static func openSSLKey(
+        _ info: borrowing SecretBytes
+    ) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
         let key = unsafe info.withUnsafeBytes { bytes in
             unsafe EVP_PKEY_new_raw_private_key(

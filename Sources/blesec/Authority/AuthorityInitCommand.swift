@@ -18,7 +18,7 @@ enum AuthorityInitCommand {
 
     static let command = Command(
         name: "blesec ca init", summary: "make an authority", operands: ["DIR"],
-        options: [name, days] + AuthorityOptions.key,
+        options: [name, days] + AuthorityOptions.usingKey,
         description: [
             "Makes an authority with an Ed25519 key in DIR. DIR is a new directory, or an empty "
                 + "one that is closed to everybody else. Nothing is ever overwritten.",
@@ -47,7 +47,7 @@ enum AuthorityInitCommand {
         try StandardOutput.print(
             [
                 ("fingerprint", authority.fingerprint.description),
-                ("authority", authority.certificatePath), ("revoked", authority.revokedPath),
+                ("authority", authority.certificatePath), ("revoked", authority.revocationListPath),
                 ("expires", IssuedCertificate.text(authority.expiry)),
             ])
     }

@@ -25,7 +25,7 @@ enum AuthorityIssueCommand {
 
     static let command = Command(
         name: "blesec ca issue", summary: "issue a certificate to a device", operands: ["DIR"],
-        options: [uri, days, key, out] + AuthorityOptions.key,
+        options: [uri, days, key, out] + AuthorityOptions.usingKey,
         description: [
             "Issues a certificate with the authority in DIR, for a device that dials and listens. "
                 + "The certificate is valid from an hour ago on, since not every clock is right. "

@@ -19,7 +19,7 @@ enum AuthorityOptions {
         ])
 
     /// The options of commands that use the authority's key.
-    static let key = IdentityOptions.all + [.json]
+    static let usingKey = IdentityOptions.all + [.json]
 
     /// The exit statuses of `init` and `issue`.
     static let statuses: [ExitStatus] = [

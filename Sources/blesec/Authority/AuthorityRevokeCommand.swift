@@ -6,7 +6,7 @@ enum AuthorityRevokeCommand {
     static let command = Command(
         name: "blesec ca revoke", summary: "revoke a device's certificate",
         operands: ["DIR", "SERIAL|FILE"],
-        options: AuthorityOptions.key,
+        options: AuthorityOptions.usingKey,
         description: [
             "Puts a certificate of the authority in DIR on its revocation list, DIR/ca.crl. SERIAL "
                 + "is the serial number of the certificate, and FILE is the file of the "
@@ -33,7 +33,8 @@ enum AuthorityRevokeCommand {
         let passphrase = try IdentityOptions.requiredPassphrase(arguments)
         let now = AuthorityOptions.now
         let revoked = try CertificateAuthority(arguments.operands[0]).revoke(
-            CertificateAuthority.Revoked(arguments.operands[1]), passphrase: passphrase, now: now)
+            CertificateAuthority.RevocationTarget(arguments.operands[1]), passphrase: passphrase,
+            now: now)
         try StandardOutput.print(
             [
                 ("serial", revoked.serial.description), ("uri", revoked.uri),

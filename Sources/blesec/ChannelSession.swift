@@ -1,8 +1,8 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// A channel that sends standard input, and writes what it receives to standard output.
-struct Session: Sendable {
+/// Sends standard input over a channel, and writes what the channel receives to standard output.
+struct ChannelSession: Sendable {
     let channel: SecureChannel
     let isDirect: Bool
     /// Whether another peer may follow, so that standard output stays open.
@@ -14,11 +14,12 @@ struct Session: Sendable {
         case sentEverything
         /// The peer has ended, and all its messages are written.
         case wroteEverything
-        /// Standard input or standard output failed.
+        /// Standard input or output failed, or a message could not be confirmed.
         case localFailure(ChannelError)
         /// The error that ended sending; receiving throws the same error after the last message.
         case cannotSend(ChannelError)
         case cannotReceive(ChannelError)
+        /// The channel is over, with the error that ended it.
         case over(ChannelError?)
         case interrupted
     }
@@ -40,14 +41,14 @@ struct Session: Sendable {
     }
 
     private func follow(_ events: AsyncStream<Event>) async throws(ChannelError) {
-        var sent = false
-        var wrote = false
+        var sentEverything = false
+        var wroteEverything = false
         var failure: ChannelError?
         var isOver = false
         for await event in events {
             switch event {
-            case .sentEverything: sent = true
-            case .wroteEverything: wrote = true
+            case .sentEverything: sentEverything = true
+            case .wroteEverything: wroteEverything = true
             case .localFailure(let error):
                 await leave()
                 throw error
@@ -61,10 +62,10 @@ struct Session: Sendable {
             case .over(nil): isOver = true
             }
             // Received messages are written before an error of the channel is reported.
-            guard wrote else { continue }
+            guard wroteEverything else { continue }
             if let failure { throw failure }
             // In direct mode this is no error: a peer that has closed receives nothing more.
-            if sent || isOver && isDirect { return }
+            if sentEverything || isOver && isDirect { return }
             if isOver {
                 throw ChannelError(
                     .truncated, "the session ended before everything was sent; dial again")
@@ -124,7 +125,7 @@ struct Session: Sendable {
         }
     }
 
-    /// Ends the channel before everything was sent, and tells the peer so.
+    /// Ends the channel before everything was sent, and in negotiated mode tells the peer so.
     private func leave() async {
         guard !isDirect else { return await channel.abort() }
         try? await channel.finish(.interrupted)
