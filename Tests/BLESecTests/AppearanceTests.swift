@@ -239,7 +239,7 @@ struct AppearanceTests {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
             let manner = try scenery.issued(
-                TestAuthority.device("rogue"),
+                TestAuthority.deviceExtensions("rogue"),
                 newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
             let honest = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: scenery.configuration())

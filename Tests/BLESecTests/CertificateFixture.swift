@@ -25,8 +25,8 @@ struct CertificateFixture {
     init() throws {
         authority = try TestAuthority()
         pinned = try PinnedPeers()
-        dialer = try authority.device("dialer")
-        acceptor = try authority.device("acceptor")
+        dialer = try authority.context("dialer")
+        acceptor = try authority.context("acceptor")
     }
 
     /// One side's configuration. It has a certificate and a Noise key; `protocols` says which

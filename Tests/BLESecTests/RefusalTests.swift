@@ -52,7 +52,7 @@ struct Refusable: Sendable, CustomTestStringConvertible {
         }
 
         /// Issues a valid certificate to the peer.
-        func good() throws -> Manner { try issued(TestAuthority.device("rogue")) }
+        func good() throws -> Manner { try issued(TestAuthority.deviceExtensions("rogue")) }
 
         func configuration() throws -> ChannelConfiguration {
             var configuration = ChannelConfiguration(identity: nil, trust: policy)
@@ -103,16 +103,16 @@ extension Refusable {
             return try it.good()
         },
         Self("of a dialer, for serverAuth", "in its extended key usage", roles: [.dialer]) { it in
-            try it.issued(TestAuthority.device("rogue", usage: "serverAuth"))
+            try it.issued(TestAuthority.deviceExtensions("rogue", usage: "serverAuth"))
         },
         Self("of an acceptor, for clientAuth", "in its extended key usage", roles: [.acceptor]) {
-            try $0.issued(TestAuthority.device("rogue", usage: "clientAuth"))
+            try $0.issued(TestAuthority.deviceExtensions("rogue", usage: "clientAuth"))
         },
         Self("without an extended key usage", "in its extended key usage") { it in
             try it.issued(uri)
         },
         Self("for signing code", "in its extended key usage") { it in
-            try it.issued(TestAuthority.device("rogue", usage: "codeSigning"))
+            try it.issued(TestAuthority.deviceExtensions("rogue", usage: "codeSigning"))
         },
         Self("whose key usage is key agreement alone", "may not be used to sign") { it in
             try it.issued(
@@ -135,7 +135,7 @@ extension Refusable {
         },
         Self("issued by a device", "may not issue it") { it in
             let middle = try TestAuthority(
-                "middle", under: it.authority, extensions: TestAuthority.device("middle"))
+                "middle", under: it.authority, extensions: TestAuthority.deviceExtensions("middle"))
             try middle.issueDevice("rogue")
             return Manner(certificate: "rogue", chain: ["middle"])
         },
@@ -213,7 +213,7 @@ extension Refusable {
         },
         Self("whose revoked key has another encoding, a compressed point", "unusual encoding") {
             it in
-            let device = TestAuthority.device("rogue")
+            let device = TestAuthority.deviceExtensions("rogue")
             try it.authority.issue("rogue", device, pointForm: "uncompressed")
             it.revoked = try RevocationList(
                 lists: [], keys: [it.authority.identity("rogue").fingerprint],
@@ -222,12 +222,13 @@ extension Refusable {
             return Manner(certificate: "rogue")
         },
         Self("with a hybrid point", "unusual encoding") { it in
-            try it.authority.issue("rogue", TestAuthority.device("rogue"), pointForm: "hybrid")
+            try it.authority.issue(
+                "rogue", TestAuthority.deviceExtensions("rogue"), pointForm: "hybrid")
             return Manner(certificate: "rogue")
         },
         Self("whose curve has explicit parameters", "unusual encoding") { it in
             try it.issued(
-                TestAuthority.device("rogue"),
+                TestAuthority.deviceExtensions("rogue"),
                 newKey: [
                     "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt",
                     "ec_param_enc:explicit",
@@ -235,13 +236,13 @@ extension Refusable {
         },
         Self("whose intermediate has a compressed point", "unusual encoding") { it in
             try it.authority.issue(
-                "middle", TestAuthority.authority("CA:TRUE"), pointForm: "compressed")
+                "middle", TestAuthority.authorityExtensions("CA:TRUE"), pointForm: "compressed")
             let middle = TestAuthority("middle", in: it.authority)
             try middle.issueDevice("rogue")
             return Manner(certificate: "rogue", chain: ["middle"])
         },
         Self("with a key that is too short", "too weak") { it in
-            try it.issued(TestAuthority.device("rogue"), newKey: ["rsa:1024"])
+            try it.issued(TestAuthority.deviceExtensions("rogue"), newKey: ["rsa:1024"])
         },
     ]
 }
@@ -352,7 +353,7 @@ struct RefusalTests {
         arguments: ["compressed", "hybrid", "explicit"])
     func deniedKey(form: String) throws {
         let scenery = try Refusable.Scenery()
-        let device = TestAuthority.device("rogue")
+        let device = TestAuthority.deviceExtensions("rogue")
         func issue(_ form: String) throws {
             guard form == "explicit" else {
                 return try scenery.authority.issue("rogue", device, pointForm: form)

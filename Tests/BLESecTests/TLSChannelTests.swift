@@ -103,8 +103,8 @@ struct TLSChannelTests {
     @Test("a pinned key admits a peer whose certificate is signed by no authority")
     func pinned() throws {
         let authority = try TestAuthority()
-        let dialerTLS = try authority.selfSigned("one")
-        let acceptorTLS = try authority.selfSigned("other")
+        let dialerTLS = try authority.selfSignedContext("one")
+        let acceptorTLS = try authority.selfSignedContext("other")
         var dialer = ChannelConfiguration(
             identity: nil, trust: .pinned([PeerKey(fingerprint: acceptorTLS.identity.fingerprint)]))
         var acceptor = ChannelConfiguration(
@@ -258,9 +258,10 @@ struct TLSChannelTests {
             $0.prologue = [1]
         }
         try expectRefused([Self.noise]) { $0.trust = .authority() }
-        let pinned = try fixture.authority.selfSigned("itself")
+        let pinned = try fixture.authority.selfSignedContext("itself")
         try expectRefused { $0.tls = pinned }
-        try fixture.authority.issue("server", TestAuthority.device("server", usage: "serverAuth"))
+        try fixture.authority.issue(
+            "server", TestAuthority.deviceExtensions("server", usage: "serverAuth"))
         let server = try TLSContext(identity: fixture.authority.identity("server"))
         try expectRefused {
             $0.tls = server

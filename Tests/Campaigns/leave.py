@@ -31,11 +31,11 @@ class Chat:
             stdin=subprocess.PIPE, stdout=self.written.open("wb"), stderr=self.reports.open("wb"),
             cwd=folder)
 
-    def type(self, lines):
-        """Types the numbers 1 to `lines`, each on a line, or fewer if the chat ends first."""
+    def type(self, count):
+        """Types the numbers 1 to `count`, each on a line, or fewer if the chat ends first."""
         try:
-            for first in range(1, lines + 1, 200):
-                last = min(first + 200, lines + 1)
+            for first in range(1, count + 1, 200):
+                last = min(first + 200, count + 1)
                 self.process.stdin.write(b"".join(b"%d\n" % number for number in range(first, last)))
             self.process.stdin.flush()
         except (BrokenPipeError, ValueError):
@@ -57,11 +57,11 @@ class Chat:
         self.process.wait()
 
 
-def wait(what, chat, condition):
+def wait(awaited, chat, condition):
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline or chat.process.poll() is not None:
-            raise AssertionError(f"{what} did not come: {chat.reports.read_text()[-2000:]}")
+            raise AssertionError(f"{awaited} did not come: {chat.reports.read_text()[-2000:]}")
         time.sleep(0.002)
 
 
@@ -71,9 +71,9 @@ def fingerprint(tool, path):
     return next(word for word in shown.stdout.split() if word.startswith("SHA256:"))
 
 
-def one_round(tool, lines, chance):
+def one_round(tool, lines, generator):
     """Runs one round. Returns the lines reported as delivered, those of them that did not arrive, the
-    number of lines with the fate unknown, and the seconds that the leaver took to end."""
+    number of lines whose fate is unknown, and the seconds that the leaver took to end."""
     with tempfile.TemporaryDirectory(prefix="blesec-") as name:
         folder = Path(name)
         keys = {who: fingerprint(tool, folder / who) for who in ("leaver", "writer")}
@@ -86,24 +86,24 @@ def one_round(tool, lines, chance):
             wait("the channel", writer, lambda: b"channel ready" in writer.reports.read_bytes())
             typist.start()
             # The leaver leaves after about `goal` lines, at five bytes a line.
-            goal = chance.randrange(1, max(2, lines // 4))
+            goal = generator.randrange(1, max(2, lines // 4))
             wait("a line", leaver, lambda: leaver.written.stat().st_size >= goal * 5)
             begun = time.monotonic()
             leaver.process.stdin.close()
             status = leaver.process.wait(PATIENCE)
-            took = time.monotonic() - begun
+            seconds = time.monotonic() - begun
             # Gives the writer time to read what is left on the link.
             time.sleep(0.3)
             writer.process.kill()
             writer.process.wait()
             typist.join(PATIENCE)
-            arrived, claimed = leaver.lines(), writer.with_fate(b"delivered")
+            arrived, delivered = leaver.lines(), writer.with_fate(b"delivered")
             assert status == 0, f"the leaver ended with {status}: {leaver.reports.read_text()[-500:]}"
             assert arrived == list(range(1, len(arrived) + 1)), "lines are missing, repeated or out of order"
-            assert len(set(claimed)) == len(claimed), "delivered twice"
+            assert len(set(delivered)) == len(delivered), "delivered twice"
             assert not writer.with_fate(b"received"), \
                 "received is reported, although the leaver acknowledges only what it has written"
-            return claimed, sorted(set(claimed) - set(arrived)), len(writer.with_fate(b"unknown")), took
+            return delivered, sorted(set(delivered) - set(arrived)), len(writer.with_fate(b"unknown")), seconds
         finally:
             leaver.end()
             if writer:
@@ -118,20 +118,20 @@ def main():
     parser.add_argument("--seed", type=int, default=int(os.environ.get("BLESEC_SEED", time.time_ns())))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    chance = random.Random(arguments.seed)
-    passed = failed = total = 0
+    generator = random.Random(arguments.seed)
+    passed = failed = total_delivered = 0
     for number in range(arguments.rounds):
         try:
-            claimed, missing, unknown, took = one_round(arguments.tool, arguments.lines, chance)
+            delivered, missing, unknown, seconds = one_round(arguments.tool, arguments.lines, generator)
         except AssertionError as error:
             print(f"round {number}: {error}", flush=True)
             failed += 1
             continue
-        total += len(claimed)
-        print(f"round {number}: {len(claimed)} delivered, {len(missing)} of them missing, "
-              f"{unknown} unknown; left in {took:.2f} s", flush=True)
+        total_delivered += len(delivered)
+        print(f"round {number}: {len(delivered)} delivered, {len(missing)} of them missing, "
+              f"{unknown} unknown; left in {seconds:.2f} s", flush=True)
         passed, failed = passed + (not missing), failed + bool(missing)
-    print(f"{total} lines reported as delivered")
+    print(f"{total_delivered} lines reported as delivered")
     print(f"{passed} passed, {failed} failed")
     return 0 if failed == 0 and passed else 1
 

@@ -273,7 +273,7 @@ struct CertificateAuthorityTests {
         let text = try openssl("genpkey", "-algorithm", "ed25519")
         let shared = folder.write("shared", text, mode: 0o644)
         expectError(.badKey, "chmod 600 \(shared)") { _ = try issue(authority, "a", key: shared) }
-        let locked = try openssl(
+        let encrypted = try openssl(
             "genpkey", "-algorithm", "ed25519", "-aes256", "-pass", "pass:hunter2")
         let compressed = try openssl(
             "ec", "-conv_form", "compressed", "-pubout",
@@ -282,7 +282,7 @@ struct CertificateAuthorityTests {
             _ = try issue(authority, "a", key: folder.write("compressed", compressed))
         }
         expectError(.badKey, "-pubout") {
-            _ = try issue(authority, "a", key: folder.write("locked", locked))
+            _ = try issue(authority, "a", key: folder.write("locked", encrypted))
         }
         expectError(.badKey, "is not one key in PEM form") {
             _ = try issue(authority, "a", key: folder.write("text", "hello\n"))

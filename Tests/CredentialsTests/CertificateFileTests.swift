@@ -59,7 +59,7 @@ struct CertificateFileTests {
     }
 
     @Test(
-        "intermediates may follow the leaf or be in a separate file, and a leaf is refused as one")
+        "intermediates may follow the leaf or be in a separate file, and a leaf is refused there")
     func intermediates() throws {
         try authority.issueDevice("one")
         let leaf = try #require(folder.read("one.pem"))
@@ -68,7 +68,7 @@ struct CertificateFileTests {
         #expect(try load("chain", key: "one").uri == "blesec://devices/one")
         let identity = try CertificateFile.identity(
             certificate: folder.file("one.pem"), key: folder.file("one.key"),
-            intermediates: authority.certificate, now: now)
+            intermediates: authority.certificatePath, now: now)
         #expect(identity.uri == "blesec://devices/one")
         expectRefused("may not issue") {
             folder.write("wrong.pem", leaf + leaf)
@@ -80,12 +80,12 @@ struct CertificateFileTests {
         "a device's or authority's key in an unusual encoding is refused",
         arguments: ["compressed", "hybrid"])
     func unusualKeys(form: String) throws {
-        try authority.issue("one", TestAuthority.device("one"), pointForm: form)
+        try authority.issue("one", TestAuthority.deviceExtensions("one"), pointForm: form)
         expectRefused("unusual encoding") { _ = try load("one") }
         // The same key is accepted in the usual encoding.
-        try authority.issue("one", TestAuthority.device("one"), pointForm: "uncompressed")
+        try authority.issue("one", TestAuthority.deviceExtensions("one"), pointForm: "uncompressed")
         #expect(try load("one").uri == "blesec://devices/one")
-        try authority.issue("middle", TestAuthority.authority("CA:TRUE"), pointForm: form)
+        try authority.issue("middle", TestAuthority.authorityExtensions("CA:TRUE"), pointForm: form)
         expectRefused("unusual encoding") {
             _ = try CertificateFile.authorities(folder.file("middle.pem"))
         }
@@ -130,7 +130,7 @@ struct CertificateFileTests {
 
     @Test("an extended key usage decides which roles are allowed")
     func roles() throws {
-        try authority.issue("one", TestAuthority.device("one", usage: "clientAuth"))
+        try authority.issue("one", TestAuthority.deviceExtensions("one", usage: "clientAuth"))
         let identity = try load("one")
         #expect(identity.allows(.dialer))
         #expect(!identity.allows(.acceptor))
@@ -197,7 +197,7 @@ struct CertificateFileTests {
     @Test("an authority's certificate is accepted as an authority, and a device's is not")
     func authorities() throws {
         try authority.issueDevice("one")
-        _ = try CertificateFile.authorities(authority.certificate)
+        _ = try CertificateFile.authorities(authority.certificatePath)
         expectRefused("no authority's") {
             _ = try CertificateFile.authorities(folder.file("one.pem"))
         }

@@ -4,7 +4,7 @@ import BLESecPrimitives
 import TestSupport
 import Testing
 
-/// Files that are refused as identities, each with its own reason, and paths where none is created.
+/// Files that are refused as identities, and paths at which no identity is created.
 @Suite struct IdentityFileRefusalTests {
     let folder = ScratchFolder()
 
@@ -19,7 +19,7 @@ import Testing
         try refuses(folder.file("nothing"), .noSuchFile, "nothing: no such file")
     }
 
-    @Test("a directory, a device and a FIFO are refused without waiting")
+    @Test("a directory, a device file and a FIFO are refused without waiting")
     func irregular() throws {
         try refuses(folder.path, .badKey, "is a directory")
         try refuses("/dev/zero", .badKey, "is not a regular file")

@@ -158,12 +158,12 @@ import Testing
         #expect(folder.names == ["key"])
     }
 
-    /// The raw public key to the private key in a file, computed by openssl.
+    /// The raw public key of the private key in a file, computed by openssl.
     private func publicKey(of path: String) throws -> [UInt8] {
         let pem = try openssl("pkey", "-in", path, "-pubout")
         let body = pem.split(separator: "\n").dropFirst().dropLast().joined()
         let info = try #require(Base64.decode(body, padded: true))
-        return Array(info.dropFirst(12))  // Without the algorithm, in the first 12 bytes.
+        return Array(info.dropFirst(12))  // The first 12 bytes name the algorithm.
     }
 }
 

@@ -44,7 +44,7 @@ import Testing
     }
 
     @Test(
-        "each peer's last address is stored; in a full file, the entry noted longest ago is removed"
+        "each peer's last address is stored; in a full file, the entry recorded longest ago is removed"
     )
     func addresses() throws {
         let file = LastAddressesFile(scratch.file("addresses"))

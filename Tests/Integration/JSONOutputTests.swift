@@ -168,7 +168,7 @@ extension Integration {
                     [
                         command, "unix:" + folder.file("socket"), "--json", "--certificate",
                         folder.file("\(name).pem"), "--key", folder.file("\(name).key"),
-                        "--authority", authority.certificate,
+                        "--authority", authority.certificatePath,
                     ] + options)
             }
             for (options, status) in [([], Int32(0)), (["--peer-uri", "urn:other"], 77)] {

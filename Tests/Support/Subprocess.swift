@@ -26,8 +26,8 @@ internal import Glibc
         /// by then.
         case deadline(String)
         /// The program ended before it wrote what the call waited for, or ended with an error. The
-        /// text is its standard error; from ``output(containing:after:)``, its standard output and
-        /// then its standard error.
+        /// text is its standard error, and from ``output(containing:after:)`` its standard output
+        /// before that.
         case ended(String)
     }
 
@@ -48,7 +48,7 @@ internal import Glibc
 
     private var process: pid_t = 0
     private var descriptors: [Pipe: Int32] = [:]
-    private var pending: [UInt8] = []
+    private var pendingInput: [UInt8] = []
     private var endsInput: Bool
     private var output: [UInt8] = []
     private var errors: [UInt8] = []
@@ -66,17 +66,17 @@ internal import Glibc
         deadline = Self.now + seconds
         switch input {
         case .bytes(let bytes):
-            pending = bytes
+            pendingInput = bytes
             endsInput = true
         case .held, .file: endsInput = false
         }
         // A child must not inherit the pipes of another child that starts at the same time.
-        try Self.oneAtATime.withLock { _ in
+        try Self.startLock.withLock { _ in
             try start(executable, arguments, input, output, environment)
         }
     }
 
-    private static let oneAtATime = Locked(0)
+    private static let startLock = Locked(0)
 
     deinit {
         if status == nil {
@@ -98,7 +98,7 @@ internal import Glibc
     }
 
     /// Appends bytes to standard input; a waiting call writes them.
-    public func send(_ bytes: [UInt8]) { pending += bytes }
+    public func send(_ bytes: [UInt8]) { pendingInput += bytes }
 
     /// Ends standard input, once a waiting call has written the bytes that were sent.
     public func endInput() { endsInput = true }
@@ -159,7 +159,7 @@ internal import Glibc
         for program in programs {
             program.closeInputIfDone()
             for (pipe, descriptor) in program.descriptors
-            where pipe != .input || !program.pending.isEmpty {
+            where pipe != .input || !program.pendingInput.isEmpty {
                 if !entries.contains(where: { $0.descriptor == descriptor }) {
                     entries.append((program, pipe, descriptor))
                 }
@@ -169,9 +169,9 @@ internal import Glibc
             let events = entry.pipe == .input ? POLLOUT : POLLIN
             return pollfd(fd: entry.descriptor, events: Int16(events), revents: 0)
         }
-        let left = deadline - now
-        let ready = unsafe poll(&polled, nfds_t(polled.count), Int32(max(0, left) * 1000))
-        if ready == 0 || left <= 0 {
+        let secondsLeft = deadline - now
+        let ready = unsafe poll(&polled, nfds_t(polled.count), Int32(max(0, secondsLeft) * 1000))
+        if ready == 0 || secondsLeft <= 0 {
             for program in programs { kill(program.process, SIGKILL) }
             throw Failure.deadline(
                 programs.map { $0.text($0.errors) }.joined(separator: "\n--\n"))
@@ -183,11 +183,11 @@ internal import Glibc
 
     private func serve(_ pipe: Pipe, _ descriptor: Int32) {
         if pipe == .input {
-            let count = unsafe pending.withUnsafeBytes {
+            let count = unsafe pendingInput.withUnsafeBytes {
                 unsafe write(descriptor, $0.baseAddress, min($0.count, 4096))
             }
-            if count > 0 { pending.removeFirst(count) }
-            if count < 0, errno == EPIPE { pending = [] }
+            if count > 0 { pendingInput.removeFirst(count) }
+            if count < 0, errno == EPIPE { pendingInput = [] }
             return
         }
         var bytes = [UInt8](repeating: 0, count: 65536)
@@ -205,7 +205,7 @@ internal import Glibc
     }
 
     private func closeInputIfDone() {
-        guard endsInput, pending.isEmpty, let input = descriptors[.input] else { return }
+        guard endsInput, pendingInput.isEmpty, let input = descriptors[.input] else { return }
         close(input)
         descriptors[.input] = nil
     }
@@ -229,7 +229,7 @@ internal import Glibc
     // MARK: - Starting
 
     /// The variables of this process's environment that a child gets.
-    private static let passed = [
+    private static let inheritedVariables = [
         "PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "LAB_OUT", "ASAN_OPTIONS", "TSAN_OPTIONS",
         "LSAN_OPTIONS",
     ]
@@ -283,16 +283,17 @@ internal import Glibc
         unsafe posix_spawnattr_setflags(
             &attributes, Int16(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK))
         var variables: [String: String] = [:]
-        for name in Self.passed {
+        for name in Self.inheritedVariables {
             if let value = unsafe getenv(name) { unsafe variables[name] = String(cString: value) }
         }
         variables.merge(environment) { _, given in given }
         // Otherwise the thread sanitizer makes each process sleep for a second at its end.
         variables["TSAN_OPTIONS", default: ""] += " atexit_sleep_ms=0"
-        let words = unsafe ([executable] + arguments).map { unsafe strdup($0) } + [nil]
-        let pairs = unsafe variables.map { unsafe strdup("\($0)=\($1)") } + [nil]
-        defer { unsafe (words + pairs).forEach { unsafe free($0) } }
-        let status = unsafe posix_spawnp(&process, executable, actions, &attributes, words, pairs)
+        let argumentStrings = unsafe ([executable] + arguments).map { unsafe strdup($0) } + [nil]
+        let variableStrings = unsafe variables.map { unsafe strdup("\($0)=\($1)") } + [nil]
+        defer { unsafe (argumentStrings + variableStrings).forEach { unsafe free($0) } }
+        let status = unsafe posix_spawnp(
+            &process, executable, actions, &attributes, argumentStrings, variableStrings)
         guard status == 0 else {
             self.status = -1
             throw Failure.cannotStart(executable, status)

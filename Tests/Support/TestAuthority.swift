@@ -1,4 +1,4 @@
-/// A certificate authority in a scratch folder; it works with the `openssl` command.
+/// A certificate authority whose files the `openssl` command makes, in a scratch folder.
 public final class TestAuthority: Sendable {
     /// The folder of all the authority's files.
     public let folder: ScratchFolder
@@ -13,14 +13,14 @@ public final class TestAuthority: Sendable {
     ) throws {
         self.folder = folder
         self.name = name
-        try selfSign(name, Self.authority(constraints))
+        try selfSign(name, Self.authorityExtensions(constraints))
     }
 
     /// Makes an authority whose certificate another authority has issued, in the same folder.
     public init(_ name: String, under issuer: TestAuthority, extensions: String? = nil) throws {
         folder = issuer.folder
         self.name = name
-        try issuer.issue(name, extensions ?? Self.authority("CA:TRUE"))
+        try issuer.issue(name, extensions ?? Self.authorityExtensions("CA:TRUE"))
     }
 
     /// Uses an authority that was made before: its certificate and key are in the folder of the
@@ -32,12 +32,12 @@ public final class TestAuthority: Sendable {
 
     /// The lines of extensions for an authority's certificate; `constraints` are its basic
     /// constraints.
-    public static func authority(_ constraints: String) -> String {
+    public static func authorityExtensions(_ constraints: String) -> String {
         "basicConstraints=critical,\(constraints)\nkeyUsage=keyCertSign,cRLSign\n"
     }
 
     /// The path of the authority's certificate.
-    public var certificate: String { folder.file("\(name).pem") }
+    public var certificatePath: String { folder.file("\(name).pem") }
 
     /// Makes a key in `SUBJECT.key`, and in `SUBJECT.pem` a certificate signed with this key.
     public func selfSign(_ subject: String, _ extensions: String) throws {
@@ -66,9 +66,9 @@ public final class TestAuthority: Sendable {
         if folder.read("\(subject).key") == nil {
             try run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
         }
-        let form = folder.file("\(subject).form")
-        try run("ec", "-in", key, "-conv_form", pointForm, "-out", form)
-        try run("pkcs8", "-topk8", "-nocrypt", "-in", form, "-out", key)
+        let encodedKey = folder.file("\(subject).form")
+        try run("ec", "-in", key, "-conv_form", pointForm, "-out", encodedKey)
+        try run("pkcs8", "-topk8", "-nocrypt", "-in", encodedKey, "-out", key)
         try run("pkey", "-in", key, "-noout", "-check")
         try request(subject, ["-key", key], extensions)
     }
@@ -77,20 +77,21 @@ public final class TestAuthority: Sendable {
         let request = folder.file("\(subject).csr")
         try run(["req", "-new", "-subj", "/CN=\(subject)", "-out", request] + key)
         try run(
-            "x509", "-req", "-in", request, "-CA", certificate, "-CAkey",
+            "x509", "-req", "-in", request, "-CA", certificatePath, "-CAkey",
             folder.file("\(name).key"), "-days", "30", "-out", folder.file("\(subject).pem"),
             "-extfile", folder.write("\(subject).ext", extensions))
     }
 
     /// Issues a device's certificate with the device's URI, and with the usages of both roles.
     public func issueDevice(_ subject: String, newKey: [String] = ["ed25519"]) throws {
-        try issue(subject, Self.device(subject), newKey: newKey)
+        try issue(subject, Self.deviceExtensions(subject), newKey: newKey)
     }
 
     /// The lines of extensions for a device's certificate, without the key identifiers, which a
     /// handshake does not need.
-    public static func device(_ subject: String, usage: String = "clientAuth,serverAuth") -> String
-    {
+    public static func deviceExtensions(
+        _ subject: String, usage: String = "clientAuth,serverAuth"
+    ) -> String {
         "subjectAltName=URI:blesec://devices/\(subject)\nextendedKeyUsage=\(usage)\n"
             + "subjectKeyIdentifier=none\nauthorityKeyIdentifier=none\n"
     }
@@ -98,18 +99,18 @@ public final class TestAuthority: Sendable {
     /// A revocation list of this authority, in DER form, that revokes the certificates of these
     /// subjects.
     public func revocationList(_ subjects: [String]) throws -> [UInt8] {
-        var index = ""
+        var database = ""
         for subject in subjects {
             let serial = try Subprocess.run(
                 "openssl", ["x509", "-noout", "-serial", "-in", folder.file("\(subject).pem")],
                 within: 60
             ).text.dropFirst("serial=".count).filter(\.isHexDigit)
-            index += "R\t491231235959Z\t250101000000Z\t\(serial)\tunknown\t/CN=\(subject)\n"
+            database += "R\t491231235959Z\t250101000000Z\t\(serial)\tunknown\t/CN=\(subject)\n"
         }
         let config = folder.write(
             "crl.cnf",
-            "[ca]\ndefault_ca=it\n[it]\ndatabase=\(folder.write("index.txt", index))\n"
-                + "certificate=\(certificate)\nprivate_key=\(folder.file("\(name).key"))\n"
+            "[ca]\ndefault_ca=it\n[it]\ndatabase=\(folder.write("index.txt", database))\n"
+                + "certificate=\(certificatePath)\nprivate_key=\(folder.file("\(name).key"))\n"
                 + "default_md=default\ndefault_crl_days=30\n")
         let (text, list) = (folder.file("crl.pem"), folder.file("crl.der"))
         try run("ca", "-config", config, "-gencrl", "-out", text)

@@ -18,12 +18,12 @@ extension TestAuthority {
 
     /// The authority's certificate, loaded as devices load it to check their peers.
     public func authorities() throws -> CertificateAuthorities {
-        try CertificateFile.authorities(certificate)
+        try CertificateFile.authorities(certificatePath)
     }
 
     /// Issues a certificate for a device of this name, and returns the device's TLS context. The
     /// context accepts every peer that has a certificate of this authority and is not in `revoked`.
-    public func device(
+    public func context(
         _ name: String, revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws -> TLSContext {
         try issueDevice(name)
@@ -34,8 +34,8 @@ extension TestAuthority {
 
     /// Makes a self-signed certificate for a device of this name, and returns the device's TLS
     /// context. The context accepts every peer.
-    public func selfSigned(_ name: String) throws -> TLSContext {
-        try selfSign(name, Self.device(name))
+    public func selfSignedContext(_ name: String) throws -> TLSContext {
+        try selfSign(name, Self.deviceExtensions(name))
         return try TLSContext(identity: identity(name))
     }
 }

@@ -48,8 +48,8 @@ struct ContextTests {
         var (dialerOptions, acceptorOptions) = (TLSOptions(), TLSOptions())
         (dialerOptions.groups, acceptorOptions.groups) = (dialer, acceptor)
         var pair = try EnginePair(
-            authority.device("dialer", options: dialerOptions),
-            authority.device("acceptor", options: acceptorOptions))
+            authority.context("dialer", options: dialerOptions),
+            authority.context("acceptor", options: acceptorOptions))
         try pair.shakeHands()
         #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
     }
@@ -65,7 +65,7 @@ struct ContextTests {
         try authority.issueDevice("one", newKey: newKey)
         let tested = try TLSContext(
             identity: authority.identity("one"), authorities: authority.authorities())
-        let peer = try authority.device("peer")
+        let peer = try authority.context("peer")
         for (dialer, acceptor) in [(tested, peer), (peer, tested)] {
             var pair = try EnginePair(dialer, acceptor)
             try pair.shakeHands()
@@ -77,7 +77,7 @@ struct ContextTests {
     func intermediates() throws {
         let middle = try TestAuthority("middle", under: authority)
         try middle.issueDevice("tested")
-        let peer = try authority.device("peer")
+        let peer = try authority.context("peer")
         for chain in ["middle", nil] {
             let tested = try TLSContext(
                 identity: authority.identity("tested", chain: chain),
@@ -94,7 +94,7 @@ struct ContextTests {
     @Test("no engine is made with a certificate that is only for the other role")
     func role() throws {
         for (usage, role) in [("serverAuth", ChannelRole.dialer), ("clientAuth", .acceptor)] {
-            try authority.issue("one", TestAuthority.device("one", usage: usage))
+            try authority.issue("one", TestAuthority.deviceExtensions("one", usage: usage))
             let context = try TLSContext(identity: authority.identity("one"))
             #expect(throws: ChannelError(.configuration, "")) {
                 _ = try TLSEngine(context, role: role, isNegotiated: true)
@@ -136,12 +136,12 @@ struct ContextTests {
     )
     func longestChain() throws {
         try authority.issueDevice("one")
-        let peer = try authority.device("peer")
+        let peer = try authority.context("peer")
         /// The identity with an intermediate that has `padding` bytes of padding.
         func identity(padding: Int) throws -> TLSIdentity {
             try authority.issue(
                 "pad",
-                TestAuthority.authority("CA:TRUE")
+                TestAuthority.authorityExtensions("CA:TRUE")
                     + "nsComment=\(String(repeating: "x", count: padding))\n")
             return try authority.identity("one", chain: "pad")
         }

@@ -8,7 +8,9 @@ import Testing
 struct EstablishedTests {
     static let authority = Result { try TestAuthority() }
     static let contexts = Result {
-        try (dialer: authority.get().device("dialer"), acceptor: authority.get().device("acceptor"))
+        try (
+            dialer: authority.get().context("dialer"), acceptor: authority.get().context("acceptor")
+        )
     }
 
     static func pair(isNegotiated: Bool = true) throws -> EnginePair {

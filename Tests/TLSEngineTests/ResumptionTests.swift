@@ -31,8 +31,8 @@ struct ResumptionTests {
         var options = TLSOptions()
         options.resumes = true
         options.clock = { [clock] in clock.withLock { $0 } }
-        dialer = try authority.device("dialer", revoked: revocations, options: options)
-        acceptor = try authority.device("acceptor", revoked: revocations, options: options)
+        dialer = try authority.context("dialer", revoked: revocations, options: options)
+        acceptor = try authority.context("acceptor", revoked: revocations, options: options)
     }
 
     /// Establishes a session, after which the dialer has a ticket to resume it.
