@@ -67,8 +67,7 @@ public enum CertificateFile {
         }
     }
 
-    /// The DER form of a revocation list; nil unless the text has exactly one PEM block, an intact
-    /// `X509 CRL`.
+    /// The DER form of a revocation list; nil unless the text has one intact PEM block, `X509 CRL`.
     static func revocationList(_ text: [UInt8]) -> [UInt8]? {
         guard let blocks = blocks(text), blocks.count == 1 else { return nil }
         return blocks[0].label == "X509 CRL" ? blocks[0].content : nil

@@ -92,8 +92,7 @@ public enum IdentityFile {
         return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
     }
 
-    /// The private key in a PEM file, in PKCS#8 form and of any algorithm. The file must have no
-    /// other PEM block.
+    /// The private key, of any algorithm, in a PEM file that has only this block; in PKCS#8 form.
     static func privateKeyInfo(
         _ path: String, passphrase source: PassphraseSource?
     ) throws(ChannelError) -> SecretBytes {

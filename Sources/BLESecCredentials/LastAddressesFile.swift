@@ -8,7 +8,6 @@ internal import Glibc
 /// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can
 /// write is refused. Beyond ``maximumPeers`` the addresses recorded longest ago are removed.
 package final class LastAddressesFile: Sendable {
-    /// The most peers in the file.
     package static let maximumPeers = 1_000
     /// The longest address in bytes of UTF-8.
     package static let maximumAddressLength = PeerName.maximumLength

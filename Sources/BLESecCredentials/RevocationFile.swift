@@ -87,20 +87,20 @@ extension Parts {
     /// Reads every line. An invalid line is an error, since it may be a damaged revocation.
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []
-        var firstLine: Int?
+        var start: Int?
         for (number, words) in KeyListing.lines(of: text) {
             let line = words.joined(separator: " ")
-            if firstLine != nil || line == Self.begin {
-                firstLine = firstLine ?? number
+            if start != nil || line == Self.begin {
+                start = start ?? number
                 block += Array((line + "\n").utf8)
                 guard line == Self.end else { continue }
                 guard let list = CertificateFile.revocationList(block) else {
                     throw KeyListing.malformed(
-                        path, firstLine ?? number, "the revocation list is damaged")
+                        path, start ?? number, "the revocation list is damaged")
                 }
                 lists.append(list)
                 block = []
-                firstLine = nil
+                start = nil
             } else if let key = Fingerprint(String(words[0])) {
                 keys.append(key)
             } else {
@@ -108,8 +108,6 @@ extension Parts {
                     path, number, "neither a revocation list in PEM form nor a fingerprint")
             }
         }
-        if let firstLine {
-            throw KeyListing.malformed(path, firstLine, "the revocation list is cut off")
-        }
+        if let start { throw KeyListing.malformed(path, start, "the revocation list is cut off") }
     }
 }

@@ -8,11 +8,8 @@ internal import Glibc
 /// each key was last reached. Both are text files with mode 0600 and are replaced in one step. A
 /// file that other users could have written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
-    /// The path of the directory.
     package let path: String
-    /// The names and their keys.
     package let knownPeers: KnownPeersFile
-    /// The address at which each key was last reached.
     package let lastAddresses: LastAddressesFile
 
     /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has

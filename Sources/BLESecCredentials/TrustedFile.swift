@@ -90,8 +90,7 @@ struct TrustedFile: ~Copyable {
         try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, user)
     }
 
-    /// The error for a file whose permissions are too wide: in its reason, `exposure` stands before
-    /// "others", and `mode` is for `chmod`.
+    /// The error for too wide permissions; `exposure` goes before "others", `mode` is for `chmod`.
     private static func permissionFault(
         _ path: String, _ status: stat, _ exposure: String, _ mode: String
     ) -> ChannelError {

@@ -82,7 +82,6 @@ package struct Arguments: Sendable {
         }
     }
 
-    /// Whether an option was given.
     package func has(_ option: Option) -> Bool { values[option] != nil }
 
     /// The value of an option, or nil when it was not given.

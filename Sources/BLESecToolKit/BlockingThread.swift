@@ -36,7 +36,6 @@ package final class BlockingThread: Sendable {
     }
 }
 
-/// A POSIX semaphore.
 @safe private final class Semaphore: @unchecked Sendable {
     // Sendable because several threads may use a semaphore.
     private let semaphore: UnsafeMutablePointer<sem_t>

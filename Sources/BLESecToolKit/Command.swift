@@ -2,7 +2,6 @@ package import BLESecChannelCore
 
 /// A command of a tool, with what `--help` prints about it.
 package struct Command: Sendable {
-    /// The error type of a command.
     package typealias Failure = ChannelError
     package typealias Run = @Sendable @concurrent (Arguments) async throws(Failure) -> Void
 

@@ -89,6 +89,5 @@ extension ChannelError.Code {
 }
 
 extension ChannelError {
-    /// The error for a wrong command line.
     package static func usage(_ reason: String) -> ChannelError { ChannelError(.usage, reason) }
 }

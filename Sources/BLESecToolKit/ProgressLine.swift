@@ -8,7 +8,6 @@ package struct ProgressLine {
 
     private static let width = 24
 
-    /// A progress line for the given number of steps.
     package init(steps: Int) { total = max(1, steps) }
 
     /// Shows the next step, and counts the previous step as done.
@@ -27,13 +26,11 @@ package struct ProgressLine {
         write("\r\u{1B}[K[\(bar)] \(done * 100 / total)% \(step)")
     }
 
-    /// Clears the line.
     package func clear() { write("\r\u{1B}[K") }
 
     private func write(_ text: String) {
         guard isShown else { return }
         let bytes = Array(text.utf8)
-        // A failed write is ignored.
         _ = unsafe Glibc.write(STDERR_FILENO, bytes, bytes.count)
     }
 }

@@ -33,7 +33,6 @@ package enum Signals {
         }
     }
 
-    /// Removes a handler.
     package static func remove(_ token: Int) {
         handlers.withLock { $0.list.removeAll { $0.token == token } }
     }

@@ -4,7 +4,6 @@ internal import Glibc
 
 /// Standard output: every byte is written, or an error is thrown.
 package enum StandardOutput {
-    /// Writes text.
     package static func print(_ text: String) throws(ChannelError) { try write(Array(text.utf8)) }
 
     /// Writes all of `bytes`, and waits for the reader if necessary.

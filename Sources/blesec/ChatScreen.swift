@@ -46,7 +46,6 @@ struct ChatScreen: Sendable {
         Diagnostics.oneLine(String(decoding: message, as: UTF8.self))
     }
 
-    /// The width of the terminal, in characters.
     private static var width: Int {
         var size = winsize()
         guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {

@@ -37,9 +37,7 @@ struct ConnectionSession: Sendable {
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
-        let parts: [@Sendable () async -> Event?] = [
-            sendInput, writeOutput, watch, awaitFirstChannel,
-        ]
+        let parts: [@Sendable () async -> Event?] = [sendInput, writeOutput, watch, awaitChannel]
         let tasks = parts.map { part in
             Task(executorPreference: connection.loop) {
                 if let event = await part() { feed.yield(event) }
@@ -155,7 +153,7 @@ struct ConnectionSession: Sendable {
     }
 
     /// Returns a failure if the first channel is not ready within the time limit.
-    private func awaitFirstChannel() async -> Event? {
+    private func awaitChannel() async -> Event? {
         guard let timeLimit else { return nil }
         do throws(ChannelError) {
             try await timeLimit.run("channel") { () async throws(ChannelError) in

@@ -6,7 +6,6 @@ internal import BLESecToolKit
 struct NearbyNotes: Sendable {
     let failures: FailureLog
 
-    /// Reports an event of a service.
     var onEvent: @Sendable (NearbyEvent) -> Void {
         { [failures] event in
             switch event {

@@ -14,7 +14,6 @@ struct PeerList {
 
     /// The least time between two drawings of the table.
     private static let redrawInterval = Duration.milliseconds(250)
-    /// The greatest number of peers that are drawn.
     private static let maximumRows = 20
     private static let header =
         "ADDRESS                     TAG       PSM   CAN                  SIGNAL   HEARD  LAST"

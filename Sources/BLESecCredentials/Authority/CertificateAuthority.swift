@@ -18,9 +18,7 @@ package struct CertificateAuthority: Sendable {
     let certificate: Certificate
     let validity: ClosedRange<Int64>
 
-    /// The path of the authority's own certificate.
     package var certificatePath: String { folder.certificatePath }
-    /// The path of its revocation list.
     package var revocationListPath: String { folder.revocationListPath }
     /// The fingerprint of its key.
     package var fingerprint: Fingerprint {

@@ -3,7 +3,6 @@ package import BLESecTLSEngine
 
 /// A certificate that an authority issued.
 package struct IssuedCertificate: Sendable {
-    /// The present state of the certificate.
     package enum State: String, Sendable { case valid, expired, revoked }
 
     package let serial: SerialNumber

@@ -31,7 +31,7 @@ struct SigningKey: ~Copyable {
         guard info.count == prefix.count + Self.length,
             constantTimeEqual(info.span.extracting(..<prefix.count), prefix.span)
         else { throw .badKey("is not the Ed25519 key of an authority") }
-        let key = unsafe try Self.openSSLKey(info)
+        let key = unsafe try Self.pkey(info)
         defer { unsafe EVP_PKEY_free(key) }
         var point = [UInt8](repeating: 0, count: Self.length)
         var count = point.count
@@ -43,7 +43,7 @@ struct SigningKey: ~Copyable {
 
     /// The DER form of a certificate or revocation list: `content`, the algorithm, the signature.
     func signed(_ content: [UInt8]) throws(ChannelError) -> [UInt8] {
-        let key = unsafe try Self.openSSLKey(privateKeyInfo)
+        let key = unsafe try Self.pkey(privateKeyInfo)
         defer { unsafe EVP_PKEY_free(key) }
         let context = unsafe EVP_MD_CTX_new()
         defer { unsafe EVP_MD_CTX_free(context) }
@@ -57,9 +57,7 @@ struct SigningKey: ~Copyable {
     }
 
     /// OpenSSL's copy of the key, which `EVP_PKEY_free` wipes.
-    private static func openSSLKey(
-        _ info: borrowing SecretBytes
-    ) throws(ChannelError) -> OpaquePointer {
+    private static func pkey(_ info: borrowing SecretBytes) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
         let key = unsafe info.withUnsafeBytes { bytes in
             unsafe EVP_PKEY_new_raw_private_key(
