@@ -105,7 +105,7 @@ extension VectorFailure {
     fileprivate var members: [(String, JSONValue)] {
         var members: [(String, JSONValue)] = []
         if case .message(let index) = part { members.append(("message", .number(index))) }
-        if let byte { members.append(("byte", .number(byte))) }
+        if let byteIndex { members.append(("byte", .number(byteIndex))) }
         return members
     }
 }
