@@ -101,7 +101,7 @@ extension Integration {
             let badAddress = try Subprocess.run(
                 Tool.path, ["connect", unusedEndpoint, "--anyone", "--remember", "x"],
                 environment: environment)
-            Tool.expect(badAddress, status: 65, "last_addresses, line 1: a line is")
+            Tool.expect(badAddress, status: 65, "last_addresses, line 1: a line has a fingerprint")
         }
 
         @Test(

@@ -139,7 +139,7 @@ struct DatagramEnd: ~Copyable {
         nonce = session.firstNonce
     }
 
-    /// Eight bytes of nonce, then the message.
+    /// Returns the datagram: eight bytes of nonce, then the sealed message.
     mutating func seal(_ plaintext: [UInt8]) throws -> [UInt8] {
         var datagram = (0..<8).map { UInt8(truncatingIfNeeded: nonce >> (56 - 8 * $0)) }
         datagram += plaintext + [UInt8](repeating: 0, count: TransportState.overhead)
@@ -149,7 +149,7 @@ struct DatagramEnd: ~Copyable {
         return datagram
     }
 
-    /// Nil for what is forged, repeated or too old: anybody can send that, and it changes nothing.
+    /// Nil if the datagram is forged, repeated or too old. Anybody can send one; it has no effect.
     mutating func open(_ datagram: [UInt8]) -> [UInt8]? {
         guard datagram.count >= 8 else { return nil }
         let nonce = datagram.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
