@@ -170,6 +170,17 @@ public actor SecureChannel {
         _ = try queue(message)
     }
 
+    /// Queues messages for the peer, in their order, in one call.
+    ///
+    /// Suspends and throws as ``send(_:)-([UInt8])`` does. If the call throws, messages before the
+    /// one that failed may have been sent.
+    public func send(contentsOf messages: [[UInt8]]) async throws(ChannelError) {
+        for message in messages {
+            try await waitForRoom()
+            _ = try queue(message)
+        }
+    }
+
     func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
         let number = try driver.machine.queue(message)
         driver.pump()
@@ -297,6 +308,21 @@ public actor SecureChannel {
         guard let message = try await nextMessage() else { return nil }
         didTakeMessage()
         return message
+    }
+
+    /// Returns the messages that have arrived, in their order: at least one, which it waits for,
+    /// and at most `maximum`. Returns `nil` once the peer has ended and all are received.
+    ///
+    /// The messages count as taken, as with ``receive()``.
+    public func receive(upTo maximum: Int) async throws(ChannelError) -> [[UInt8]]? {
+        precondition(maximum > 0, "a call receives at least one message")
+        guard let first = try await receive() else { return nil }
+        var messages = [first]
+        while messages.count < maximum, let message = popMessage() {
+            didTakeMessage()
+            messages.append(message)
+        }
+        return messages
     }
 
     /// Returns the next message without counting it as taken.
