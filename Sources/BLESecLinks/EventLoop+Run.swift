@@ -5,11 +5,39 @@ extension EventLoop {
     /// The number of jobs that run between two checks of the descriptors. A job takes 0.1 to 1 µs
     /// and a check 0.3 µs, so the checks cost little, and a ready descriptor waits only briefly.
     private static let jobsBetweenPolls = 64
+    /// The number of calls that a task may make before other jobs run. A call takes about 1 µs.
+    private static let callsInARow = 32
+    /// The number of calls that count as one job.
+    private static let callsAsJob = 8
 
     /// Calls `work` back in this round of the loop or the next. Called on the loop's thread.
     package func runSoon(_ work: any DeferredWork) {
         assertCurrent()
         deferred.append(work)
+    }
+
+    /// Calls `work` back before the loop checks its descriptors. Called on the loop's thread.
+    package func runAtEndOfTurn(_ work: any DeferredWork) {
+        assertCurrent()
+        endOfTurn.append(work)
+    }
+
+    /// Counts a call of the running task, and returns whether it may be made at once. Otherwise the
+    /// task calls ``giveWay()`` first. Called on the loop's thread.
+    package func mayContinue() -> Bool {
+        callsOfTask += 1
+        return callsOfTask <= Self.callsInARow
+    }
+
+    /// Counts calls that the running task has made.
+    package func count(calls: Int) { callsOfTask += calls }
+
+    /// Lets the jobs that are queued run before the calling task continues. Called on the loop's
+    /// thread.
+    package nonisolated(nonsending) func giveWay() async {
+        await unsafe withUnsafeContinuation { continuation in
+            ready.append(.call { unsafe continuation.resume() })
+        }
     }
 
     /// Returns when the loop has nothing to do: no job, no due timer, no ready descriptor.
@@ -49,10 +77,12 @@ extension EventLoop {
     func run() {
         thread.store(LoopThread.identity, ordering: .relaxed)
         while true {
+            turn &+= 1
             takeInbox()
             runQueued()
+            runEndOfTurn()
             fireDueTimers()
-            if !ready.isEmpty || !deferred.isEmpty {
+            if !ready.isEmpty || !deferred.isEmpty || !endOfTurn.isEmpty {
                 _ = poll(nanoseconds: 0)
             } else if isStopping {
                 resumeIdleWaiters()
@@ -83,14 +113,36 @@ extension EventLoop {
                 if deferred.isEmpty { return }
                 continue
             }
-            budget -= 1
+            callsOfTask = 0
             switch work {
             case .call(let body): body()
-            case .job(let job):
-                unsafe job.runSynchronously(
-                    isolatedTo: asUnownedSerialExecutor(), taskExecutor: asUnownedTaskExecutor())
+            case .job(let job): runTask(job)
             }
+            budget -= 1 + callsOfTask / Self.callsAsJob
         }
+    }
+
+    /// Runs a task's job, and the jobs with which the task continues next.
+    private func runTask(_ first: UnownedJob) {
+        var job: UnownedJob? = first
+        while let next = job {
+            runningJob = next
+            unsafe next.runSynchronously(
+                isolatedTo: asUnownedSerialExecutor(), taskExecutor: asUnownedTaskExecutor())
+            job = nextJob.take()
+        }
+        runningJob = nil
+    }
+
+    /// Counts a job with which the running task continues, and returns whether it may run next.
+    func mayRunNext(_ job: UnownedJob) -> Bool {
+        guard let runningJob, Self.areSame(job, runningJob) else { return false }
+        return mayContinue()
+    }
+
+    /// A task has one job object, which it queues again whenever it changes executors.
+    private static func areSame(_ one: UnownedJob, _ other: UnownedJob) -> Bool {
+        unsafe unsafeBitCast(one, to: UInt.self) == unsafeBitCast(other, to: UInt.self)
     }
 
     private func runDeferredWork() {
@@ -99,6 +151,13 @@ extension EventLoop {
         let count = deferred.count
         for index in 0..<count { deferred[index].runDeferred() }
         deferred.removeSubrange(..<count)
+    }
+
+    private func runEndOfTurn() {
+        let count = endOfTurn.count
+        guard count > 0 else { return }
+        for index in 0..<count { endOfTurn[index].runDeferred() }
+        endOfTurn.removeSubrange(..<count)
     }
 
     private func fireDueTimers() {

@@ -29,6 +29,16 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     // Used on the loop's thread only:
     var ready = JobQueue()
     var deferred: [any DeferredWork] = []
+    /// What runs before the loop checks its descriptors again.
+    var endOfTurn: [any DeferredWork] = []
+    /// The number of the current turn: a turn ends when the loop checks its descriptors.
+    package internal(set) var turn: UInt64 = 0
+    /// The task that runs now, and the job with which it continues next.
+    var runningJob: UnownedJob?
+    var nextJob: UnownedJob?
+    /// The calls that the running task has made since it was taken from the queue; see
+    /// ``mayContinue()``.
+    var callsOfTask = 0
     var timers = TimerHeap()
     var sources = SourceTable()
     var idleWaiters: [CheckedContinuation<Void, Never>] = []
@@ -125,7 +135,13 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     // MARK: - Executor
 
     /// Queues a job of a task. Called by the Swift runtime.
-    public func enqueue(_ job: consuming ExecutorJob) { submit(.job(UnownedJob(job))) }
+    ///
+    /// The running task queues itself when it enters or leaves an actor of the loop. It continues
+    /// next then, before other jobs, up to a limit.
+    public func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        if isCurrent, mayRunNext(job) { nextJob = job } else { submit(.job(job)) }
+    }
 
     /// The loop itself, for an actor's `unownedExecutor`.
     public func asUnownedSerialExecutor() -> UnownedSerialExecutor {
@@ -142,6 +158,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 /// An object that the loop calls back once for each ``EventLoop/runSoon(_:)``. Unlike a closure,
 /// it needs no allocation.
 package protocol DeferredWork: AnyObject {
-    /// Called on the loop's thread, never during a call of ``EventLoop/runSoon(_:)``.
+    /// Called on the loop's thread, never during a call of ``EventLoop/runSoon(_:)`` or
+    /// ``EventLoop/runAtEndOfTurn(_:)``.
     func runDeferred()
 }

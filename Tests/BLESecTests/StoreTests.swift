@@ -196,6 +196,8 @@ struct StoreTests {
         let (dialing, accepting) = (fixture.opening(dialer), fixture.opening(acceptor))
         try await accepting.value
         try await acceptor.send([1])
+        // The message arrives before the link is closed.
+        await fixture.clock.settle()
         await acceptor.abort()
         while await !dialer.isOver { await fixture.clock.settle() }
         store.release()

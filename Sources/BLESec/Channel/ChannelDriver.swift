@@ -24,6 +24,10 @@ final class ChannelDriver {
     private var hasLinkEnded = false
     private var halfClose = HalfClose.possible
     private var lastAcknowledged: UInt64 = 0
+    /// The turn of the loop in which ``pump(now:)`` ran last.
+    private var lastTurn: UInt64 = 0
+    /// Whether ``pump(now:)`` is to run at the end of the loop's turn.
+    private var isFlushPending = false
     /// Whether a call to the link is under way; the link may not call its handler meanwhile.
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
@@ -33,6 +37,8 @@ final class ChannelDriver {
     /// The maximum number of reads before a deadline is checked. With SDUs of the default size they
     /// hold more than one whole record.
     private static let callsBeforeDeadline = 32
+    /// The bytes of queued messages that do not wait for the end of the turn.
+    private static let flushSize = 32 << 10
     /// The time between two checks whether the link's own queue is empty, before the link closes.
     private static let drainPoll: Duration = .milliseconds(2)
 
@@ -62,6 +68,7 @@ final class ChannelDriver {
     }
 
     func fail(_ error: ChannelError) {
+        flushPending()
         machine.fail(error)
         trust?.fail(error)
         pump()
@@ -69,6 +76,7 @@ final class ChannelDriver {
 
     /// Closes the link without an `end`, because nobody uses the channel any more.
     func drop() {
+        flushPending()
         trust?.cancelDecision()
         timer.disarm()
         link.close()
@@ -77,6 +85,8 @@ final class ChannelDriver {
     // MARK: - The link
 
     func read() {
+        // What arrives may end the channel.
+        flushPending()
         let now = now
         read(calls: Self.callsPerTurn, now: now)
         pump(now: now)
@@ -113,11 +123,31 @@ final class ChannelDriver {
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }
 
+    /// Sends what was queued: at once if nothing was sent in this turn of the loop, or if much is
+    /// queued; otherwise at the end of the turn, together with what is queued until then.
+    func flush() {
+        if lastTurn != loop.turn || machine.queuedBytes >= Self.flushSize { return pump() }
+        flushAtEndOfTurn()
+    }
+
+    /// Runs ``pump()`` at the end of the turn.
+    func flushAtEndOfTurn() {
+        guard !isFlushPending else { return }
+        isFlushPending = true
+        loop.runAtEndOfTurn(self)
+    }
+
+    /// Runs ``pump()`` now if it is to run at the end of the turn. Called before the channel can
+    /// end, so that the link gets what was queued before.
+    func flushPending() { if isFlushPending { pump() } }
+
     /// Sends what can be sent, wakes waiting tasks, and arms the timer.
     func pump() { pump(now: now) }
 
     /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
+        lastTurn = loop.turn
+        isFlushPending = false
         askAboutPeer(now: now)
         transmit(now: now)
         shutDownLink(now: now)
@@ -221,6 +251,10 @@ final class ChannelDriver {
     }
 }
 
+extension ChannelDriver: DeferredWork {
+    func runDeferred() { flushPending() }
+}
+
 extension ChannelDriver: LinkHandler, TimerHandler {
     func linkIsReadable() {
         checkCaller()
@@ -252,6 +286,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
     /// Handles a deadline, or the shutdown of the loop.
     func timerFired(_ timer: LoopTimer) {
         if loop.isShutDown {
+            flushPending()
             let error = ChannelError(.closed, "the channel's event loop was shut down")
             machine.fail(error)
             trust?.fail(error)

@@ -166,6 +166,7 @@ public actor SecureChannel {
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
     /// for a message above the limit, or `cancelled`.
     public func send(_ message: [UInt8]) async throws(ChannelError) {
+        if !loop.mayContinue() { await loop.giveWay() }
         try await waitForRoom()
         _ = try queue(message)
     }
@@ -175,16 +176,30 @@ public actor SecureChannel {
     /// Suspends and throws as ``send(_:)-([UInt8])`` does. If the call throws, messages before the
     /// one that failed may have been sent.
     public func send(contentsOf messages: [[UInt8]]) async throws(ChannelError) {
-        for message in messages {
+        var rest = messages[...]
+        while !rest.isEmpty {
             try await waitForRoom()
-            _ = try queue(message)
+            rest = try queue(rest)
         }
     }
 
     func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
         let number = try driver.machine.queue(message)
-        driver.pump()
+        driver.flush()
         return number
+    }
+
+    /// Queues the messages for which there is room, and returns the others.
+    private func queue(
+        _ messages: ArraySlice<[UInt8]>
+    ) throws(ChannelError) -> ArraySlice<[UInt8]> {
+        defer { driver.flush() }
+        var rest = messages
+        while let message = rest.first, isOver || driver.machine.hasRoom {
+            _ = try driver.machine.queue(message)
+            rest.removeFirst()
+        }
+        return rest
     }
 
     /// Sends a message, and returns when the peer's program has taken it.
@@ -217,6 +232,7 @@ public actor SecureChannel {
         driver.pump()
         try await waitForRoom(until: deadline)
         let number = try queue(message)
+        driver.flushPending()
         while acknowledged < number {
             if let outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
@@ -287,6 +303,7 @@ public actor SecureChannel {
 
     /// Waits while too many bytes wait to be sent; throws `timedOut` past `deadline`.
     func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
+        if !driver.machine.hasRoom { driver.flushPending() }
         while !isOver, !driver.machine.hasRoom {
             guard now < deadline else {
                 throw ChannelError(
@@ -305,6 +322,7 @@ public actor SecureChannel {
     /// then this call throws the failure. It throws `truncated` if the peer's end said that it did
     /// not send everything (``peerEndReason``).
     public func receive() async throws(ChannelError) -> [UInt8]? {
+        if !loop.mayContinue() { await loop.giveWay() }
         guard let message = try await nextMessage() else { return nil }
         didTakeMessage()
         return message
@@ -318,9 +336,17 @@ public actor SecureChannel {
         precondition(maximum > 0, "a call receives at least one message")
         guard let first = try await receive() else { return nil }
         var messages = [first]
-        while messages.count < maximum, let message = popMessage() {
-            didTakeMessage()
+        let now = now
+        let wasFull = !driver.machine.wantsBytes
+        while messages.count < maximum, let message = driver.machine.popMessage() {
             messages.append(message)
+        }
+        guard messages.count > 1 else { return messages }
+        lastReceipt = now
+        loop.count(calls: messages.count - 1)
+        driver.resumeReading(wasFull: wasFull, now: now)
+        acknowledge(now: now) { session in
+            for _ in 1..<messages.count { session.didTakeMessage(now: now) }
         }
         return messages
     }
@@ -365,7 +391,11 @@ public actor SecureChannel {
         return message
     }
 
-    func didTakeMessage() { acknowledge { $0.didTakeMessage(now: $1) } }
+    func didTakeMessage() {
+        let now = now
+        acknowledge(now: now) { $0.didTakeMessage(now: now) }
+    }
+
     /// The number of the message that ``receive()`` returned last, counted from 1. If several tasks
     /// receive, this may be the number of another task's message.
     public var lastReceived: UInt64 { session?.taken ?? 0 }
@@ -384,18 +414,19 @@ public actor SecureChannel {
         try require(
             number <= lastReceived,
             "message \(number) cannot be confirmed: \(lastReceived) have been received")
-        acknowledge { $0.confirm(through: number, now: $1) }
+        let now = now
+        acknowledge(now: now) { $0.confirm(through: number, now: now) }
     }
 
     /// Counts what may be acknowledged, and sees that an acknowledgement is sent in time.
-    private func acknowledge(_ count: (Session, _ now: UInt64) -> Void) {
+    private func acknowledge(now: UInt64, _ count: (Session) -> Void) {
         guard let session else { return }
-        let now = now
         let wasPending = session.ackPendingSince != nil
-        count(session, now)
+        count(session)
         guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
         // A delayed acknowledgement needs no pump: its first message has armed the timer.
-        if !wasPending || session.owesAck(now: now) || session.isClosing { driver.pump(now: now) }
+        if session.isClosing { return driver.pump(now: now) }
+        if !wasPending || session.owesAck(now: now) { driver.flushAtEndOfTurn() }
     }
 
     // MARK: - Closing

@@ -103,6 +103,8 @@ struct ChannelMachine: ~Copyable {
     var canReceive: Bool { isOver || session.map { !$0.inbox.isEmpty || $0.hasPeerEnded } ?? false }
     /// Whether another message may be queued now; otherwise `send` waits.
     var hasRoom: Bool { session?.hasRoom ?? false }
+    /// The bytes of messages that are not sealed yet, plus ``Inbox/overhead`` for each message.
+    var queuedBytes: Int { session?.outbox.byteCount ?? 0 }
 
     // MARK: - The link
 

@@ -1,0 +1,193 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecTesting
+import Testing
+
+@testable import BLESec
+
+/// When queued messages leave, and that none is left behind.
+@Suite("Coalescing")
+struct CoalescingTests {
+    /// A ready channel, whose dialer sends over a link that counts.
+    private static func channels(
+        _ fixture: ChannelFixture, change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel, link: CountingLink) {
+        let (near, far) = await fixture.loop.run { [loop = fixture.loop] in
+            MemoryLink.pair(loop: loop, capacity: 1 << 20)
+        }
+        let link = CountingLink(near)
+        let dialer = try fixture.channel(over: link, .dialer, change: change)
+        let acceptor = try fixture.channel(over: far, .acceptor)
+        let openings = [fixture.opening(dialer), fixture.opening(acceptor)]
+        for opening in openings { try await opening.value }
+        await fixture.clock.settle()
+        return (dialer, acceptor, link)
+    }
+
+    @Test("the first message of a turn is sent at once, and the following messages in one send")
+    func oneTurn() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, link) = try await Self.channels(fixture)
+        let handshakeSends = await fixture.loop.run { link.sendCount }
+        let sends = try await Task(executorPreference: fixture.loop) {
+            let before = link.sendCount
+            try await dialer.send([0])
+            let first = link.sendCount
+            for index in 1..<10 { try await dialer.send([UInt8(index)]) }
+            return [first - before, link.sendCount - first]
+        }.value
+        #expect(sends == [1, 0])
+        for index in 0..<10 { #expect(try await acceptor.receive() == [UInt8(index)]) }
+        #expect(await fixture.loop.run { link.sendCount } == handshakeSends + 2)
+    }
+
+    @Test("32 KiB of queued messages are sent before the turn ends")
+    func muchInOneTurn() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, link) = try await Self.channels(fixture)
+        let bytes = try await Task(executorPreference: fixture.loop) {
+            try await dialer.send([0])
+            let before = link.byteCount
+            for _ in 0..<4 { try await dialer.send([UInt8](repeating: 1, count: 8_192)) }
+            return link.byteCount - before
+        }.value
+        #expect(bytes >= 32_768)
+        await acceptor.abort()
+    }
+
+    @Test("messages of one call arrive in order, however few bytes may be queued")
+    func oneCall() async throws {
+        for sendAhead in [1, 1_000, 1 << 20] {
+            let fixture = try ChannelFixture()
+            let (dialer, acceptor, _) = try await Self.channels(fixture) {
+                $0.limits.sendAhead = sendAhead
+            }
+            let messages = (0..<200).map { [UInt8](repeating: UInt8($0), count: 100) }
+            let sending = Task { try await dialer.send(contentsOf: messages) }
+            var arrived: [[UInt8]] = []
+            while arrived.count < 200, let some = try await acceptor.receive(upTo: 7) {
+                #expect(1...7 ~= some.count)
+                arrived += some
+            }
+            #expect(arrived == messages)
+            try await sending.value
+            #expect(await acceptor.lastReceived == 200)
+        }
+    }
+
+    @Test("messages of one call are sent at once, in one send")
+    func oneCallOneSend() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, link) = try await Self.channels(fixture)
+        let before = await fixture.loop.run { link.sendCount }
+        try await dialer.send(contentsOf: (0..<16).map { [$0] })
+        #expect(await fixture.loop.run { link.sendCount } == before + 1)
+        #expect(try await acceptor.receive(upTo: 100) == (0..<16).map { [$0] })
+    }
+
+    /// How the dialer ends in the turn in which it has sent messages.
+    enum Ending: CaseIterable, Sendable { case finish, close, abort, drop }
+
+    @Test(
+        "a channel that ends in a turn sends the turn's messages first", arguments: Ending.allCases)
+    func endInSameTurn(_ ending: Ending) async throws {
+        let fixture = try ChannelFixture()
+        let acceptor = try await Self.sendAndEnd(fixture, ending)
+        for index in 0..<10 { #expect(try await acceptor.receive() == [UInt8(index)]) }
+    }
+
+    private static func sendAndEnd(
+        _ fixture: ChannelFixture, _ ending: Ending
+    ) async throws -> SecureChannel {
+        let (dialer, acceptor, _) = try await channels(fixture)
+        try await Task(executorPreference: fixture.loop) {
+            for index in 0..<10 { try await dialer.send([UInt8(index)]) }
+            switch ending {
+            case .finish: try await dialer.finish()
+            case .close: Task { try await dialer.close() }
+            case .abort: await dialer.abort()
+            case .drop: break
+            }
+        }.value
+        return acceptor
+    }
+
+    @Test("a task that sends without ever waiting lets other jobs of the loop run")
+    func fairness() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, link) = try await Self.channels(fixture)
+        await fixture.loop.run { link.discards = true }
+        let counts = Counts()
+        let sending = Task(executorPreference: fixture.loop) {
+            while counts.jobs < 100 {
+                try await dialer.send([1])
+                counts.sent += 1
+            }
+        }
+        await withCheckedContinuation { done in
+            fixture.loop.execute { counts.runJobs(on: fixture.loop, done) }
+        }
+        try await sending.value
+        // Between two jobs the task makes at most 32 calls.
+        #expect(counts.sent > 0 && counts.most <= 33)
+        await acceptor.abort()
+    }
+
+    /// What a task sends beside a chain of jobs.
+    private final class Counts: @unchecked Sendable {
+        // Sendable because it is used on the loop's thread only.
+        var sent = 0
+        var jobs = 0
+        /// The most messages that were sent between two jobs.
+        var most = 0
+        private var last = 0
+
+        /// Runs 100 jobs, each of which queues the next.
+        func runJobs(on loop: EventLoop, _ done: CheckedContinuation<Void, Never>) {
+            jobs += 1
+            if jobs > 1 { most = max(most, sent - last) }
+            last = sent
+            guard jobs < 100 else { return done.resume() }
+            loop.execute { self.runJobs(on: loop, done) }
+        }
+    }
+}
+
+/// A link that counts what it is given to send.
+final class CountingLink: Link, @unchecked Sendable {
+    // Sendable because its state is used on the loop's thread only.
+    private let link: any Link
+    private(set) var sendCount = 0
+    private(set) var byteCount = 0
+    /// Whether sends take everything and pass nothing on.
+    var discards = false
+
+    init(_ link: any Link) { self.link = link }
+
+    func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+        let count = discards ? bytes.count : try link.send(bytes)
+        if count > 0 { sendCount += 1 }
+        byteCount += count
+        return count
+    }
+
+    var loop: EventLoop { link.loop }
+    var maximumSDU: Int { link.maximumSDU }
+    var isDrained: Bool { link.isDrained }
+    var peerDescription: String { link.peerDescription }
+    var peerAddress: LinkAddress? { link.peerAddress }
+    var wantsRead: Bool {
+        get { link.wantsRead }
+        set { link.wantsRead = newValue }
+    }
+    var wantsWrite: Bool {
+        get { link.wantsWrite }
+        set { link.wantsWrite = newValue }
+    }
+    func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+        try link.receive(into: &buffer)
+    }
+    func setHandler(_ handler: (any LinkHandler)?) { link.setHandler(handler) }
+    func halfClose() -> Bool { link.halfClose() }
+    func close() { link.close() }
+}
