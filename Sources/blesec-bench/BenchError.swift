@@ -4,6 +4,8 @@ internal import BLESec
 enum BenchError: Error {
     /// A library or the peer has returned a wrong result, or none; the text names the source.
     case wrongResult(String)
+    /// A reference could not be measured; the text names it.
+    case failed(String)
     /// The peer does not begin with a bench's preface.
     case notABench
 }
@@ -19,6 +21,7 @@ extension ChannelError {
                 .protocolViolation, "the peer is no bench: run `blesec-bench serve` at its end")
         case BenchError.wrongResult(let source):
             self.init(.protocolViolation, "wrong or missing result: \(source)")
+        case BenchError.failed(let source): self.init(.internal, "\(source) failed")
         default: self.init(.internal, "\(error)")
         }
     }

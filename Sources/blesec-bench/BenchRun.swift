@@ -188,20 +188,30 @@ struct BenchRun {
 
     private static func manySteps(_ settings: Settings) -> Int {
         guard settings.scenarios.contains(.many) else { return 0 }
-        return settings.channels.count + (settings.channels.isEmpty ? 0 : 1) + 2
+        let counts = manyEngines.flatMap { channels(settings, $0) }
+        return counts.count + counts.count { isSpread($0, settings) } + 2
+    }
+
+    /// The numbers of channels to measure with an engine. The second engine is measured only with
+    /// the largest number of at most 1,000: with many channels the memory of one is measured best,
+    /// but with more of them its handshakes take very long.
+    private static func channels(_ settings: Settings, _ engine: String) -> [Int] {
+        guard engine != manyEngines[0] else { return settings.channels }
+        let most = settings.channels.filter { $0 <= 1_000 }.max() ?? settings.channels.max()
+        return most.map { [$0] } ?? []
+    }
+
+    /// Whether this number of channels is also spread over several loops.
+    private static func isSpread(_ channels: Int, _ settings: Settings) -> Bool {
+        settings.loops.map { channels >= $0 } ?? false
     }
 
     private mutating func measureMany() async throws {
         let limit = ProcessState.raiseDescriptorLimit()
-        let scenario = ManyScenario()
+        let scenario = ManyScenario(rounds: settings.rounds)
         for engine in Self.manyEngines {
             let peers = try PeerConfigurations(engine)
-            // The second engine is measured only with the largest number of channels, with which
-            // the memory of one channel is measured best.
-            let counts =
-                engine == Self.manyEngines[0]
-                ? settings.channels : settings.channels.max().map { [$0] } ?? []
-            for count in counts {
+            for count in Self.channels(settings, engine) {
                 progress.show("many, \(engine.shortProtocol), \(count)")
                 let result = try await scenario.measure(
                     engine, peers, channels: count, descriptorLimit: limit)
@@ -212,6 +222,12 @@ struct BenchRun {
                 if result.link == .memory, !report.omissions.contains(note) {
                     report.omissions.append(note)
                 }
+                guard let loops = settings.loops, Self.isSpread(count, settings) else { continue }
+                progress.show("many, \(engine.shortProtocol), \(count) on \(loops) loops")
+                let spread = LoopsScenario(loops: loops, rounds: settings.rounds)
+                report.loops.append(
+                    try await spread.measure(
+                        engine, peers, channels: count, descriptorLimit: limit))
             }
         }
         progress.show("many, what an unauthenticated peer costs")

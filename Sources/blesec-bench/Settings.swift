@@ -20,7 +20,9 @@ struct Settings: Sendable {
     /// Whether bulk data over L2CAP is also measured with several SDU sizes: not if `sizes` is set.
     private(set) var sweepsSDUs = true
     /// The numbers of channels to open at once.
-    var channels = [1, 10, 100, 1_000]
+    var channels = [1, 100, 1_000, 9_900]
+    /// The number of loops over which many channels are also spread; nil for not at all.
+    var loops: Int?
     /// The number of samples of each measurement; samples of different measurements alternate.
     var rounds = 5
     var measuresRoundTrips = true

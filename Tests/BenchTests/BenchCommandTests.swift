@@ -184,6 +184,7 @@ import Testing
             (["--connect", "tcp:x"], 64, "is no endpoint"),
             (["--connect", "l2cap:any"], 64, "can be listened on"),
             (["--channels", "0"], 64, "--channels is a number from 1 to 20000"),
+            (["--loops", "0"], 64, "--loops is a number from 1 to 64"),
             (["--transport", "tcp"], 64, "--transport is memory, unix, unix-seqpacket or l2cap"),
             (["--protocol", "Noise_IK_25519_ChaChaPoly_SHA256"], 64, "needs keys"),
             (["--protocol", "XX"], 64, "XX"),

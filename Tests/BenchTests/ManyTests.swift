@@ -22,11 +22,47 @@ import Testing
                 case locked = "locked-bytes"
             }
         }
+        struct Summary: Decodable {
+            var median: Double
+            var count: Int
+        }
+        struct Loops: Decodable {
+            var channels: Int
+            var loops: Int
+            var handshakes: Double
+            var goodput: Double
+            var batchGoodput: Double
+            var handshakesToOne: Summary?
+            var goodputToOne: Summary?
+            var batchToOne: Summary?
+
+            enum CodingKeys: String, CodingKey {
+                case channels, loops
+                case handshakes = "opened-per-second"
+                case goodput = "goodput-bytes-per-second"
+                case batchGoodput = "batch-goodput-bytes-per-second"
+                case handshakesToOne = "opened-ratio-to-one-loop"
+                case goodputToOne = "goodput-ratio-to-one-loop"
+                case batchToOne = "batch-goodput-ratio-to-one-loop"
+            }
+        }
+        struct Ratio: Decodable {
+            var name: String
+            var lessIsBetter: Bool
+
+            enum CodingKeys: String, CodingKey {
+                case name
+                case lessIsBetter = "less-is-better"
+            }
+        }
         struct Many: Decodable {
             var engine: String
             var transport: String
             var channels: Int
             var goodput: Double
+            var batchGoodput: Double
+            var goodputToC: Summary?
+            var batchToC: Summary?
             var fairness: Double
             var idle: Cost
             var busy: Cost
@@ -34,6 +70,9 @@ import Testing
             enum CodingKeys: String, CodingKey {
                 case engine, transport, channels, idle, busy
                 case goodput = "goodput-bytes-per-second"
+                case batchGoodput = "batch-goodput-bytes-per-second"
+                case goodputToC = "goodput-ratio-to-c"
+                case batchToC = "batch-goodput-ratio-to-c"
                 case fairness = "slowest-over-mean"
             }
         }
@@ -71,11 +110,13 @@ import Testing
             }
         }
         var many: [Many]
+        var loops: [Loops]
+        var ratios: [Ratio]
         var flood: [Flood]
         var rawPeers: [RawPeer]
 
         enum CodingKeys: String, CodingKey {
-            case many, flood
+            case many, loops, ratios, flood
             case rawPeers = "strangers"
         }
     }
@@ -85,7 +126,8 @@ import Testing
     )
     func idle() throws {
         let outcome = try Subprocess.run(
-            Bench.path, ["--scenario", "many", "--channels", "300", "--json", "-"])
+            Bench.path,
+            ["--scenario", "many", "--channels", "300", "--rounds", "1", "--json", "-"], within: 60)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let report = try JSONDecoder().decode(Report.self, from: Data(outcome.output))
         #expect(report.many.map(\.engine) == [ChannelConfiguration.defaultProtocol, "TLS1.3"])
@@ -100,7 +142,14 @@ import Testing
             // By default a process may lock 8 MiB of memory.
             #expect(result.idle.locked * 20_000 / 600 < 8 << 20, "\(result.idle.locked)")
             #expect(result.goodput > 0 && result.fairness > 0 && result.fairness <= 1)
+            #expect(result.batchGoodput > 0)
         }
+        // Only Noise does the same work as the epoll loop in C.
+        for ratio in [report.many[0].goodputToC, report.many[0].batchToC] {
+            #expect(ratio?.count == 1 && ratio?.median ?? 0 > 0)
+        }
+        #expect(report.many[1].goodputToC == nil && report.many[1].batchToC == nil)
+        #expect(report.loops.isEmpty)
         let flood = try #require(report.flood.first)
         #expect(flood.alone > 0 && flood.flooded > 0 && flood.unauthenticated > 0)
         // Known peers next to the listener, 10 ms away, and 100 to 500 ms away, the last with a
@@ -114,6 +163,59 @@ import Testing
             #expect(peer.answered < limit * 1_024, "\(peer)")
             // 32 KiB is the bound before authentication, and `limit` the fixed memory of a peer.
             #expect(peer.unfinished < 32 * 1_024 + limit * 1_024, "\(peer)")
+        }
+    }
+
+    @Test("the table and the JSON have the ratios to C and, with --loops, to one loop")
+    func ratios() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("report.json")
+        let outcome = try Subprocess.run(
+            Bench.path,
+            [
+                "many", "--quick", "--channels", "1", "--channels", "4", "--rounds", "1", "--loops",
+                "2", "--json", file,
+            ])
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let data = try Data(contentsOf: URL(fileURLWithPath: file))
+        let report = try JSONDecoder().decode(Report.self, from: data)
+        // One channel cannot be spread over two loops.
+        #expect(report.loops.map(\.channels) == [4, 4] && report.loops.map(\.loops) == [2, 2])
+        for result in report.loops {
+            #expect(result.handshakes > 0 && result.goodput > 0 && result.batchGoodput > 0)
+            for ratio in [result.handshakesToOne, result.goodputToOne, result.batchToOne] {
+                #expect(ratio?.count == 1 && ratio?.median ?? 0 > 0)
+            }
+        }
+        let name = "many/\(ChannelConfiguration.defaultProtocol)"
+        for ratio in ["1/single", "1/batch", "4/single", "4/batch", "4/loops-2/opened"] {
+            let found = report.ratios.first { $0.name == "\(name)/\(ratio)" }
+            #expect(found?.lessIsBetter == false, "\(ratio)")
+        }
+        let heading = outcome.text.split(separator: "\n").first { $0.hasPrefix("channels ") }
+        let words = heading?.split(separator: " ").joined(separator: " ") ?? ""
+        #expect(words.hasPrefix("channels MB/s × C 16 a send × C slowest/mean"), "\(words)")
+        #expect(outcome.text.contains("\nMany channels on 2 loops, by the clock\n"))
+    }
+
+    @Test(
+        "the epoll loop in C receives whole batches on every channel, and each message sent",
+        arguments: [(1, 1, 1), (3, 64, 16), (200, 1_024, 16), (2, 60_000, 4)])
+    func epollPeers(_ channels: Int, _ size: Int, _ batch: Int) throws {
+        let load = try EpollPeers.measure(
+            channels: channels, size: size, batch: batch, window: 2_000_000)
+        #expect(load.bytes % (size * batch) == 0)
+        #expect(load.least >= batch && load.least % batch == 0)
+        #expect(load.bytes >= channels * load.least * size)
+        #expect(load.time > 0 && load.goodput > 0)
+    }
+
+    @Test(
+        "the epoll loop in C refuses what it cannot do",
+        arguments: [(0, 1_024, 1), (1, 0, 1), (1, 60_001, 1), (1, 1_024, 0), (1, 1_024, 1_025)])
+    func epollPeersRefuse(_ channels: Int, _ size: Int, _ batch: Int) {
+        #expect(throws: BenchError.self) {
+            try EpollPeers.measure(channels: channels, size: size, batch: batch, window: 1)
         }
     }
 }

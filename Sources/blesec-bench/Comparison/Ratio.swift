@@ -45,7 +45,7 @@ extension Report {
     var ratios: [Ratio] {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
             + link.flatMap(\.toOthers) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
-            + many.flatMap(\.toLimits) + radio.flatMap(\.toBare)
+            + many.flatMap(\.toLimits) + loops.flatMap(\.toOneLoop) + radio.flatMap(\.toBare)
     }
 }
 
@@ -106,17 +106,34 @@ extension PacketScenario.Result {
 
 extension ManyScenario.Result {
     fileprivate var toLimits: [Ratio] {
-        // With few channels, memory that the process allocates only once distorts the figures.
-        guard channels >= 100 else { return [] }
         let name = "many/\(engine)/\(channels)"
+        let toC = [("single", goodputToC), ("batch", batchToC)].compactMap { what, summary in
+            summary.map {
+                Ratio("\(name)/\(what)", to: "epoll in C", .processor, less: false, $0)
+            }
+        }
+        // With few channels, memory that the process allocates only once distorts the figures.
+        guard channels >= 100 else { return toC }
         // The limit of an idle end's memory, in bytes.
         let limit = engine == TLSContext.protocolName ? 64 << 10 : 16 << 10
-        return [
+        return toC + [
             Ratio(
                 "\(name)/idle-memory", to: limit.bytes, .wall, less: true,
                 Summary([idle.memory / Double(limit)])),
             Ratio("\(name)/slowest", to: "mean", .wall, less: false, Summary([fairness])),
         ]
+    }
+}
+
+extension LoopsScenario.Result {
+    fileprivate var toOneLoop: [Ratio] {
+        let figures = [("single", goodput), ("batch", batchGoodput), ("opened", handshakes)]
+        return figures.compactMap { what, figure in
+            figure.toOneLoop.map {
+                let name = "many/\(engine)/\(channels)/loops-\(loops)/\(what)"
+                return Ratio(name, to: "one loop", .wall, less: false, $0)
+            }
+        }
     }
 }
 

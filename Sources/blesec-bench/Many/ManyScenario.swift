@@ -3,25 +3,28 @@ internal import BLESecLinks
 
 /// Measures many open channels together, with both ends of all channels on one loop.
 struct ManyScenario: Sendable {
-    static let messageSize = 1_024
+    /// The number of messages in one send, where it is more than one.
+    static let batch = 16
 
-    enum LinkKind: String, Sendable {
-        /// Byte streams, like L2CAP's sockets.
-        case unix
-        /// Memory, if there are too few descriptors for sockets.
-        case memory
-    }
+    /// The number of samples of a ratio.
+    var rounds: Int
 
     struct Result: Sendable {
         var engine: String
-        var link: LinkKind
+        var link: ChannelGroup.LinkKind
         var channels: Int
         /// Channels opened in a second of processor time of both ends together, one after another.
         var handshakes: Double
         var idle: Cost
         var busy: Cost
-        /// Bytes of messages on all channels in a second of processor time of both ends together.
+        /// Bytes of messages on all channels in a second of processor time of both ends together,
+        /// with one message in each send.
         var goodput: Double
+        /// The same with ``batch`` messages in each send.
+        var batchGoodput: Double
+        /// Both divided by those of an epoll loop in C, if it can do the same work.
+        var goodputToC: Summary?
+        var batchToC: Summary?
         /// The number of the slowest channel's messages divided by the mean of all channels.
         var fairness: Double
     }
@@ -47,125 +50,119 @@ struct ManyScenario: Sendable {
         var locked: Int { after.locked - before.locked }
     }
 
+    /// The number of samples that many channels take at most, since each sample takes seconds.
+    static func rounds(_ rounds: Int, channels: Int) -> Int {
+        channels > 1_000 ? min(3, rounds) : rounds
+    }
+
+    /// The length of a sample in nanoseconds. A sample ends when each channel has sent and
+    /// everything is received, so a short one is a whole one too.
+    static func sampleTime(channels: Int) -> UInt64 { 50_000_000 + 100_000 * UInt64(channels) }
+
     /// Opens a number of channels, measures them while they are idle and while they send, and
     /// closes them.
     func measure(
         _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
     ) async throws -> Result {
-        // 64 descriptors remain for other files.
-        let kind: LinkKind = 2 * count + 64 <= descriptorLimit ? .unix : .memory
+        let kind = ChannelGroup.LinkKind(channels: count, descriptorLimit: descriptorLimit)
         let loop = EventLoop(name: "bench-many")
-        // How long the channels send, in nanoseconds: more channels need more time until each has
-        // sent.
-        let window = min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(count))
-        let result = try await Task(executorPreference: loop) {
-            // One channel before the measurement, since a process's first channel allocates memory
-            // that remains.
-            try await Pair(kind, peers, loop).close()
-            let before = ProcessState.now
-            let start = Clock.threadTime
-            var pairs: [Pair] = []
-            for _ in 0..<count { pairs.append(try await Pair(kind, peers, loop)) }
-            let opened = Double(Clock.threadTime - start)
-            try await loop.sleep(for: .milliseconds(100))
-            let idle = Cost(ProcessState.now, since: before, channels: count)
-            let sending = SendingChannels(pairs, loop)
-            let load = try await sending.work(for: window)
-            let busy = Cost(load.state, since: before, channels: count)
-            try await sending.close()
-            let messages = load.messages.reduce(0, +)
-            return Result(
-                engine: engine, link: kind, channels: count,
-                handshakes: Double(count) / opened * 1e9, idle: idle, busy: busy,
-                goodput: Double(messages * Self.messageSize) / Double(load.time) * 1e9,
-                fairness: Double(load.messages.min() ?? 0) * Double(count)
-                    / Double(max(1, messages)))
+        let (group, opened) = try await Task(executorPreference: loop) {
+            try await open(kind, peers, channels: count, loop)
         }.value
+        let busy = try await Task(executorPreference: loop) {
+            try await work(group, channels: count, loop)
+        }.value
+        // C has only links of the kernel and one cipher.
+        let hasC = kind == .unix && engine.contains("_ChaChaPoly_")
+        let one =
+            hasC ? try await compare(group, batch: 1, channels: count, loop, hasC: true) : nil
+        let many = try await compare(group, batch: Self.batch, channels: count, loop, hasC: hasC)
+        try await Task(executorPreference: loop) { try await group.close() }.value
         await loop.shutdown()
-        return result
-    }
-}
-
-private struct Pair: Sendable {
-    let dialer: SecureChannel
-    let acceptor: SecureChannel
-
-    init(
-        _ kind: ManyScenario.LinkKind, _ peers: PeerConfigurations, _ loop: EventLoop
-    ) async throws {
-        let links: (any Link, any Link) =
-            switch kind {
-            case .unix: try await SocketLink.pair(.stream, loop: loop)
-            case .memory: MemoryLink.pair(loop: loop, capacity: 16 << 10)
-            }
-        async let dialed = SecureChannel.open(
-            over: links.0, role: .dialer, configuration: peers.dialer)
-        async let accepted = SecureChannel.open(
-            over: links.1, role: .acceptor, configuration: peers.acceptor)
-        dialer = try await dialed
-        acceptor = try await accepted
+        let messages = busy.messages.reduce(0, +)
+        return Result(
+            engine: engine, link: kind, channels: count,
+            handshakes: Double(count) / Double(opened.time) * 1e9,
+            idle: Cost(opened.idle, since: opened.before, channels: count),
+            busy: Cost(busy.state, since: opened.before, channels: count),
+            goodput: Double(messages * ChannelGroup.messageSize) / Double(busy.time) * 1e9,
+            batchGoodput: many.goodput.median, goodputToC: one?.toC, batchToC: many.toC,
+            fairness: Double(busy.messages.min() ?? 0) * Double(count) / Double(max(1, messages)))
     }
 
-    func close() async throws {
-        async let other: Void = acceptor.close()
-        try await dialer.close()
-        try await other
-    }
-}
-
-/// Channels that all send during the same time. Used on the loop's thread.
-private final class SendingChannels: @unchecked Sendable {
-    // Sendable because its state is used only on the loop's thread.
-
-    private let pairs: [Pair]
-    private let loop: EventLoop
-    private var received: [Int]
-    private var isOver = false
-    private var tasks: [Task<Void, any Error>] = []
-
-    init(_ pairs: [Pair], _ loop: EventLoop) {
-        self.pairs = pairs
-        self.loop = loop
-        received = Array(repeating: 0, count: pairs.count)
+    private struct Opening: Sendable {
+        /// The process's state without channels, and with idle ones.
+        var before: ProcessState
+        var idle: ProcessState
+        /// The thread's processor time for the handshakes, in nanoseconds.
+        var time: UInt64
     }
 
-    /// Lets every channel send until ``close()``. Returns the number of each channel's messages in
-    /// `window` nanoseconds, the thread's processor time for them, and the process's state halfway.
-    func work(
-        for window: UInt64
+    private func open(
+        _ kind: ChannelGroup.LinkKind, _ peers: PeerConfigurations, channels count: Int,
+        _ loop: EventLoop
+    ) async throws -> (ChannelGroup, Opening) {
+        // One channel before the measurement, since a process's first channel allocates memory
+        // that remains.
+        try await ChannelGroup.Pair(kind, peers, loop).close()
+        let before = ProcessState.now
+        let start = Clock.threadTime
+        let group = try await ChannelGroup.open(count, kind, peers, loop)
+        let time = Clock.threadTime - start
+        try await loop.sleep(for: .milliseconds(100))
+        return (group, Opening(before: before, idle: ProcessState.now, time: time))
+    }
+
+    /// Returns the number of each channel's messages in a window of time, the thread's processor
+    /// time for them, and the process's state halfway.
+    private func work(
+        _ group: ChannelGroup, channels count: Int, _ loop: EventLoop
     ) async throws -> (messages: [Int], time: UInt64, state: ProcessState) {
-        let message = [UInt8](repeating: 0x5A, count: ManyScenario.messageSize)
-        for index in pairs.indices {
-            let pair = pairs[index]
-            tasks.append(
-                Task(executorPreference: loop) { [self] in
-                    while !isOver { try await pair.dialer.send(message) }
-                    try await pair.dialer.close()
-                })
-            tasks.append(
-                Task(executorPreference: loop) { [self] in
-                    while try await pair.acceptor.receive() != nil { received[index] += 1 }
-                    try await pair.acceptor.close()
-                })
+        // In nanoseconds: more channels need more time until each has sent.
+        let window = min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(count))
+        return try await group.sending(1) {
+            // Gives every channel time to begin.
+            try await loop.sleep(for: .nanoseconds(Int64(window / 8)))
+            let (startCounts, startTime) = (group.received, Clock.threadTime)
+            try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
+            let (pauseCounts, pauseTime) = (group.received, Clock.threadTime)
+            let state = ProcessState.now
+            let (resumeCounts, resumeTime) = (group.received, Clock.threadTime)
+            try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
+            let (endCounts, endTime) = (group.received, Clock.threadTime)
+            let messages = group.received.indices.map {
+                pauseCounts[$0] - startCounts[$0] + endCounts[$0] - resumeCounts[$0]
+            }
+            return (messages, pauseTime - startTime + endTime - resumeTime, state)
         }
-        // Gives every channel time to begin.
-        try await loop.sleep(for: .nanoseconds(Int64(window / 8)))
-        let (startCounts, startTime) = (received, Clock.threadTime)
-        try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
-        let (pauseCounts, pauseTime) = (received, Clock.threadTime)
-        let state = ProcessState.now
-        let (resumeCounts, resumeTime) = (received, Clock.threadTime)
-        try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
-        let (endCounts, endTime) = (received, Clock.threadTime)
-        let messages = pairs.indices.map {
-            pauseCounts[$0] - startCounts[$0] + endCounts[$0] - resumeCounts[$0]
-        }
-        return (messages, pauseTime - startTime + endTime - resumeTime, state)
     }
 
-    /// Ends all channels; throws the error of any channel.
-    func close() async throws {
-        isOver = true
-        for task in tasks { try await task.value }
+    /// Measures the goodput with `batch` messages in each send, and beside it that of C, with
+    /// interleaved samples.
+    private func compare(
+        _ group: ChannelGroup, batch: Int, channels count: Int, _ loop: EventLoop, hasC: Bool
+    ) async throws -> (goodput: Summary, toC: Summary?) {
+        let window = Self.sampleTime(channels: count)
+        func sample(_ window: UInt64) async throws -> Double {
+            let load = try await Task(executorPreference: loop) {
+                try await group.work(for: window, batch: batch)
+            }.value
+            return Double(load.bytes) / Double(load.time) * 1e9
+        }
+        func sampleC() throws -> Double {
+            try EpollPeers.measure(
+                channels: count, size: ChannelGroup.messageSize, batch: batch, window: window
+            ).goodput
+        }
+        // Each channel sends once before the samples, since the first use of memory takes longer.
+        _ = try await sample(0)
+        var samples: [Double] = []
+        var reference: [Double] = []
+        for round in 0..<Self.rounds(rounds, channels: count) {
+            if hasC, round % 2 == 1 { reference.append(try sampleC()) }
+            samples.append(try await sample(window))
+            if hasC, round % 2 == 0 { reference.append(try sampleC()) }
+        }
+        return (Summary(samples), hasC ? Summary(samples, over: reference) : nil)
     }
 }

@@ -8,6 +8,8 @@ struct Report: Sendable {
     var sdus: [SDUScenario.Result] = []
     var packets: [PacketScenario.Result] = []
     var many: [ManyScenario.Result] = []
+    /// Many channels that are spread over several loops.
+    var loops: [LoopsScenario.Result] = []
     /// Listeners in a flood of unauthenticated peers, and the cost of one such peer.
     var flood: [FloodScenario.Result] = []
     var strangers: [UnauthenticatedCost] = []

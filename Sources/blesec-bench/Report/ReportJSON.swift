@@ -24,6 +24,7 @@ struct ReportJSON {
             ]),
             "engine": report.engine, "handshake": report.handshake, "link": report.link,
             "sdus": report.sdus, "packets": report.packets, "many": report.many,
+            "loops": report.loops,
             "flood": report.flood, "strangers": report.strangers, "radio": report.radio,
             "ratios": report.ratios, "omissions": report.omissions,
         ])
@@ -161,7 +162,9 @@ extension ManyScenario.Result: Reportable {
         object([
             "engine": engine, "transport": link.rawValue, "channels": channels,
             "opened-per-second": handshakes, "goodput-bytes-per-second": goodput,
-            "slowest-over-mean": fairness, "idle": idle, "busy": busy,
+            "batch-goodput-bytes-per-second": batchGoodput, "goodput-ratio-to-c": goodputToC,
+            "batch-goodput-ratio-to-c": batchToC, "slowest-over-mean": fairness, "idle": idle,
+            "busy": busy,
         ])
     }
 }
@@ -172,6 +175,20 @@ extension ManyScenario.Cost: Reportable {
             "resident-bytes-per-end": memory, "heap-bytes-per-end": heap,
             "descriptors-per-end": descriptors, "threads": threads, "maps": maps,
             "locked-bytes": locked,
+        ])
+    }
+}
+
+extension LoopsScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "engine": engine, "transport": link.rawValue, "channels": channels, "loops": loops,
+            "opened-per-second": handshakes.median,
+            "opened-ratio-to-one-loop": handshakes.toOneLoop,
+            "goodput-bytes-per-second": goodput.median,
+            "goodput-ratio-to-one-loop": goodput.toOneLoop,
+            "batch-goodput-bytes-per-second": batchGoodput.median,
+            "batch-goodput-ratio-to-one-loop": batchGoodput.toOneLoop,
         ])
     }
 }

@@ -15,6 +15,7 @@ struct ReportText {
         if !report.packets.isEmpty { parts.append(packetText) }
         if !report.radio.isEmpty { parts.append(radioText) }
         if !report.many.isEmpty { parts.append(manyText) }
+        if !report.loops.isEmpty { parts.append(loopsText) }
         if !report.flood.isEmpty { parts.append(floodText) }
         parts += report.omissions.map { $0 + "\n" }
         return parts.joined(separator: "\n")
@@ -117,8 +118,9 @@ struct ReportText {
     private var manyText: String {
         var table = Table(
             [
-                "channels", "", "MB/s", "slowest/mean", "opened/s", "idle, KiB", "heap",
-                "busy, KiB", "descriptors", "threads", "maps",
+                "channels", "", "MB/s", "× C", "\(ManyScenario.batch) a send", "× C",
+                "slowest/mean", "opened/s", "idle, KiB", "heap", "busy, KiB", "descriptors",
+                "threads", "maps",
             ], words: [1])
         for result in report.many {
             // The memory of few ends is less than other changes of the process's memory.
@@ -127,13 +129,36 @@ struct ReportText {
             }
             table.append([
                 "\(result.channels)", result.engine.shortProtocol, (result.goodput / 1e6).short,
-                result.fairness.fixed(2), result.handshakes.fixed(0), memory[0], memory[1],
+                multiple(result.goodputToC), (result.batchGoodput / 1e6).short,
+                multiple(result.batchToC), result.fairness.fixed(2), result.handshakes.fixed(0),
+                memory[0], memory[1],
                 memory[2], result.busy.descriptors.fixed(1), "\(result.busy.threads)",
                 "\(result.busy.maps)",
             ])
         }
-        return "Many channels on one loop: all together, and what one end of one takes; threads "
-            + "and maps of all\n\n\(table.text)"
+        return "Many channels on one loop: messages of \(ChannelGroup.messageSize.bytes) on all "
+            + "together, and what one end of one takes; threads and maps of all\n\n\(table.text)"
+    }
+
+    private var loopsText: String {
+        let hasFactor = report.loops.contains { $0.loops > 1 }
+        let factor = hasFactor ? ["× one loop"] : []
+        var table = Table(
+            ["channels", "", "MB/s"] + factor + ["\(ManyScenario.batch) a send"] + factor
+                + ["opened/s"] + factor, words: [1])
+        for result in report.loops {
+            func cells(_ figure: LoopsScenario.Compared, _ text: String) -> [String] {
+                hasFactor ? [text, multiple(figure.toOneLoop)] : [text]
+            }
+            table.append(
+                ["\(result.channels)", result.engine.shortProtocol]
+                    + cells(result.goodput, (result.goodput.median / 1e6).short)
+                    + cells(result.batchGoodput, (result.batchGoodput.median / 1e6).short)
+                    + cells(result.handshakes, result.handshakes.median.fixed(0)))
+        }
+        let loops = report.loops[0].loops
+        return "Many channels on \(loops) \(loops == 1 ? "loop" : "loops"), by the clock\n\n"
+            + table.text
     }
 
     private var floodText: String {

@@ -1,0 +1,30 @@
+internal import CBLESecBench
+
+/// Many channels in C, with both ends of each in one epoll loop on one thread.
+enum EpollPeers {
+    /// The work of all channels together.
+    struct Load: Sendable {
+        /// Bytes of messages.
+        var bytes: Int
+        /// The thread's processor time, in nanoseconds.
+        var time: UInt64
+        /// The number of the slowest channel's messages.
+        var least: Int
+
+        /// Bytes of messages in a second of processor time.
+        var goodput: Double { Double(bytes) / Double(max(1, time)) * 1e9 }
+    }
+
+    /// Lets every channel send `batch` messages at a time for `window` nanoseconds, and then once
+    /// more, until everything is received. Blocks this thread.
+    static func measure(
+        channels: Int, size: Int, batch: Int, window: UInt64
+    ) throws -> Load {
+        var load = blesec_bench_load()
+        guard unsafe blesec_bench_many(channels, size, batch, Int64(window), &load) else {
+            throw BenchError.failed("the epoll loop in C")
+        }
+        return Load(
+            bytes: Int(load.bytes), time: UInt64(load.nanoseconds), least: Int(load.least))
+    }
+}

@@ -1,0 +1,109 @@
+internal import BLESec
+internal import BLESecLinks
+
+/// Measures many channels that are spread over several loops, beside as many on one loop. Both ends
+/// of a channel are on the same loop.
+struct LoopsScenario: Sendable {
+    /// The number of loops, each with a thread of its own.
+    var loops: Int
+    /// The number of samples of each kind.
+    var rounds: Int
+
+    struct Result: Sendable {
+        var engine: String
+        var link: ChannelGroup.LinkKind
+        var channels: Int
+        var loops: Int
+        /// Channels opened in a second of elapsed time; each loop opens one after another.
+        var handshakes: Compared
+        /// Bytes of messages in a second of elapsed time, on all channels together: one message in
+        /// each send, and ``ManyScenario/batch``.
+        var goodput: Compared
+        var batchGoodput: Compared
+    }
+
+    /// A figure of all loops.
+    struct Compared: Sendable {
+        var median: Double
+        /// The figure divided by that of one loop; nil if there is only one.
+        var toOneLoop: Summary?
+    }
+
+    /// What one sample found, in a second of elapsed time.
+    private struct Sample {
+        var handshakes: Double
+        var goodput: Double
+        var batchGoodput: Double
+    }
+
+    /// Measures a number of channels of at least the number of loops.
+    func measure(
+        _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
+    ) async throws -> Result {
+        let kind = ChannelGroup.LinkKind(channels: count, descriptorLimit: descriptorLimit)
+        let one = [EventLoop(name: "bench-one")]
+        let several = (0..<loops).map { EventLoop(name: "bench-loop-\($0)") }
+        var samples: [Sample] = []
+        var reference: [Sample] = []
+        // The first sample of a process takes longer, as does the first use of memory.
+        _ = try await sample(min(count, 4 * loops), kind, peers, several)
+        for round in 0..<ManyScenario.rounds(rounds, channels: count) {
+            if loops > 1, round % 2 == 1 {
+                reference.append(try await sample(count, kind, peers, one))
+            }
+            samples.append(try await sample(count, kind, peers, several))
+            if loops > 1, round % 2 == 0 {
+                reference.append(try await sample(count, kind, peers, one))
+            }
+        }
+        for loop in one + several { await loop.shutdown() }
+        func compared(_ value: (Sample) -> Double) -> Compared {
+            let values = samples.map(value)
+            return Compared(
+                median: values.median,
+                toOneLoop: loops > 1 ? Summary(values, over: reference.map(value)) : nil)
+        }
+        return Result(
+            engine: engine, link: kind, channels: count, loops: loops,
+            handshakes: compared(\.handshakes), goodput: compared(\.goodput),
+            batchGoodput: compared(\.batchGoodput))
+    }
+
+    /// Opens channels, spread over the loops, lets them send, and closes them.
+    private func sample(
+        _ count: Int, _ kind: ChannelGroup.LinkKind, _ peers: PeerConfigurations,
+        _ loops: [EventLoop]
+    ) async throws -> Sample {
+        let start = Clock.time
+        let groups = try await Self.onEach(loops) { index, loop in
+            let share = (count + loops.count - 1 - index) / loops.count
+            return try await ChannelGroup.open(share, kind, peers, loop)
+        }
+        let handshakes = Double(count) / Double(Clock.time - start) * 1e9
+        let window = ManyScenario.sampleTime(channels: count)
+        func goodput(_ batch: Int) async throws -> Double {
+            let start = Clock.time
+            let bytes = try await Self.onEach(loops) { index, _ in
+                try await groups[index].work(for: window, batch: batch).bytes
+            }
+            return Double(bytes.reduce(0, +)) / Double(Clock.time - start) * 1e9
+        }
+        let sample = Sample(
+            handshakes: handshakes, goodput: try await goodput(1),
+            batchGoodput: try await goodput(ManyScenario.batch))
+        _ = try await Self.onEach(loops) { index, _ in try await groups[index].close() }
+        return sample
+    }
+
+    /// Runs `body` on all loops at once, and returns its results in the loops' order.
+    private static func onEach<Value: Sendable>(
+        _ loops: [EventLoop], _ body: @escaping @Sendable (Int, EventLoop) async throws -> Value
+    ) async throws -> [Value] {
+        let tasks = loops.enumerated().map { index, loop in
+            Task(executorPreference: loop) { try await body(index, loop) }
+        }
+        var values: [Value] = []
+        for task in tasks { values.append(try await task.value) }
+        return values
+    }
+}
