@@ -13,6 +13,9 @@ internal import BLESecPrimitives
     private static let callsPerTurn = 8
     private static let writeAhead = 64 << 10
     private static let readAhead = 256 << 10
+    /// The memory for a message in several records, whose length is not known before the last one:
+    /// the longest message of a default run is not copied again while it grows.
+    private static let leastPartial = 4 * Record.bulkPayload
 
     nonisolated let loop: EventLoop
     private let link: any Link
@@ -113,17 +116,22 @@ internal import BLESecPrimitives
                 (Int(bytes[0]) << 8 | Int(bytes[1]), bytes[2])
             }
             guard inbound.count >= 2 + length else { return }
-            inbound.withBytes { bytes in
-                partial.append(bytes.span, in: Self.header..<2 + length)
-            }
+            inbound.withBytes { bytes in keep(bytes.span, Self.header..<2 + length, kind) }
             inbound.consume(2 + length)
-            switch kind {
-            case Kind.last:
-                arrived.append(partial)
-                partial = []
-            case Kind.end: peerHasEnded = true
-            default: break
-            }
+        }
+    }
+
+    private func keep(_ bytes: Span<UInt8>, _ payload: Range<Int>, _ kind: UInt8) {
+        if kind == Kind.end {
+            peerHasEnded = true
+        } else if kind == Kind.last, partial.isEmpty {
+            arrived.append(bytes.array(in: payload))
+        } else {
+            if partial.isEmpty { partial.reserveCapacity(Self.leastPartial) }
+            partial.append(bytes, in: payload)
+            guard kind == Kind.last else { return }
+            arrived.append(partial)
+            partial = []
         }
     }
 
@@ -142,8 +150,10 @@ internal import BLESecPrimitives
                 return
             }
             do throws(LinkError) {
+                // A link that takes more than `maximumSDU` takes whole records, so that no short
+                // rest of them needs another call.
                 let sent = try outbound.withBytes { bytes throws(LinkError) in
-                    try link.send(bytes.span.extracting(first: maximumSDU))
+                    try link.send(bytes.span.extracting(first: link.maximumSDU))
                 }
                 outbound.consume(sent)
                 if sent == 0 { break }
