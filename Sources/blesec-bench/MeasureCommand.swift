@@ -42,7 +42,7 @@ enum MeasureCommand {
         name: "--one-way", help: "Do not measure messages that go there and back.")
     static let quick = Option(
         name: "--quick",
-        help: "Take fewer and shorter samples. The run ends within 15 seconds, but its figures "
+        help: "Take fewer and shorter samples. The run ends within 20 seconds, but its figures "
             + "are noisy.")
     static let json = Option(
         name: "--json", value: "FILE",
@@ -81,8 +81,8 @@ enum MeasureCommand {
             "Measures, in one run, what sealing a record, sending a message and the link itself "
                 + "each cost, and shows each cost beside its limit. Tables go to standard output. "
                 + "A line of progress goes to standard error if that is a terminal. The run ends "
-                + "within 90 seconds on two cores, unless --rounds, --sample or --channels ask for "
-                + "more.",
+                + "within 150 seconds on two cores, unless --rounds, --sample, --channels or --loops "
+                + "ask for more.",
             "Measures each SCENARIO that is named, or all scenarios if none is named.",
             "engine: the processor time to seal and open one record, for each layer above the "
                 + "limit, as a multiple of the limit. The limit (raw) is the time that the faster "
