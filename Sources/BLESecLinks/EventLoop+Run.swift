@@ -211,12 +211,13 @@ extension EventLoop {
         let waiters: [CheckedContinuation<Void, Never>]? = inbox.withLock { inbox in
             guard inbox.work.isEmpty else { return nil }
             inbox.isRunning = false
+            // Under the mutex, because the next thread may begin as soon as it is released.
+            thread.store(0, ordering: .relaxed)
             poller.close()
             defer { inbox.waitsForEnd = [] }
             return inbox.waitsForEnd
         }
         guard let waiters else { return false }
-        thread.store(0, ordering: .relaxed)
         for waiter in waiters { waiter.resume() }
         return true
     }
