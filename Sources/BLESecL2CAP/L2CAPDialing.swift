@@ -34,7 +34,9 @@ extension SocketLink {
             }, explain: explain)
         return try await SocketDialer.dial(target, deadline: deadline, loop: loop) {
             (source) throws(LinkError) in
-            try L2CAPFailure.translate(L2CAPSocket.link(source, maximumSDU: maximumSDU), explain)
+            let traits = try L2CAPFailure.translate(
+                L2CAPSocket.traits(source.fileDescriptor, maximumSDU: maximumSDU), explain)
+            return SocketLink(source, traits)
         }
     }
 }

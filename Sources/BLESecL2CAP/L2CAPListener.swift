@@ -39,10 +39,10 @@ package final class L2CAPListener: LinkListener {
         let address = L2CAPAddress(device: device.address, psm: actual)
         let listener = SocketListener(
             owning: descriptor, name: address.description, loop: loop,
-            accepted: { (source) throws(LinkError) in
+            traits: { (descriptor) throws(LinkError) in
                 do throws(SystemError) {
-                    try L2CAPSocket.setBuffers(source.fileDescriptor)
-                    return try L2CAPSocket.link(source, maximumSDU: maximumSDU)
+                    try L2CAPSocket.setBuffers(descriptor)
+                    return try L2CAPSocket.traits(descriptor, maximumSDU: maximumSDU)
                 } catch {
                     throw LinkError(error, cannot: "accept a channel")
                 }
@@ -52,6 +52,10 @@ package final class L2CAPListener: LinkListener {
 
     /// See `LinkListener`.
     package func accept() async throws(LinkError) -> any Link { try await listener.accept() }
+    /// See `LinkListener`.
+    package func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
+        try await listener.accept(on: loop)
+    }
     /// See `LinkListener`.
     package func close() async { await listener.close() }
     /// The endpoint in the format of the command-line tools.

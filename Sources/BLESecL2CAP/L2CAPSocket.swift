@@ -60,9 +60,10 @@ package enum L2CAPSocket {
         try Socket.setOption(descriptor, SOL_SOCKET, SO_RCVBUF, to: bufferSize)
     }
 
-    /// Makes a link of a connected socket.
-    static func link(_ source: EventSource, maximumSDU: Int) throws(SystemError) -> SocketLink {
-        let descriptor = source.fileDescriptor
+    /// The traits of a connected socket's link.
+    static func traits(
+        _ descriptor: Int32, maximumSDU: Int
+    ) throws(SystemError) -> SocketLink.Traits {
         let peer = L2CAPSocketAddress(try Socket.peerAddress(descriptor)).map {
             DeviceAddress($0.device, $0.type)
         }
@@ -75,7 +76,7 @@ package enum L2CAPSocket {
         traits.canHalfClose = false
         traits.tellsFreeSpace = true
         traits.sendsPackets = true
-        return SocketLink(source, traits)
+        return traits
     }
 
     static func check(receiveMTU: Int, maximumSDU: Int) {

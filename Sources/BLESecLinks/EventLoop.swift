@@ -75,6 +75,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == LoopThread.identity }
     /// Whether ``shutdown()`` has begun. Read on the loop's thread.
     public var isShutDown: Bool { isStopping }
+    /// Whether ``shutdown()`` has been called. Can be read on any thread.
+    package var isShutdownRequested: Bool { inbox.withLock { $0.isStopRequested } }
 
     /// Traps unless this is the loop's thread.
     public func assertCurrent() {

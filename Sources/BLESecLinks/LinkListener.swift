@@ -11,6 +11,12 @@ package protocol LinkListener: AnyObject, Sendable {
     ///   example for lack of descriptors, the listener stays open: the caller may retry later.
     func accept() async throws(LinkError) -> any Link
 
+    /// Waits for the next peer, as ``accept()`` does, and makes the link on `loop`.
+    ///
+    /// If `loop` was shut down, the link is made on the listener's own loop. A listener whose links
+    /// cannot change loops makes every link on its own loop.
+    func accept(on loop: EventLoop) async throws(LinkError) -> any Link
+
     /// Stops listening and frees the address before it returns. Accepted links stay open.
     ///
     /// May be called again. Releasing the last reference closes the listener too, a moment later.
@@ -21,11 +27,21 @@ package protocol LinkListener: AnyObject, Sendable {
 }
 
 extension LinkListener {
+    package func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
+        try await accept()
+    }
+
     /// Passes each link to `take`, in order, until the listener is closed or the task is cancelled.
-    package func acceptAll(on loop: EventLoop, _ take: (any Link) async -> Void) async {
+    ///
+    /// - Parameters:
+    ///   - loop: the listener's loop.
+    ///   - linkLoop: chooses the loop of the next link; nil means the listener's loop.
+    package func acceptAll(
+        on loop: EventLoop, linkLoop: (() -> EventLoop)? = nil, _ take: (any Link) async -> Void
+    ) async {
         while !Task.isCancelled {
             do throws(LinkError) {
-                await take(try await accept())
+                await take(try await accept(on: linkLoop?() ?? loop))
             } catch {
                 if error.code == .cancelled || error.code == .closed { return }
                 // Descriptors or memory ran out: wait until some are freed.

@@ -9,31 +9,47 @@ package final class SocketListener: @unchecked Sendable {
     private let loop: EventLoop
     private let source: EventSource
     private let name: String
-    private let accepted: @Sendable (EventSource) throws(LinkError) -> SocketLink
+    private let traits: @Sendable (Int32) throws(LinkError) -> SocketLink.Traits
     private let closing: @Sendable () -> Void
     private var waiters: [Waiter] = []
     private var isClosed = false
 
     private final class Waiter: @unchecked Sendable {
         // Sendable because it is used on its loop's thread only, after it was made.
+
+        /// The loop of the link.
+        let target: EventLoop
         var continuation: CheckedContinuation<Outcome, Never>?
         var isCancelled = false
+
+        init(target: EventLoop) { self.target = target }
+    }
+
+    /// An accepted socket that no loop watches yet.
+    private struct Peer: Sendable {
+        let descriptor: Int32
+        let traits: SocketLink.Traits
+
+        /// Makes the link; called once, on the thread of `loop`.
+        func link(on loop: EventLoop) -> SocketLink {
+            SocketLink(EventSource(owning: descriptor, loop: loop), traits)
+        }
     }
 
     /// Takes ownership of a listening, nonblocking socket.
     ///
     /// - Parameters:
-    ///   - accepted: makes a link from an accepted socket, on the loop's thread. If it throws, the
-    ///     socket is closed and the listener waits for the next peer.
+    ///   - traits: sets up an accepted socket and returns the traits of its link, on the loop's
+    ///     thread. If it throws, the socket is closed and the listener waits for the next peer.
     ///   - closing: called once, on the loop's thread, before the socket is closed.
     package init(
         owning descriptor: Int32, name: String, loop: EventLoop,
-        accepted: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink,
+        traits: @escaping @Sendable (Int32) throws(LinkError) -> SocketLink.Traits,
         closing: @escaping @Sendable () -> Void = {}
     ) {
         self.loop = loop
         self.name = name
-        self.accepted = accepted
+        self.traits = traits
         self.closing = closing
         source = EventSource(owning: descriptor, loop: loop)
         source.setHandler(self)
@@ -49,8 +65,10 @@ package final class SocketListener: @unchecked Sendable {
         if loop.isCurrent { close() } else { loop.execute(close) }
     }
 
-    package func accept() async throws(LinkError) -> SocketLink {
-        let waiter = Waiter()
+    /// Waits for the next peer, and makes the link on `target`; nil means the listener's loop. If
+    /// `target` was shut down, the link is made on the listener's loop too.
+    package func accept(on target: EventLoop? = nil) async throws(LinkError) -> SocketLink {
+        let waiter = Waiter(target: target ?? loop)
         let outcome: Outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 loop.execute { [self] in add(waiter, continuation) }
@@ -90,19 +108,24 @@ package final class SocketListener: @unchecked Sendable {
     /// Passes peers to waiting tasks as long as there are both.
     private func serve() {
         while let waiter = waiters.first {
-            guard let outcome = acceptNextPeer() else { break }
+            guard let peer = acceptNextPeer() else { break }
             waiters.removeFirst()
-            finish(waiter, outcome)
+            switch peer {
+            case .success(let peer): pass(peer, to: waiter)
+            case .failure(let error): finish(waiter, .failure(error))
+            }
         }
         updateInterest()
     }
 
-    private func acceptNextPeer() -> Outcome? {
+    private func acceptNextPeer() -> Result<Peer, LinkError>? {
         while true {
             do throws(SystemError) {
-                let peer = EventSource(owning: try Socket.accept(source.fileDescriptor), loop: loop)
-                if let link = try? accepted(peer) { return .success(link) }
-                peer.close()
+                let descriptor = try Socket.accept(source.fileDescriptor)
+                if let traits = try? traits(descriptor) {
+                    return .success(Peer(descriptor: descriptor, traits: traits))
+                }
+                Socket.close(descriptor)
             } catch {
                 switch error.number {
                 case EAGAIN: return nil
@@ -110,6 +133,21 @@ package final class SocketListener: @unchecked Sendable {
                 default: return .failure(LinkError(error, cannot: "accept a peer on \(name)"))
                 }
             }
+        }
+    }
+
+    /// Makes the link on the loop that the waiting task has chosen. Only that loop ever watches the
+    /// socket, so no event of the socket belongs to another loop.
+    private func pass(_ peer: Peer, to waiter: Waiter) {
+        let target = waiter.target
+        guard target !== loop, !target.isShutdownRequested else {
+            return finish(waiter, .success(peer.link(on: loop)))
+        }
+        let continuation = waiter.continuation.take()
+        target.execute { [loop] in
+            let link = peer.link(on: target)
+            loop.showOrder()
+            continuation?.resume(returning: .success(link))
         }
     }
 

@@ -32,11 +32,9 @@ package final class UnixListener: LinkListener {
         let (path, name) = (address.path, address.description)
         let listener = SocketListener(
             owning: descriptor, name: name, loop: loop,
-            accepted: { source in
-                SocketLink(
-                    source,
-                    SocketLink.Traits(
-                        unix: address.kind, peerDescription: describe(source.fileDescriptor, name)))
+            traits: { descriptor in
+                SocketLink.Traits(
+                    unix: address.kind, peerDescription: describe(descriptor, name))
             },
             closing: {
                 guard let now = try? Socket.identify(path), now == identity else { return }
@@ -46,6 +44,10 @@ package final class UnixListener: LinkListener {
     }
 
     package func accept() async throws(LinkError) -> any Link { try await listener.accept() }
+
+    package func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
+        try await listener.accept(on: loop)
+    }
 
     package func close() async { await listener.close() }
 

@@ -225,6 +225,86 @@ import Testing
         }
     }
 
+    @Test(
+        "a link that is accepted for another loop runs there alone, and carries bytes",
+        arguments: [UnixAddress.Kind.stream, .seqpacket])
+    func otherLoop(_ kind: UnixAddress.Kind) async throws {
+        try await withLoop { loop in
+            try await withLoop { target in
+                let address = try UnixAddress(path: temporaryPath(), kind: kind)
+                let listener = try await UnixListener.listen(address, loop: loop)
+                async let accepting = listener.accept(on: target)
+                let dialed = try await SocketLink.dial(address, loop: loop)
+                let accepted = try await accepting
+                #expect(accepted.loop === target)
+                let recorder = Recorder()
+                var arrived: [UInt8] = []
+                recorder.whenReadable = { arrived += (try? accepted.receive().bytes) ?? [] }
+                accepted.setHandler(recorder)
+                accepted.wantsRead = true
+                // Of the accepting loop's sources only the dialed link may be left at the end.
+                await listener.close()
+                await loop.run { dialed.wantsRead = true }
+                #expect(target.load.sources == 1)
+                try await loop.run {
+                    let sent = try dialed.send([1, 2, 3])
+                    #expect(sent == 3)
+                }
+                while arrived.count < 3 { await target.settle() }
+                #expect(arrived == [1, 2, 3])
+                accepted.close()
+                #expect(target.load.sources == 0)
+                await loop.run {
+                    dialed.close()
+                    #expect(loop.load.sources == 0)
+                }
+            }
+        }
+    }
+
+    @Test("if the other loop is shut down, a waiting accept makes the link on the listener's loop")
+    func otherLoopIsShutDown() async throws {
+        try await withLoop { loop in
+            let target = EventLoop(name: "target")
+            let address = try UnixAddress(path: temporaryPath())
+            let listener = try await UnixListener.listen(address, loop: loop)
+            let accepting = Task(executorPreference: loop) { try await listener.accept(on: target) }
+            await loop.settle()
+            await target.shutdown()
+            let dialed = try await SocketLink.dial(address, loop: loop)
+            let accepted = try await accepting.value
+            #expect(accepted.loop === loop)
+            accepted.close()
+            dialed.close()
+            await listener.close()
+            #expect(loop.load.sources == 0)
+        }
+    }
+
+    @Test("links that are accepted for another loop while it is shut down leave no descriptors")
+    func otherLoopEnds() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let listener = try await UnixListener.listen(address, loop: loop)
+            for _ in 0..<100 {
+                let target = EventLoop(name: "target")
+                async let accepting = listener.accept(on: target)
+                async let ending: Void = target.shutdown()
+                let dialed = try await SocketLink.dial(address, loop: loop)
+                let accepted = try await accepting
+                await ending
+                let isClosed = await accepted.loop.run {
+                    accepted.close()
+                    return (accepted as? SocketLink)?.fileDescriptor == -1
+                }
+                #expect(isClosed)
+                dialed.close()
+            }
+            await listener.close()
+            #expect(loop.load.sources == 0)
+        }
+    }
+
     @Test("a listener that is no longer referenced removes its socket file")
     func dropped() async throws {
         try await withLoop { loop in
