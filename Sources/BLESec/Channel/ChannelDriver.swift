@@ -92,6 +92,13 @@ final class ChannelDriver {
         pump(now: now)
     }
 
+    /// Reads what has arrived, even if the loop has not reported it yet. While the loop reports, a
+    /// socket that was empty at the last read does not ask the kernel again.
+    func readUnreported() {
+        link.wantsRead = false
+        read()
+    }
+
     private func read(calls: Int, now: UInt64) {
         for _ in 0..<calls where machine.wantsBytes && !hasLinkEnded {
             do throws(LinkError) {

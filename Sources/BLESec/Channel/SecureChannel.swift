@@ -122,7 +122,7 @@ public actor SecureChannel {
     /// not lose its place any more, for example because bytes that had arrived completed it.
     func turnAway(_ error: ChannelError) -> Bool {
         // Before the hello is answered, unread bytes cannot complete the handshake.
-        if [.handshaking, .proving].contains(phase) { driver.read() }
+        if [.handshaking, .proving].contains(phase) { driver.readUnreported() }
         guard mayLosePlace else { return false }
         driver.machine.turnAway(error, now: now)
         driver.pump()
