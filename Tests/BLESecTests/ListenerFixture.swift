@@ -87,9 +87,9 @@ struct ListenerFixture {
 
 /// A peer that sends only the bytes that a test gives it.
 final class RawPeer: Sendable {
-    let link: MemoryLink
+    let link: any Link
 
-    init(_ link: MemoryLink) { self.link = link }
+    init(_ link: any Link) { self.link = link }
 
     /// Sends bytes, and returns whether the link has taken all of them.
     @discardableResult
@@ -187,10 +187,10 @@ final class InjectableListener: LinkListener, @unchecked Sendable {
 
 /// A link that reports a chosen address.
 final class AddressedLink: Link, Sendable {
-    private let link: MemoryLink
+    private let link: any Link
     let peerAddress: LinkAddress?
 
-    init(_ link: MemoryLink, _ address: LinkAddress?) {
+    init(_ link: any Link, _ address: LinkAddress?) {
         self.link = link
         peerAddress = address
     }

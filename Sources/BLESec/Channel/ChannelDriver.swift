@@ -14,6 +14,9 @@ final class ChannelDriver {
     var machine: ChannelMachine
     /// Asks the trust policy about the peer, and the store to remember it; nil once that is done.
     var trust: TrustRequests?
+    /// Where the channel's listener reads how far the channel is; nil without a listener, and once
+    /// the channel is over.
+    var progress: HandshakeProgress?
     private(set) var callDeadlines: [UInt64] = []
 
     private let loop: EventLoop
@@ -167,7 +170,29 @@ final class ChannelDriver {
             link.wantsRead = machine.wantsBytes && !hasLinkEnded
             timer.arm(at: MonotonicTime(nanoseconds: nextTimeout(now: now)))
         }
+        reportProgress()
     }
+
+    /// Tells the listener how far the channel is. Every change of the machine is followed by a pump,
+    /// which calls this.
+    func reportProgress() {
+        guard let progress else { return }
+        progress.stage = stage
+        if machine.isOver { self.progress = nil }
+    }
+
+    private var stage: HandshakeProgress.Stage {
+        if machine.isOver { return .over }
+        if machine.isReady { return .ready }
+        return trust?.holdsDecisionPlace == true ? .deciding : .unproven
+    }
+
+    /// Whether a listener may give this handshake's place to another link.
+    ///
+    /// True for a peer that has not proven its identity, except while an asking trust policy
+    /// decides about it: such decisions have a limit of their own. What an unproven peer has sent
+    /// does not protect its place, because it can be replayed.
+    var mayLosePlace: Bool { stage == .unproven }
 
     private func transmit(now: UInt64) {
         for _ in 0..<Self.callsPerTurn where sendError == nil && !machine.isOver {

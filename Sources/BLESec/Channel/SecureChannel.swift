@@ -30,7 +30,7 @@ public actor SecureChannel {
     /// Makes a channel that owns `link` from now on; see ``start()``.
     init(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
-        limits: TrustRequests.Limits = .dialers
+        limits: TrustRequests.Limits = .dialers, progress: HandshakeProgress? = nil
     ) {
         self.link = link
         loop = link.loop
@@ -39,6 +39,7 @@ public actor SecureChannel {
             now: link.loop.now.nanoseconds)
         parameters = machine.parameters
         driver = ChannelDriver(over: link, machine, TrustRequests(limits))
+        driver.progress = progress
     }
 
     isolated deinit {
@@ -52,6 +53,10 @@ public actor SecureChannel {
 
     /// Begins the handshake; called once, before any other code has the channel.
     func start() throws(ChannelError) {
+        guard !loop.isShutDown else {
+            link.close()
+            throw ChannelError(.closed, "the channel's event loop was shut down")
+        }
         driver.trust?.onDecision = { [weak self] verdict in
             Task { await self?.didDecide(verdict) }
         }
@@ -108,22 +113,15 @@ public actor SecureChannel {
         try driver.trust?.rememberResult?.get()
     }
 
-    /// Whether a listener may give this handshake's place to another link.
-    ///
-    /// True for a peer that has not proven its identity, except while an asking trust policy
-    /// decides about it: such decisions have a limit of their own. What an unproven peer has sent
-    /// does not protect its place, because it can be replayed.
-    var mayLosePlace: Bool {
-        !driver.machine.isOver && !driver.machine.isReady
-            && driver.trust?.holdsDecisionPlace != true
-    }
-
     /// Ends a handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if it may
     /// not lose its place any more, for example because bytes that had arrived completed it.
     func turnAway(_ error: ChannelError) -> Bool {
         // Before the hello is answered, unread bytes cannot complete the handshake.
         if [.handshaking, .proving].contains(phase) { driver.readUnreported() }
-        guard mayLosePlace else { return false }
+        guard driver.mayLosePlace else {
+            driver.reportProgress()
+            return false
+        }
         driver.machine.turnAway(error, now: now)
         driver.pump()
         return true

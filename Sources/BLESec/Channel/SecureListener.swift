@@ -7,6 +7,11 @@ public import BLESecLinks
 /// address. At the overall limit, a new link replaces the oldest handshake, but only after that
 /// handshake has had its guaranteed time; until then new links wait to be accepted. So a peer that
 /// can finish a handshake within the guaranteed time connects even during a flood.
+///
+/// By default the listener and its channels share one loop, which is one thread. When that thread
+/// is too busy, the listener can spread its channels over several loops:
+/// ``listen(on:configuration:limits:loop:channelLoops:)``. The limits then apply to the channels of
+/// all loops together.
 public actor SecureListener {
     /// Limits on what unauthenticated peers can make a listener do at the same time.
     public struct Limits: Sendable {
@@ -35,7 +40,8 @@ public actor SecureListener {
         public init() {}
     }
 
-    /// The loop on which the listener and its channels run.
+    /// The loop on which the listener runs; its channels too, unless they were given other loops
+    /// (``SecureChannel/loop``).
     public nonisolated let loop: EventLoop
     /// The endpoint where peers can dial the listener, with the actual address, path or PSM.
     public nonisolated let localEndpoint: Endpoint
@@ -43,12 +49,15 @@ public actor SecureListener {
     private let configuration: ChannelConfiguration
     private let limits: Limits
     private let trustLimits: TrustRequests.Limits
+    private let channelLoops: ChannelLoops
 
     /// The handshakes under way; a higher token means a later link.
     private var halfOpen: [UInt64: HalfOpen] = [:]
     /// Links that were turned away and are not closed yet. They hold no place and no keys.
     private var leaving: [(token: UInt64, entry: HalfOpen)] = []
     private var nextToken: UInt64 = 0
+    /// The handshake on another loop that was asked to make room and has not answered yet.
+    private var asked: UInt64?
     private var ready: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
     private enum Event: Hashable { case ready, room }
@@ -64,6 +73,7 @@ public actor SecureListener {
         let channel: SecureChannel
         let address: LinkAddress?
         let began: MonotonicTime
+        let progress: HandshakeProgress
         let task: Task<Void, Never>
     }
 
@@ -78,16 +88,31 @@ public actor SecureListener {
 
     /// Listens on an endpoint.
     ///
+    /// Each link goes to the one of `channelLoops` that has the fewest open channels of this
+    /// listener; of several such loops, to the first. Its handshake and its channel run there, and
+    /// ``accept()`` and ``channels`` return the channels of all these loops. Code that blocks one of
+    /// the loops delays the accepting of links. A loop that is shut down ends its channels and gets
+    /// no more. When none of `channelLoops` is left, `loop` gets all further channels.
+    ///
+    /// - Parameters:
+    ///   - endpoint: where peers dial.
+    ///   - configuration: the configuration of the channels.
+    ///   - limits: limits on what unauthenticated peers can make the listener do, for all loops
+    ///     together.
+    ///   - loop: the loop on which the listener accepts links.
+    ///   - channelLoops: the loops of the channels; if there are none, channels run on `loop`. If
+    ///     `loop` is to serve some of the channels, it has to be among these.
     /// - Throws: ``ChannelError``: `configuration`, `addressInUse`, `noSuchAdapter`, `permission`.
     public static func listen(
         on endpoint: Endpoint, configuration: ChannelConfiguration, limits: Limits = Limits(),
-        loop: EventLoop = .shared
+        loop: EventLoop = .shared, channelLoops: [EventLoop] = []
     ) async throws(ChannelError) -> SecureListener {
         try configuration.validate(for: .acceptor)
         do throws(LinkError) {
             let (listener, local) = try await endpoint.listen(loop: loop)
             let secure = SecureListener(
-                listener, at: local, configuration: configuration, limits: limits, loop: loop)
+                listener, at: local, configuration: configuration, limits: limits, loop: loop,
+                channelLoops: channelLoops)
             await secure.start()
             return secure
         } catch {
@@ -98,7 +123,8 @@ public actor SecureListener {
     /// Makes a listener for links from any source; see ``start()``.
     init(
         _ listener: any LinkListener, at endpoint: Endpoint, configuration: ChannelConfiguration,
-        limits: Limits, loop: EventLoop, onFailure: (@Sendable (PeerFailure) -> Void)? = nil
+        limits: Limits, loop: EventLoop, channelLoops: [EventLoop] = [],
+        onFailure: (@Sendable (PeerFailure) -> Void)? = nil
     ) {
         self.listener = listener
         localEndpoint = endpoint
@@ -108,6 +134,7 @@ public actor SecureListener {
             decisions: ConcurrencyLimit(limits.awaitingTrustDecision),
             storeThreads: ConcurrencyLimit(limits.handshakes))
         self.loop = loop
+        self.channelLoops = ChannelLoops(channelLoops, own: loop)
         waiting = LoopCondition(loop: loop)
         self.onFailure = onFailure
     }
@@ -151,8 +178,9 @@ public actor SecureListener {
         for (_, entry) in leaving { entry.task.cancel() }
         waiting.wake(.ready)
         waiting.wake(.room)
-        for channel in ready { await channel.abort() }
+        let unclaimed = ready
         ready = []
+        for channel in unclaimed { await channel.abort() }
         await listener.close()
         failureObservers.finish()
     }
@@ -162,9 +190,10 @@ public actor SecureListener {
     func start() {
         timer = LoopTimer(loop: loop, handler: self)
         let listener = listener
-        acceptTask = Task(executorPreference: loop) { [loop, weak self] in
-            await listener.acceptAll(on: loop) { [weak self] link in
-                guard let self else { return await loop.run { link.close() } }
+        acceptTask = Task(executorPreference: loop) { [loop, channelLoops, weak self] in
+            await listener.acceptAll(on: loop, linkLoop: { channelLoops.next }) {
+                [weak self] link in
+                guard let self else { return await link.loop.run { link.close() } }
                 await self.admit(link)
             }
             // If the loop was shut down rather than `close()` called, tasks that wait for a peer
@@ -179,20 +208,24 @@ public actor SecureListener {
         // An address at its limit can neither take places from others nor make them wait.
         let hasShare = mayBegin(from: address)
         if hasShare { await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() } }
-        guard !isClosed, !loop.isShutDown else { return link.close() }
+        guard !isClosed, !loop.isShutDown else {
+            return isOwn(link.loop) ? link.close() : link.loop.execute { link.close() }
+        }
+        let progress = HandshakeProgress(channelLoops.seat(on: link.loop))
         let channel = SecureChannel(
-            over: link, role: .acceptor, configuration: configuration, limits: trustLimits)
+            over: link, role: .acceptor, configuration: configuration, limits: trustLimits,
+            progress: progress)
         do throws(ChannelError) {
-            try await channel.start()
+            // On another loop, the task of the handshake starts the channel.
+            if isOwn(channel.loop) { try await channel.start() }
             guard !isClosed else { return await channel.abort() }
-            let token = shakeHands(channel, address)
-            if !hasShare {
-                _ = turnAway(token, ChannelError(.busy, "too many handshakes with this address"))
-            }
+            shakeHands(channel, progress, address, hasShare: hasShare)
         } catch {
             failed(link.peerDescription, address, error)
         }
     }
+
+    private func isOwn(_ other: EventLoop) -> Bool { other === loop }
 
     private func waitForRoom(_ hasRoom: () -> Bool) async {
         try? await waiting.wait(for: .room, on: self) { isClosed || loop.isShutDown || hasRoom() }
@@ -205,53 +238,108 @@ public actor SecureListener {
 
     /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise returns false,
     /// and arms the timer for that time.
+    ///
+    /// A handshake on another loop is asked, and keeps its place until it has answered, so the
+    /// result is false meanwhile. One at a time is asked; if it keeps its place, the next is asked.
     private func makeRoom() -> Bool {
-        while let (token, began) = oldest {
-            let end = began.advanced(by: limits.guaranteedTime)
+        guard asked == nil else { return false }
+        while let (token, entry) = oldest {
+            let end = entry.began.advanced(by: limits.guaranteedTime)
             guard loop.now >= end else {
                 timer?.arm(at: end)
                 return false
             }
             let error = ChannelError(.busy, "a newer link needed the place of this handshake")
+            guard isOwn(entry.channel.loop) else {
+                asked = token
+                askToLeave(token, entry.channel, error)
+                return false
+            }
             if turnAway(token, error) { return true }
         }
         return false
     }
 
     /// The oldest handshake that may lose its place.
-    private var oldest: (token: UInt64, began: MonotonicTime)? {
-        var oldest: (token: UInt64, began: MonotonicTime)?
+    private var oldest: (token: UInt64, entry: HalfOpen)? {
+        var oldest: (token: UInt64, entry: HalfOpen)?
         for (token, entry) in halfOpen where oldest.map({ token < $0.token }) ?? true {
-            guard entry.channel.assumeIsolated({ $0.mayLosePlace }) else { continue }
-            oldest = (token, entry.began)
+            if entry.progress.stage == .unproven { oldest = (token, entry) }
         }
         return oldest
     }
 
-    /// Turns a handshake away, and gives the peer time to read the answer and close. Returns false
-    /// if the handshake is over, or may not lose its place any more.
+    /// Turns a handshake on the own loop away, and gives the peer time to read the answer and
+    /// close. Returns false if the handshake is over, or may not lose its place any more.
     private func turnAway(_ token: UInt64, _ error: ChannelError) -> Bool {
         guard let entry = halfOpen[token],
             entry.channel.assumeIsolated({ $0.turnAway(error) })
         else { return false }
         halfOpen[token] = nil
-        leaving.append((token, entry))
-        if leaving.count > Self.mostLeaving {
-            leaving.removeFirst().entry.channel.assumeIsolated { $0.abort() }
-        }
+        addLeaving(token, entry)
         return true
     }
 
-    private func shakeHands(_ channel: SecureChannel, _ address: LinkAddress?) -> UInt64 {
+    /// Does the same as ``turnAway(_:_:)`` on another loop, and reports the result later.
+    private func askToLeave(_ token: UInt64, _ channel: SecureChannel, _ error: ChannelError) {
+        channel.loop.execute { [self] in
+            let isTurnedAway = channel.assumeIsolated { $0.turnAway(error) }
+            loop.execute { [self] in
+                assumeIsolated { $0.didAnswer(token, isTurnedAway: isTurnedAway) }
+            }
+        }
+    }
+
+    private func didAnswer(_ token: UInt64, isTurnedAway: Bool) {
+        if asked == token { asked = nil }
+        if isTurnedAway {
+            if let entry = halfOpen.removeValue(forKey: token) { addLeaving(token, entry) }
+        } else if let index = leaving.firstIndex(where: { $0.token == token }) {
+            halfOpen[token] = leaving.remove(at: index).entry
+        }
+        waiting.wake(.room)
+    }
+
+    /// Gives a link that was turned away time to close.
+    private func addLeaving(_ token: UInt64, _ entry: HalfOpen) {
+        leaving.append((token, entry))
+        guard leaving.count > Self.mostLeaving else { return }
+        let channel = leaving.removeFirst().entry.channel
+        if isOwn(channel.loop) { return channel.assumeIsolated { $0.abort() } }
+        channel.loop.execute { channel.assumeIsolated { $0.abort() } }
+    }
+
+    /// Begins to wait for the end of a handshake. A link whose address has no share is turned away.
+    private func shakeHands(
+        _ channel: SecureChannel, _ progress: HandshakeProgress, _ address: LinkAddress?,
+        hasShare: Bool
+    ) {
         nextToken += 1
         let token = nextToken
-        let task = Task(executorPreference: loop) { [weak self] in
+        let isStarted = isOwn(channel.loop)
+        let task = Task(executorPreference: channel.loop) { [weak self] in
             var failure: ChannelError?
-            do throws(ChannelError) { try await channel.becomeReady() } catch { failure = error }
+            do throws(ChannelError) {
+                if !isStarted { try await channel.start() }
+                try await channel.becomeReady()
+            } catch {
+                failure = error
+            }
             await self?.shookHands(token, channel, failure)
         }
-        halfOpen[token] = HalfOpen(channel: channel, address: address, began: loop.now, task: task)
-        return token
+        let entry = HalfOpen(
+            channel: channel, address: address, began: loop.now, progress: progress, task: task)
+        let error = ChannelError(.busy, "too many handshakes with this address")
+        if hasShare {
+            halfOpen[token] = entry
+        } else if isStarted {
+            halfOpen[token] = entry
+            _ = turnAway(token, error)
+        } else {
+            // Has no place from the beginning, because the answer comes later.
+            addLeaving(token, entry)
+            askToLeave(token, channel, error)
+        }
     }
 
     private func shookHands(
@@ -279,6 +367,8 @@ public actor SecureListener {
     var load: (handshakes: Int, leaving: Int, ready: Int) {
         (halfOpen.count, leaving.count, ready.count)
     }
+    /// Whether a handshake on another loop was asked to make room and has not answered.
+    var isAsking: Bool { asked != nil }
 }
 
 extension SecureListener: TimerHandler {

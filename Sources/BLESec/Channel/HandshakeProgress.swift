@@ -1,0 +1,29 @@
+internal import Synchronization
+
+/// How far a listener's channel has come, written by the channel and read by its listener.
+///
+/// The two may run on different loops, so what the listener reads may be out of date. The listener
+/// uses it to choose a handshake that makes room; the channel itself then decides whether it does.
+final class HandshakeProgress: Sendable {
+    enum Stage: UInt8, AtomicRepresentable {
+        /// The peer has not proven its identity.
+        case unproven
+        /// An application is deciding about the peer, which has one of the limited places for that.
+        case deciding
+        /// Both sides have proven their identities.
+        case ready
+        /// The channel has ended.
+        case over
+    }
+
+    private let current = Atomic<Stage>(.unproven)
+    private let seat: ChannelLoops.Seat?
+
+    /// The channel counts as open on the loop of `seat` as long as the new object exists.
+    init(_ seat: ChannelLoops.Seat?) { self.seat = seat }
+
+    var stage: Stage {
+        get { current.load(ordering: .acquiring) }
+        set { current.store(newValue, ordering: .releasing) }
+    }
+}

@@ -1,0 +1,538 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecLocking
+import BLESecTesting
+import Glibc
+import Testing
+
+@testable import BLESec
+
+/// A listener whose channels run on several loops, and its peers on another loop. Links are kernel
+/// sockets; all loops have one manual clock.
+private struct SpreadListener {
+    let clock = ManualClock()
+    /// The loop of the listener.
+    let own: EventLoop
+    let channelLoops: [EventLoop]
+    /// The loop of the peers.
+    let outside: EventLoop
+    let pinned: PinnedPeers
+    let address: UnixAddress
+    let listener: SecureListener
+    let failures = ListenerFixture.Failures()
+
+    /// If `isOwnFirst`, the listener's own loop is the first of the channels' loops. `whenAccepted`
+    /// is called with each link before the listener gets it.
+    init(
+        kind: UnixAddress.Kind = .stream, loops count: Int = 2, isOwnFirst: Bool = false,
+        limits: SecureListener.Limits = .init(), peerAddress: LinkAddress? = nil,
+        change: (inout ChannelConfiguration) -> Void = { _ in },
+        whenAccepted: @escaping @Sendable (any Link) async -> Void = { _ in }
+    ) async throws {
+        let loopClock = clock.loopClock
+        let own = EventLoop(name: "listener", clock: loopClock)
+        self.own = own
+        channelLoops = (0..<count).map {
+            $0 == 0 && isOwnFirst ? own : EventLoop(name: "channels \($0)", clock: loopClock)
+        }
+        outside = EventLoop(name: "peers", clock: loopClock)
+        pinned = try PinnedPeers()
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        address = try UnixAddress(path: path, kind: kind)
+        var configuration = try pinned.configuration(.acceptor)
+        change(&configuration)
+        let failures = failures
+        let links = NamedPeersListener(
+            try await UnixListener.listen(address, loop: own), peerAddress, whenAccepted)
+        listener = SecureListener(
+            links, at: Endpoint(address), configuration: configuration, limits: limits, loop: own,
+            channelLoops: channelLoops, onFailure: { failures.add($0.error.code) })
+        await listener.start()
+    }
+
+    var endpoint: Endpoint { listener.localEndpoint }
+
+    /// Opens a link without sending anything, and waits until the kernel has connected it.
+    func rawPeer() async throws -> RawPeer {
+        RawPeer(try await SocketLink.dial(address, loop: outside))
+    }
+
+    /// Dials once as the known peer.
+    func dial() throws -> Task<SecureChannel, any Error> {
+        let configuration = try pinned.configuration(.dialer)
+        return Task { [endpoint, outside] in
+            try await SecureChannel.dial(
+                endpoint, configuration: configuration, loop: outside, whenLinked: {})
+        }
+    }
+
+    /// Dials as the known peer, and returns both ends of the channel.
+    func channel() async throws -> (dialed: SecureChannel, accepted: SecureChannel) {
+        let dialing = try dial()
+        let accepted = try await listener.accept()
+        return (try await dialing.value, accepted)
+    }
+
+    /// Lets the loops run until `condition` is true; the suite's time limit ends the wait.
+    func until(_ condition: () async throws -> Bool) async throws {
+        while try await !condition() {
+            try Task.checkCancellation()
+            await clock.settle()
+        }
+    }
+
+    /// Does the same as ``until(_:)``, while another loop is blocked.
+    func untilOnOwnLoop(_ condition: () async throws -> Bool) async throws {
+        while try await !condition() {
+            try Task.checkCancellation()
+            await own.settle()
+        }
+    }
+
+    /// The number of sockets that a loop of the channels watches.
+    func sources(_ index: Int) async -> Int {
+        let loop = channelLoops[index]
+        return await loop.run { loop.load.sources }
+    }
+
+    /// Closes the listener, expects that no loop has a timer or a source left, and ends the loops.
+    func finish(_ peers: [RawPeer] = []) async throws {
+        for peer in peers { await peer.leave() }
+        await listener.close()
+        try await until { await listener.load == (handshakes: 0, leaving: 0, ready: 0) }
+        for loop in [own, outside] + channelLoops {
+            try await until { await loop.run { loop.load == (timers: 0, sources: 0) } }
+        }
+        for loop in [own, outside] + channelLoops { await loop.shutdown() }
+    }
+}
+
+/// Gives all links of a Unix listener one address.
+private final class NamedPeersListener: LinkListener {
+    private let listener: UnixListener
+    private let address: LinkAddress?
+    private let whenAccepted: @Sendable (any Link) async -> Void
+
+    init(
+        _ listener: UnixListener, _ address: LinkAddress?,
+        _ whenAccepted: @escaping @Sendable (any Link) async -> Void
+    ) {
+        self.listener = listener
+        self.address = address
+        self.whenAccepted = whenAccepted
+    }
+
+    var localDescription: String { listener.localDescription }
+    func accept() async throws(LinkError) -> any Link { await named(try await listener.accept()) }
+    func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
+        await named(try await listener.accept(on: loop))
+    }
+    func close() async { await listener.close() }
+
+    private func named(_ link: any Link) async -> any Link {
+        await whenAccepted(link)
+        return address.map { AddressedLink(link, $0) } ?? link
+    }
+}
+
+/// Keeps a loop's thread busy until it is opened.
+private final class Gate: Sendable {
+    private let isOpen = Locked(false)
+
+    /// Blocks `loop`, and returns when its thread is blocked.
+    func block(_ loop: EventLoop) async {
+        await withCheckedContinuation { continuation in
+            loop.execute { [self] in
+                continuation.resume()
+                while !isOpen.withLock({ $0 }) { sched_yield() }
+            }
+        }
+    }
+
+    func open() { isOpen.withLock { $0 = true } }
+}
+
+@Suite("A listener with channels on several loops", .timeLimit(.minutes(1)))
+struct ChannelLoopsTests {
+    @Test(
+        "a link goes to the loop with the fewest open channels, and its channel runs there",
+        arguments: [UnixAddress.Kind.stream, .seqpacket])
+    func fewest(kind: UnixAddress.Kind) async throws {
+        let spread = try await SpreadListener(kind: kind)
+        let loops = spread.channelLoops
+        var channels: [(dialed: SecureChannel, accepted: SecureChannel)] = []
+        for number in 0..<4 {
+            channels.append(try await spread.channel())
+            #expect(channels[number].accepted.loop === loops[number % 2])
+        }
+        for (dialed, accepted) in channels {
+            try await dialed.send([1])
+            #expect(try await accepted.receive() == [1])
+            try await accepted.send([2])
+            #expect(try await dialed.receive() == [2])
+        }
+        // One loop has no open channels now, so it gets the next two.
+        await channels[0].accepted.abort()
+        await channels[2].accepted.abort()
+        for _ in 0..<2 {
+            channels.append(try await spread.channel())
+            #expect(channels.last?.accepted.loop === loops[0])
+        }
+        for (dialed, accepted) in channels {
+            await dialed.abort()
+            await accepted.abort()
+        }
+        try await spread.finish()
+    }
+
+    @Test("without loops for channels, they run on the listener's loop")
+    func ownLoop() async throws {
+        let spread = try await SpreadListener(loops: 0)
+        let (dialed, accepted) = try await spread.channel()
+        #expect(accepted.loop === spread.own)
+        await dialed.abort()
+        await accepted.abort()
+        try await spread.finish()
+    }
+
+    @Test("a public listener passes its channels to the loops that it was given")
+    func publicInterface() async throws {
+        let pinned = try PinnedPeers()
+        let loops = (0..<2).map { EventLoop(name: "channels \($0)") }
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let listener = try await SecureListener.listen(
+            on: try Endpoint(parsing: "unix:\(path)"),
+            configuration: pinned.configuration(.acceptor), channelLoops: loops)
+        var channels: [SecureChannel] = []
+        for loop in loops {
+            async let dialing = SecureChannel.dial(
+                listener.localEndpoint, configuration: pinned.configuration(.dialer))
+            let accepted = try await listener.accept()
+            #expect(accepted.loop === loop)
+            channels += [try await dialing, accepted]
+        }
+        for channel in channels { await channel.abort() }
+        await listener.close()
+        for loop in loops { await loop.shutdown() }
+    }
+
+    @Test("the limit for handshakes holds for all loops together, and the oldest ones make room")
+    func handshakes() async throws {
+        let spread = try await SpreadListener(limits: ListenerTests.limits(handshakes: 4))
+        var peers: [RawPeer] = []
+        for number in 1...4 {
+            peers.append(try await spread.rawPeer())
+            try await spread.until { await spread.listener.load.handshakes == number }
+        }
+        try await spread.until {
+            let sources = (await spread.sources(0), await spread.sources(1))
+            return sources == (2, 2)
+        }
+        for _ in 0..<2 { peers.append(try await spread.rawPeer()) }
+        await spread.clock.advance(by: .milliseconds(99))
+        #expect(await spread.listener.load == (handshakes: 4, leaving: 0, ready: 0))
+        await spread.clock.advance(by: .milliseconds(1))
+        // The two oldest are on different loops.
+        try await spread.until { await spread.listener.load.leaving == 2 }
+        #expect(await spread.listener.load == (handshakes: 4, leaving: 2, ready: 0))
+        for (index, peer) in peers.enumerated() {
+            #expect(await peer.hears() == (index < 2 ? ListenerTests.busy : []))
+        }
+        await spread.clock.advance(by: .seconds(2))
+        try await spread.until { spread.failures.all == [.busy, .busy] }
+        try await spread.finish(peers)
+    }
+
+    @Test(
+        "in a flood over two loops, places change hands one for one, and a known peer gets one",
+        arguments: [false, true])
+    func flood(isOwnFirst: Bool) async throws {
+        let spread = try await SpreadListener(
+            isOwnFirst: isOwnFirst, limits: ListenerTests.limits(handshakes: 8))
+        var peers: [RawPeer] = []
+        for index in 0..<40 {
+            peers.append(try await spread.rawPeer())
+            if index % 2 == 0 { await peers[index].say(ListenerTests.firstFlight) }
+        }
+        let dialing = try spread.dial()
+        // Of 41 peers eight have places, so 33 make room, eight of them every 100 ms.
+        for round in 0...5 {
+            try await spread.until {
+                let load = await spread.listener.load
+                #expect(load.handshakes + load.ready <= 8)
+                let isFull = load.handshakes + load.ready == 8
+                return isFull && load.leaving + spread.failures.all.count == min(8 * round, 33)
+            }
+            if round < 5 { await spread.clock.advance(by: .milliseconds(100)) }
+        }
+        let accepted = try await spread.listener.accept()
+        let dialed = try await dialing.value
+        try await dialed.send([1])
+        #expect(try await accepted.receive() == [1])
+        await spread.clock.advance(by: .seconds(2))
+        try await spread.until {
+            spread.failures.all == Array(repeating: .busy, count: 33)
+        }
+        await dialed.abort()
+        await accepted.abort()
+        try await spread.finish(peers)
+    }
+
+    @Test("links beyond the limit of their address are answered busy, and never have a place")
+    func perAddress() async throws {
+        let spread = try await SpreadListener(peerAddress: LinkAddress("one"))
+        var peers: [RawPeer] = []
+        for _ in 0..<10 { peers.append(try await spread.rawPeer()) }
+        try await spread.until {
+            let load = await spread.listener.load
+            #expect(load.handshakes <= 4)
+            return load == (handshakes: 4, leaving: 6, ready: 0)
+        }
+        for (index, peer) in peers.enumerated() {
+            var heard: [UInt8] = []
+            let expected = index >= 4 ? ListenerTests.busy : []
+            try await spread.until {
+                heard += await peer.hears()
+                return heard == expected
+            }
+        }
+        // A share that becomes free goes to the next link.
+        await peers[0].leave()
+        try await spread.until { await spread.listener.load.handshakes == 3 }
+        let (dialed, accepted) = try await spread.channel()
+        #expect(await spread.listener.load == (handshakes: 3, leaving: 6, ready: 0))
+        await dialed.abort()
+        await accepted.abort()
+        try await spread.finish(peers)
+    }
+
+    @Test("a link beyond the limit of its address has no place, even before its loop answers")
+    func perAddressUnanswered() async throws {
+        let gate = Gate()
+        let spread = try await SpreadListener(
+            isOwnFirst: true, limits: ListenerTests.limits(handshakes: 8, perAddress: 1),
+            peerAddress: LinkAddress("one"),
+            whenAccepted: { link in
+                if link.loop.name == "channels 1" { await gate.block(link.loop) }
+            })
+        let first = try await spread.rawPeer()
+        try await spread.until { await spread.listener.load.handshakes == 1 }
+        let second = try await spread.rawPeer()
+        try await spread.untilOnOwnLoop { await spread.listener.load.leaving == 1 }
+        #expect(await spread.listener.load == (handshakes: 1, leaving: 1, ready: 0))
+        gate.open()
+        try await spread.until { await second.hears() == ListenerTests.busy }
+        #expect(await spread.listener.load == (handshakes: 1, leaving: 1, ready: 0))
+        try await spread.finish([first, second])
+    }
+
+    @Test("at most 32 links that were turned away have time to close, on all loops together")
+    func leaving() async throws {
+        let spread = try await SpreadListener(peerAddress: LinkAddress("one"))
+        var peers: [RawPeer] = []
+        for _ in 0..<104 { peers.append(try await spread.rawPeer()) }
+        try await spread.until {
+            let load = await spread.listener.load
+            #expect(load.leaving <= 32)
+            return load == (handshakes: 4, leaving: 32, ready: 0)
+                && spread.failures.all.count == 68
+        }
+        await spread.clock.advance(by: .seconds(2))
+        try await spread.until { await spread.listener.load.leaving == 0 }
+        #expect(spread.failures.all == Array(repeating: .busy, count: 100))
+        try await spread.finish(peers)
+    }
+
+    @Test("a handshake that is completed before its loop gets the request keeps its place")
+    func completedMeanwhile() async throws {
+        let spread = try await SpreadListener(
+            isOwnFirst: true, limits: ListenerTests.limits(handshakes: 2))
+        let (listener, outside) = (spread.listener, spread.outside)
+        let first = try await spread.rawPeer()
+        try await spread.until { await listener.load.handshakes == 1 }
+        // The known peer's hello is sent; its last message is not. Its handshake is on the second
+        // loop, and is the oldest after the first peer has left.
+        let socket = try await SocketLink.dial(spread.address, loop: outside)
+        let configuration = try spread.pinned.configuration(.dialer)
+        let (link, dialed) = try await outside.run {
+            let link = FaultyLink(socket)
+            let channel = SecureChannel(over: link, role: .dialer, configuration: configuration)
+            try channel.assumeIsolated { try $0.start() }
+            link.hold()
+            return (link, channel)
+        }
+        let opening = Task(executorPreference: outside) { try await dialed.becomeReady() }
+        try await spread.until { await listener.load.handshakes == 2 }
+        try await spread.until { await dialed.phase == .proving }
+        await first.leave()
+        try await spread.until { await listener.load.handshakes == 1 }
+        let second = try await spread.rawPeer()
+        try await spread.until { await listener.load.handshakes == 2 }
+        #expect(await spread.sources(1) == 1)
+        await spread.clock.advance(by: .milliseconds(100))
+        // The last message arrives while the second loop is busy. Then the listener needs a place.
+        let gate = Gate()
+        await gate.block(spread.channelLoops[1])
+        await outside.run { link.release() }
+        let third = try await spread.rawPeer()
+        try await spread.untilOnOwnLoop { await listener.isAsking }
+        #expect(await listener.load == (handshakes: 2, leaving: 0, ready: 0))
+        gate.open()
+        let accepted = try await listener.accept()
+        try await opening.value
+        #expect(accepted.loop === spread.channelLoops[1])
+        // The third peer got the accepted channel's place, or that of the second peer, depending on
+        // which of the two messages from the second loop came first. Of the four silent peers, two have
+        // the places after the guaranteed time.
+        var peers = [second, third]
+        for _ in 0..<2 { peers.append(try await spread.rawPeer()) }
+        await spread.clock.advance(by: .milliseconds(100))
+        try await spread.until {
+            await listener.load == (handshakes: 2, leaving: 2, ready: 0)
+        }
+        try await dialed.send([1])
+        #expect(try await accepted.receive() == [1])
+        await dialed.abort()
+        await accepted.abort()
+        try await spread.finish(peers)
+    }
+
+    @Test("a peer on another loop whose trust decision is pending keeps its place")
+    func decisionPending() async throws {
+        let person = TrustDecisionTests.Person()
+        let spread = try await SpreadListener(limits: ListenerTests.limits(handshakes: 2)) {
+            $0.trust = person.policy
+        }
+        let dialing = try spread.dial()
+        try await spread.until { !person.questions.withLock(\.isEmpty) }
+        var peers: [RawPeer] = []
+        for round in 0..<6 {
+            peers.append(try await spread.rawPeer())
+            await spread.clock.advance(by: .milliseconds(100))
+            try await spread.until {
+                let load = await spread.listener.load
+                return load.handshakes == 2 && load.leaving == round
+            }
+        }
+        person.answer(.admit)
+        let accepted = try await spread.listener.accept()
+        let dialed = try await dialing.value
+        await dialed.abort()
+        await accepted.abort()
+        try await spread.finish(peers)
+    }
+
+    @Test("the limit for trust decisions holds for all loops together")
+    func decisions() async throws {
+        let person = TrustDecisionTests.Person()
+        var limits = SecureListener.Limits()
+        limits.awaitingTrustDecision = 1
+        let spread = try await SpreadListener(limits: limits) { $0.trust = person.policy }
+        let first = try spread.dial()
+        try await spread.until { !person.questions.withLock(\.isEmpty) }
+        #expect(await failure(of: try spread.dial()) == .refused)
+        person.answer(.admit)
+        let accepted = try await spread.listener.accept()
+        #expect(accepted.loop === spread.channelLoops[0])
+        let dialed = try await first.value
+        await dialed.abort()
+        await accepted.abort()
+        try await spread.finish()
+    }
+
+    @Test("closing the listener ends handshakes and waiting channels on all loops")
+    func closes() async throws {
+        let spread = try await SpreadListener()
+        let dialings = [try spread.dial(), try spread.dial()]
+        try await spread.until { await spread.listener.load.ready == 2 }
+        var peers: [RawPeer] = []
+        for _ in 0..<4 { peers.append(try await spread.rawPeer()) }
+        try await spread.until { await spread.listener.load.handshakes == 4 }
+        await spread.listener.close()
+        await #expect(throws: ChannelError(.closed, "")) { try await spread.listener.accept() }
+        for peer in peers { try await spread.until { await peer.isTurnedAway } }
+        for dialing in dialings {
+            let channel = try await dialing.value
+            await #expect(throws: ChannelError(.truncated, "")) { try await channel.receive() }
+        }
+        try await spread.finish(peers)
+    }
+
+    @Test("a loop that is shut down ends its channels and gets no more; other loops go on")
+    func shutdown() async throws {
+        let spread = try await SpreadListener()
+        let (listener, loops) = (spread.listener, spread.channelLoops)
+        var peers: [RawPeer] = []
+        for number in 1...4 {
+            peers.append(try await spread.rawPeer())
+            try await spread.until { await listener.load.handshakes == number }
+        }
+        try await spread.until { await spread.sources(1) == 2 }
+        await loops[1].shutdown()
+        try await spread.until { await listener.load.handshakes == 2 }
+        #expect(spread.failures.all == [.closed, .closed])
+        for index in [1, 3] { try await spread.until { await peers[index].isTurnedAway } }
+        for index in [0, 2] { #expect(await !peers[index].isTurnedAway) }
+        var channels: [SecureChannel] = []
+        for _ in 0..<3 {
+            let (dialed, accepted) = try await spread.channel()
+            #expect(accepted.loop === loops[0])
+            channels += [dialed, accepted]
+        }
+        // Without a loop for channels, the listener's own loop serves the next peer.
+        await loops[0].shutdown()
+        let (dialed, accepted) = try await spread.channel()
+        #expect(accepted.loop === spread.own)
+        for channel in channels + [dialed, accepted] { await channel.abort() }
+        try await spread.finish(peers)
+    }
+
+    @Test("links that wait for a place on a loop that is shut down are closed, and do not hang")
+    func shutdownWhileWaiting() async throws {
+        let spread = try await SpreadListener(
+            loops: 1, limits: ListenerTests.limits(handshakes: 1))
+        var peers: [RawPeer] = []
+        for _ in 0..<3 { peers.append(try await spread.rawPeer()) }
+        try await spread.until { await spread.listener.load.handshakes == 1 }
+        await spread.channelLoops[0].shutdown()
+        // The second link was made on the loop before, and the third is made on the own loop.
+        for peer in peers[..<2] { try await spread.until { await peer.isTurnedAway } }
+        try await spread.until { await spread.listener.load.handshakes == 1 }
+        #expect(await !peers[2].isTurnedAway)
+        #expect(spread.failures.all == [.closed, .closed])
+        try await spread.finish(peers)
+    }
+
+    /// Runs in its own process, because it uses up all descriptors.
+    @Test("when descriptors run out, links wait, and are served when some are free again")
+    func noDescriptors() async {
+        await #expect(processExitsWith: .success) {
+            let pinned = try PinnedPeers()
+            let loops = (0..<3).map { EventLoop(name: "loop \($0)") }
+            let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+            let address = try UnixAddress(path: path)
+            let listener = try await SecureListener.listen(
+                on: Endpoint(address), configuration: pinned.configuration(.acceptor),
+                loop: loops[0], channelLoops: loops)
+            var limit = rlimit(rlim_cur: 64, rlim_max: 64)
+            #expect(unsafe setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            var peers: [RawPeer] = []
+            while let link = try? await SocketLink.dial(address, loop: loops[0]) {
+                peers.append(RawPeer(link))
+            }
+            #expect(peers.count > 16)
+            for peer in peers { await peer.leave() }
+            async let dialing = SecureChannel.dial(
+                listener.localEndpoint, configuration: pinned.configuration(.dialer),
+                loop: loops[0])
+            let accepted = try await listener.accept()
+            let dialed = try await dialing
+            try await dialed.send([1])
+            #expect(try await accepted.receive() == [1])
+            await dialed.abort()
+            await accepted.abort()
+            await listener.close()
+            for loop in loops { await loop.shutdown() }
+        }
+    }
+}
