@@ -36,11 +36,11 @@ let package = Package(
     targets: [
         // C: headers, module maps and one-line functions for macros.
         .target(name: "CBLESecLinux"),
+        // sd-bus: libsystemd is loaded when it is first used (docs/dependencies.md).
+        .target(name: "CBLESecSDBus"),
         // Headers alone: with pkgConfig every program would be linked with libbluetooth, of which
         // nothing is used (docs/dependencies.md).
         .systemLibrary(name: "CBLESecBlueZ", providers: [.apt(["libbluetooth-dev"])]),
-        .systemLibrary(
-            name: "CBLESecSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .systemLibrary(
             name: "CBLESecSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
         .systemLibrary(
@@ -70,7 +70,7 @@ let package = Package(
             ]),
         library("BLESecLinks", ["CBLESecLinux", "BLESecLocking"]),
         library("BLESecL2CAP", ["BLESecLinks", "CBLESecBlueZ", "CBLESecLinux"]),
-        library("BLESecDiscovery", ["BLESecL2CAP", "BLESecLinks", "CBLESecSystemd"]),
+        library("BLESecDiscovery", ["BLESecL2CAP", "BLESecLinks", "CBLESecSDBus"]),
         library(
             "BLESec",
             [

@@ -20,6 +20,8 @@ public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible 
         case openSSL(code: UInt, text: String)
         /// A D-Bus error name.
         case dbus(String)
+        /// The message of the program loader, which could not load a library.
+        case loader(String)
     }
 
     /// The kind of error.

@@ -1,6 +1,6 @@
 /// Whether an adapter can be used, and if not, why.
 public enum AdapterState: String, Sendable, Hashable {
-    /// bluetoothd, or the message bus, does not run.
+    /// bluetoothd, or the message bus, does not run, or libsystemd cannot be loaded.
     case noService = "no-service"
     /// There is no such adapter.
     case absent
@@ -16,8 +16,9 @@ public enum AdapterState: String, Sendable, Hashable {
         let name = adapter.map { "the Bluetooth adapter \($0)" } ?? "the Bluetooth adapter"
         return switch self {
         case .noService:
-            DiscoveryError(
-                .noService, "bluetoothd does not run: `systemctl start bluetooth` starts it")
+            Bus.loadFailure
+                ?? DiscoveryError(
+                    .noService, "bluetoothd does not run: `systemctl start bluetooth` starts it")
         case .absent:
             DiscoveryError(
                 .noAdapter,

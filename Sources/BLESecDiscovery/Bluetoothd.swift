@@ -82,6 +82,8 @@ package actor Bluetoothd {
     /// Whether bluetoothd runs, and its objects are known.
     package var isRunning: Bool { owner != nil }
     var owner: String? { session?.owner }
+    /// Why libsystemd, and so bluetoothd, cannot be used; nil if libsystemd is loaded.
+    package static var loadFailure: DiscoveryError? { Bus.loadFailure }
     /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
     package var processNumber: Int? { get async { await session?.processNumber(isolation: self) } }
 

@@ -1,5 +1,5 @@
 internal import BLESecLinks
-internal import CBLESecSystemd
+internal import CBLESecSDBus
 internal import Glibc
 
 /// A connection to the system's message bus, driven by an event loop.
@@ -11,6 +11,13 @@ internal import Glibc
 
     /// The most messages that are processed before other work on the loop continues.
     private static let messagesAtOnce = 32
+
+    /// Why libsystemd cannot be loaded; nil if it is. The first use loads it, for the whole process.
+    static let loadFailure: DiscoveryError? = unsafe blesec_sd_bus_load().map {
+        unsafe DiscoveryError(
+            .noService, "libsystemd.so.0 cannot be loaded: install libsystemd0",
+            loaderError: String(cString: $0))
+    }
 
     typealias Completion = (Result<[BusValue], BusError>) -> Void
 
@@ -26,15 +33,16 @@ internal import Glibc
     /// is complete.
     init(loop: EventLoop, session: BusSession) throws(BusError) {
         loop.assertCurrent()
+        if let failure = Self.loadFailure { throw BusError(name: "", text: failure.reason) }
         var pointer: OpaquePointer?
         try BusError.check(
-            unsafe sd_bus_open_system(&pointer), cannot: "connect to the system's D-Bus")
+            unsafe blesec_sd_bus_open_system(&pointer), cannot: "connect to the system's D-Bus")
         // The loop closes the descriptor that it watches, and sd-bus closes its own: so the loop
         // gets a duplicate.
-        let descriptor = fcntl(unsafe sd_bus_get_fd(pointer), F_DUPFD_CLOEXEC, 0)
+        let descriptor = fcntl(unsafe blesec_sd_bus_get_fd(pointer), F_DUPFD_CLOEXEC, 0)
         guard descriptor >= 0 else {
             let number = errno
-            unsafe sd_bus_unref(pointer)
+            unsafe blesec_sd_bus_unref(pointer)
             throw BusError(number, cannot: "connect to the system's D-Bus")
         }
         unsafe self.pointer = unsafe pointer
@@ -43,7 +51,7 @@ internal import Glibc
         source = EventSource(owning: descriptor, loop: loop)
         source.setHandler(self)
         timer = LoopTimer(loop: loop, handler: self)
-        let result = unsafe sd_bus_add_filter(
+        let result = unsafe blesec_sd_bus_add_filter(
             pointer, nil,
             { message, userdata, _ in
                 guard let message = unsafe message, let userdata = unsafe userdata else { return 0 }
@@ -93,7 +101,7 @@ internal import Glibc
         loop.assertCurrent()
         do throws(BusError) {
             let message = try unsafe make {
-                unsafe sd_bus_message_new_method_call(
+                unsafe blesec_sd_bus_message_new_method_call(
                     $0, $1, call.destination, call.path, call.interface, call.member)
             }
             try message.append(call.arguments)
@@ -135,7 +143,7 @@ internal import Glibc
         path: String, interface: String, member: String, _ arguments: [BusValue]
     ) throws(BusError) {
         let message = try unsafe make {
-            unsafe sd_bus_message_new_signal($0, $1, path, interface, member)
+            unsafe blesec_sd_bus_message_new_signal($0, $1, path, interface, member)
         }
         try message.append(arguments)
         try send(message)
@@ -147,7 +155,7 @@ internal import Glibc
         switch result {
         case .success(let values):
             let message = try unsafe make { _, message in
-                unsafe sd_bus_message_new_method_return(call.pointer, message)
+                unsafe blesec_sd_bus_message_new_method_return(call.pointer, message)
             }
             try message.append(values)
             return message
@@ -156,7 +164,7 @@ internal import Glibc
                 unsafe error.name.withCString { name in
                     unsafe error.text.withCString { text in
                         var failure = unsafe sd_bus_error(name: name, message: text, _need_free: 0)
-                        return unsafe sd_bus_message_new_method_error(
+                        return unsafe blesec_sd_bus_message_new_method_error(
                             call.pointer, message, &failure)
                     }
                 }
@@ -179,7 +187,8 @@ internal import Glibc
     private func send(_ message: BusMessage) throws(BusError) -> UInt64 {
         var cookie: UInt64 = 0
         try BusError.check(
-            unsafe sd_bus_send(pointer, message.pointer, &cookie), cannot: "send a D-Bus message")
+            unsafe blesec_sd_bus_send(pointer, message.pointer, &cookie),
+            cannot: "send a D-Bus message")
         schedule()
         return cookie
     }
@@ -196,7 +205,7 @@ internal import Glibc
     private func drive() {
         for _ in 0..<Self.messagesAtOnce {
             guard let pointer = unsafe pointer else { return }
-            let result = unsafe sd_bus_process(pointer, nil)
+            let result = unsafe blesec_sd_bus_process(pointer, nil)
             if result < 0 { return fail() }
             if result == 0 { return waitForEvents() }
         }
@@ -205,9 +214,11 @@ internal import Glibc
 
     private func waitForEvents() {
         guard let pointer = unsafe pointer else { return }
-        let events = unsafe sd_bus_get_events(pointer)
+        let events = unsafe blesec_sd_bus_get_events(pointer)
         var deadline: UInt64 = 0  // in microseconds
-        guard events >= 0, unsafe sd_bus_get_timeout(pointer, &deadline) >= 0 else { return fail() }
+        guard events >= 0, unsafe blesec_sd_bus_get_timeout(pointer, &deadline) >= 0 else {
+            return fail()
+        }
         source.want(read: events & POLLIN != 0, write: events & POLLOUT != 0)
         let (nanoseconds, overflow) = deadline.multipliedReportingOverflow(by: 1_000)
         timer?.arm(at: overflow ? .distantFuture : MonotonicTime(nanoseconds: nanoseconds))
@@ -240,7 +251,7 @@ internal import Glibc
         unsafe self.pointer = nil
         timer?.disarm()
         source.close()
-        unsafe sd_bus_close_unref(pointer)
+        unsafe blesec_sd_bus_close_unref(pointer)
         for cookie in calls.keys.sorted() { finish(cookie, .failure(.ended)) }
     }
 }

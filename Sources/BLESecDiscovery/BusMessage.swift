@@ -1,4 +1,4 @@
-internal import CBLESecSystemd
+internal import CBLESecSDBus
 
 /// An sd-bus message, read and written without sd-bus's variadic functions.
 @safe final class BusMessage: @unchecked Sendable {
@@ -14,16 +14,16 @@ internal import CBLESecSystemd
     init(owning pointer: OpaquePointer) { unsafe self.pointer = unsafe pointer }
 
     init(sharing pointer: OpaquePointer) {
-        unsafe self.pointer = unsafe sd_bus_message_ref(pointer) ?? pointer
+        unsafe self.pointer = unsafe blesec_sd_bus_message_ref(pointer) ?? pointer
     }
 
-    deinit { unsafe sd_bus_message_unref(pointer) }
+    deinit { unsafe blesec_sd_bus_message_unref(pointer) }
 
     // MARK: - The header
 
     var kind: Kind {
         var kind: UInt8 = 0
-        guard unsafe sd_bus_message_get_type(pointer, &kind) >= 0 else { return .other }
+        guard unsafe blesec_sd_bus_message_get_type(pointer, &kind) >= 0 else { return .other }
         return switch Int(kind) {
         case Int(SD_BUS_MESSAGE_METHOD_CALL): .call
         case Int(SD_BUS_MESSAGE_METHOD_RETURN): .reply
@@ -36,16 +36,16 @@ internal import CBLESecSystemd
     /// The cookie of the call that this message answers.
     var replyCookie: UInt64? {
         var cookie: UInt64 = 0
-        return unsafe sd_bus_message_get_reply_cookie(pointer, &cookie) >= 0 ? cookie : nil
+        return unsafe blesec_sd_bus_message_get_reply_cookie(pointer, &cookie) >= 0 ? cookie : nil
     }
 
-    var sender: String { unsafe Self.text(sd_bus_message_get_sender(pointer)) }
-    var path: String { unsafe Self.text(sd_bus_message_get_path(pointer)) }
-    var interface: String { unsafe Self.text(sd_bus_message_get_interface(pointer)) }
-    var member: String { unsafe Self.text(sd_bus_message_get_member(pointer)) }
+    var sender: String { unsafe Self.text(blesec_sd_bus_message_get_sender(pointer)) }
+    var path: String { unsafe Self.text(blesec_sd_bus_message_get_path(pointer)) }
+    var interface: String { unsafe Self.text(blesec_sd_bus_message_get_interface(pointer)) }
+    var member: String { unsafe Self.text(blesec_sd_bus_message_get_member(pointer)) }
 
     var error: BusError {
-        guard let error = unsafe sd_bus_message_get_error(pointer) else {
+        guard let error = unsafe blesec_sd_bus_message_get_error(pointer) else {
             return BusError(name: "", text: "an error without a name")
         }
         return unsafe BusError(
@@ -61,7 +61,7 @@ internal import CBLESecSystemd
 
     /// All values of the body, up to the first one that cannot be read.
     func body() -> [BusValue] {
-        unsafe sd_bus_message_rewind(pointer, 1)
+        unsafe blesec_sd_bus_message_rewind(pointer, 1)
         var values: [BusValue] = []
         while let value = readValue(depth: 0) { values.append(value) }
         return values
@@ -70,7 +70,9 @@ internal import CBLESecSystemd
     private func readValue(depth: Int) -> BusValue? {
         var type: CChar = 0
         var contents: UnsafePointer<CChar>?
-        guard unsafe sd_bus_message_peek_type(pointer, &type, &contents) > 0 else { return nil }
+        guard unsafe blesec_sd_bus_message_peek_type(pointer, &type, &contents) > 0 else {
+            return nil
+        }
         let types = unsafe Self.text(contents)
         switch UInt8(bitPattern: type) {
         case UInt8(ascii: "y"): return read(0 as UInt8, type).map { .byte($0) }
@@ -103,7 +105,7 @@ internal import CBLESecSystemd
     private func read<Value: BitwiseCopyable>(_ zero: Value, _ type: CChar) -> Value? {
         var value = zero
         let result = unsafe withUnsafeMutableBytes(of: &value) {
-            unsafe sd_bus_message_read_basic(pointer, type, $0.baseAddress)
+            unsafe blesec_sd_bus_message_read_basic(pointer, type, $0.baseAddress)
         }
         return result > 0 ? value : nil
     }
@@ -111,7 +113,7 @@ internal import CBLESecSystemd
     private func readText(_ type: CChar) -> String? {
         var text: UnsafePointer<CChar>?
         let result = unsafe withUnsafeMutablePointer(to: &text) {
-            unsafe sd_bus_message_read_basic(pointer, type, $0)
+            unsafe blesec_sd_bus_message_read_basic(pointer, type, $0)
         }
         return result > 0 ? unsafe Self.text(text) : nil
     }
@@ -120,19 +122,21 @@ internal import CBLESecSystemd
         var start: UnsafeRawPointer?
         var count = 0
         let type = CChar(UInt8(ascii: "y"))
-        guard unsafe sd_bus_message_read_array(pointer, type, &start, &count) > 0 else {
+        guard unsafe blesec_sd_bus_message_read_array(pointer, type, &start, &count) > 0 else {
             return nil
         }
         return unsafe .bytes(Array(UnsafeRawBufferPointer(start: start, count: count)))
     }
 
     private func readContainer(_ type: CChar, _ types: String, depth: Int) -> [BusValue]? {
-        guard unsafe sd_bus_message_enter_container(pointer, type, types) > 0 else { return nil }
+        guard unsafe blesec_sd_bus_message_enter_container(pointer, type, types) > 0 else {
+            return nil
+        }
         var values: [BusValue] = []
         while let value = readValue(depth: depth) { values.append(value) }
         // The exit fails if a part of the container could not be read: then the whole value is
         // invalid.
-        guard unsafe sd_bus_message_exit_container(pointer) > 0 else { return nil }
+        guard unsafe blesec_sd_bus_message_exit_container(pointer) > 0 else { return nil }
         return values
     }
 
@@ -156,7 +160,7 @@ internal import CBLESecSystemd
         case .signature(let text): try append(text: text, "g")
         case .bytes(let bytes):
             let type = CChar(UInt8(ascii: "y"))
-            try check(unsafe sd_bus_message_append_array(pointer, type, bytes, bytes.count))
+            try check(unsafe blesec_sd_bus_message_append_array(pointer, type, bytes, bytes.count))
         case .array(let elements, let element): try append(elements, in: "a", of: element)
         case .entry(let key, let value):
             try append([key, value], in: "e", of: key.signature + value.signature)
@@ -171,20 +175,21 @@ internal import CBLESecSystemd
     ) throws(BusError) {
         try check(
             unsafe withUnsafeBytes(of: value) {
-                unsafe sd_bus_message_append_basic(pointer, CChar(type.value), $0.baseAddress)
+                unsafe blesec_sd_bus_message_append_basic(
+                    pointer, CChar(type.value), $0.baseAddress)
             })
     }
 
     private func append(text: String, _ type: Unicode.Scalar) throws(BusError) {
-        try check(unsafe sd_bus_message_append_basic(pointer, CChar(type.value), text))
+        try check(unsafe blesec_sd_bus_message_append_basic(pointer, CChar(type.value), text))
     }
 
     private func append(
         _ values: [BusValue], in type: Unicode.Scalar, of contents: String
     ) throws(BusError) {
-        try check(unsafe sd_bus_message_open_container(pointer, CChar(type.value), contents))
+        try check(unsafe blesec_sd_bus_message_open_container(pointer, CChar(type.value), contents))
         try append(values)
-        try check(unsafe sd_bus_message_close_container(pointer))
+        try check(unsafe blesec_sd_bus_message_close_container(pointer))
     }
 
     private func check(_ result: Int32) throws(BusError) {

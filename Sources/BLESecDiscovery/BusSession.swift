@@ -36,7 +36,7 @@ final class BusSession {
 
     // MARK: - Finding bluetoothd
 
-    /// Connects to the bus, or tries again a little later.
+    /// Connects to the bus, or tries again a little later; not without libsystemd.
     private func open() {
         guard !isClosed, bus == nil else { return }
         do throws(BusError) {
@@ -50,7 +50,7 @@ final class BusSession {
             askOwner()
         } catch {
             listingEnded(with: nil)
-            retry?.arm(in: Self.retryDelay)
+            if Bus.loadFailure == nil { retry?.arm(in: Self.retryDelay) }
         }
     }
 

@@ -6,7 +6,7 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
         package let description: String
         init(_ description: String) { self.description = description }
 
-        /// bluetoothd, or the message bus, does not run.
+        /// bluetoothd, or the message bus, does not run, or libsystemd cannot be loaded.
         package static let noService = Code("noService")
         /// There is no adapter of that name, or none at all.
         package static let noAdapter = Code("noAdapter")
@@ -38,13 +38,16 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
     package let code: Code
     /// The name of the D-Bus error; empty where there was none.
     package let busError: String
+    /// The loader's message if libsystemd cannot be loaded; otherwise empty.
+    package let loaderError: String
     /// What went wrong and what to do about it, in one line of text for people.
     package let reason: String
 
-    init(_ code: Code, _ reason: String, busError: String = "") {
+    init(_ code: Code, _ reason: String, busError: String = "", loaderError: String = "") {
         self.code = code
         self.reason = reason
         self.busError = busError
+        self.loaderError = loaderError
     }
 
     /// The reason.

@@ -77,10 +77,11 @@ private struct Findings {
 
     mutating func addDaemon(_ bluetoothd: Bluetoothd) async {
         guard await bluetoothd.isRunning else {
+            let failure = Bluetoothd.loadFailure.map { "\($0.reason) (\($0.loaderError))" }
+            let reason =
+                failure ?? "it does not run, or D-Bus does not: `systemctl start bluetooth`"
             return add(
-                .bad, "bluetoothd",
-                "it does not run, or D-Bus does not: `systemctl start bluetooth`; listening and "
-                    + "dialing by address work without it")
+                .bad, "bluetoothd", reason + "; listening and dialing by address work without it")
         }
         let version = SystemFacts.bluetoothdVersion ?? "of a version that it does not tell"
         add(.good, "bluetoothd", version)

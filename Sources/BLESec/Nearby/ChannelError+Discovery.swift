@@ -15,7 +15,9 @@ extension ChannelError {
         case .closed: code = .closed
         default: code = .link
         }
-        self.init(
-            code, error.reason, underlying: error.busError.isEmpty ? nil : .dbus(error.busError))
+        var underlying: Underlying?
+        if !error.busError.isEmpty { underlying = .dbus(error.busError) }
+        if !error.loaderError.isEmpty { underlying = .loader(error.loaderError) }
+        self.init(code, error.reason, underlying: underlying)
     }
 }
