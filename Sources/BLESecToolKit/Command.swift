@@ -37,9 +37,6 @@ package struct Command: Sendable {
         self.statuses = statuses
         self.run = run
     }
-
-    /// The last word of the command's name.
-    var word: String { String(name.split(separator: " ").last ?? "") }
 }
 
 /// An option of a command.

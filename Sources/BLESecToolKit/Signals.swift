@@ -11,10 +11,8 @@ package enum Signals {
     private static let handlers = Locked((list: [(token: Int, body: Handler)](), nextToken: 1))
 
     /// Blocks the signals in this thread and in all threads that it starts, and begins to wait for
-    /// them. Also ignores SIGPIPE for good, so that a write to a closed pipe or socket fails with
-    /// an error.
+    /// them.
     package static func start() {
-        signal(SIGPIPE, SIG_IGN)
         var set = self.set
         unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
         var thread = pthread_t()

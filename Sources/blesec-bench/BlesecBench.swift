@@ -5,7 +5,8 @@ internal import BLESecToolKit
 @main enum BlesecBench {
     private static let program = Program(
         name: "blesec-bench", summary: "measure what encrypted channels cost",
-        description: [], commands: [ServeCommand.command, JudgeCommand.command],
+        description: [],
+        commands: ["serve": { ServeCommand.command }, "judge": { JudgeCommand.command }],
         defaultCommand: MeasureCommand.command,
         defaultWords: Settings.Scenario.allCases.map(\.rawValue))
 

@@ -10,10 +10,11 @@ internal import BLESecToolKit
                 + "change what they send. Each command has its own help page."
         ],
         commands: [
-            KeygenCommand.command, PubkeyCommand.command, ListenCommand.command,
-            ConnectCommand.command, ChatCommand.command, ScanCommand.command,
-            DoctorCommand.command, VectorsCommand.command,
-        ], groups: [AuthorityOptions.group])
+            "keygen": { KeygenCommand.command }, "pubkey": { PubkeyCommand.command },
+            "listen": { ListenCommand.command }, "connect": { ConnectCommand.command },
+            "chat": { ChatCommand.command }, "scan": { ScanCommand.command },
+            "doctor": { DoctorCommand.command }, "vectors": { VectorsCommand.command },
+        ], groups: ["ca": { AuthorityOptions.group }])
 
     static func main() { program.main() }
 }

@@ -14,8 +14,9 @@ enum AuthorityOptions {
                 + "them."
         ],
         commands: [
-            AuthorityInitCommand.command, AuthorityIssueCommand.command,
-            AuthorityRevokeCommand.command, AuthorityListCommand.command,
+            "init": { AuthorityInitCommand.command }, "issue": { AuthorityIssueCommand.command },
+            "revoke": { AuthorityRevokeCommand.command },
+            "list": { AuthorityListCommand.command },
         ])
 
     /// The options of commands that use the authority's key.
