@@ -191,7 +191,9 @@ extension EventLoop {
     }
 
     private func resumeIdleWaiters() {
-        guard ready.isEmpty, deferred.isEmpty, inbox.withLock({ $0.work.isEmpty }) else { return }
+        guard ready.isEmpty, deferred.isEmpty, endOfTurn.isEmpty,
+            inbox.withLock({ $0.work.isEmpty })
+        else { return }
         let waiters = idleWaiters
         idleWaiters = []
         for waiter in waiters { waiter.resume() }

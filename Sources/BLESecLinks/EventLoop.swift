@@ -9,8 +9,10 @@ internal import Synchronization
 /// `Task(executorPreference: EventLoop.shared) { … }`.
 ///
 /// Jobs that one thread has queued run in the order in which it queued them; priorities are
-/// ignored. After a bounded number of jobs the loop checks its descriptors, so that neither starves
-/// the other. A job that blocks blocks everything on the loop.
+/// ignored. One exception: a task that enters or leaves an actor of the loop continues before other
+/// jobs, and after at most 32 calls in a row it gives way to them. After a bounded number of jobs
+/// and calls the loop checks its descriptors, so that neither starves the other. A job that blocks
+/// blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {
     // Sendable because mutable state outside `inbox` is used on the loop's thread only.
 
