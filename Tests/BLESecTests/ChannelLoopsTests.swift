@@ -495,11 +495,15 @@ struct ChannelLoopsTests {
         for _ in 0..<3 { peers.append(try await spread.rawPeer()) }
         try await spread.until { await spread.listener.load.handshakes == 1 }
         await spread.channelLoops[0].shutdown()
-        // The second link was made on the loop before, and the third is made on the own loop.
-        for peer in peers[..<2] { try await spread.until { await peer.isTurnedAway } }
-        try await spread.until { await spread.listener.load.handshakes == 1 }
+        // The second link is closed if it was made on the loop before the shutdown. If not, it is
+        // made on the own loop, as the third is, and has the place.
+        try await spread.until { await peers[0].isTurnedAway }
+        try await spread.until {
+            let served = await peers[1].isTurnedAway ? 2 : 1
+            return await spread.listener.load.handshakes == 1
+                && spread.failures.all == Array(repeating: .closed, count: served)
+        }
         #expect(await !peers[2].isTurnedAway)
-        #expect(spread.failures.all == [.closed, .closed])
         try await spread.finish(peers)
     }
 
