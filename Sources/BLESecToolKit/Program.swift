@@ -42,6 +42,7 @@ package struct Program: Sendable {
         // So that a write to a closed pipe or socket fails with an error.
         signal(SIGPIPE, SIG_IGN)
         StandardDescriptors.claim()
+        DescriptorLimit.raise()
         Diagnostics.program = name
         let call: Call
         do throws(ChannelError) {

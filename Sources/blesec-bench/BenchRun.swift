@@ -207,7 +207,7 @@ struct BenchRun {
     }
 
     private mutating func measureMany() async throws {
-        let limit = ProcessState.raiseDescriptorLimit()
+        let limit = DescriptorLimit.raise()
         let scenario = ManyScenario(rounds: settings.rounds)
         for engine in Self.manyEngines {
             let peers = try PeerConfigurations(engine)

@@ -56,6 +56,32 @@ extension Integration {
             #expect(outcome.status == 64)
         }
 
+        @Test(
+            "a tool may use as many descriptors as the hard limit allows, whatever the soft limit")
+        func descriptorLimit() throws {
+            let identity = folder.file("identity")
+            #expect(try Tool.run("keygen", identity).status == 0)
+            // Prints both limits of the listening tool, once they are equal or 10 s have passed.
+            let script = """
+                ulimit -S -n 40
+                "$@" >/dev/null 2>&1 & tool=$!
+                for i in $(seq 200); do
+                  limits=$(awk '/Max open files/ { print $4, $5 }' /proc/$tool/limits)
+                  set -- $limits
+                  [ "$1" = "$2" ] && break
+                  sleep 0.05
+                done
+                kill $tool
+                echo $limits
+                """
+            let words = [
+                "listen", "unix:\(folder.file("socket"))", "--identity", identity, "--anyone",
+            ]
+            let outcome = try Subprocess.run("sh", ["-c", script, "sh", Tool.path] + words)
+            let limits = outcome.text.split(whereSeparator: \.isWhitespace)
+            #expect(limits.count == 2 && limits.first == limits.last && limits.first != "40")
+        }
+
         @Test("the tool's page lists each of these commands, and each has a manual page")
         func manualPages() throws {
             let overview = try Tool.run("--help")

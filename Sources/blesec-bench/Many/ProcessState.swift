@@ -29,20 +29,6 @@ struct ProcessState: Sendable {
         return state
     }
 
-    /// Raises the limit of descriptors to the maximum, and returns it.
-    static func raiseDescriptorLimit() -> Int {
-        var limit = rlimit()
-        guard unsafe getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else {
-            return 1_024
-        }
-        if limit.rlim_cur < limit.rlim_max {
-            limit.rlim_cur = limit.rlim_max
-            _ = unsafe setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-            _ = unsafe getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-        }
-        return Int(clamping: limit.rlim_cur)
-    }
-
     private static func entries(of path: String) -> Int {
         guard let folder = unsafe opendir(path) else { return 0 }
         defer { unsafe closedir(folder) }
