@@ -10,7 +10,7 @@ public enum ChannelPhase: String, Sendable, Hashable {
     case awaitingTrustDecision
     /// The handshake is over; the peer's `ready` (in direct mode, its proof) has not arrived yet.
     case proving
-    /// Both peers have proven their identities; application data can be sent.
+    /// The peer has given every proof that the protocol asks for; application data can be sent.
     case established
     /// An end was sent or received, and the channel is not over yet.
     case closing

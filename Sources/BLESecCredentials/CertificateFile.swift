@@ -17,7 +17,9 @@ public enum CertificateFile {
     /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, other users may
     ///   have written a file or can open the key file, the key is not the leaf's, the leaf has
     ///   expired or is not valid yet, its key usage forbids TLS, a key is in an unusual encoding,
-    ///   or the certificates are longer than peers accept. The reason names the file.
+    ///   or the certificates are longer than peers accept. The reason names the file; for a
+    ///   fault in the content of a certificate or of the key it names the leaf's file, even if
+    ///   another file has the fault.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64
@@ -57,7 +59,8 @@ public enum CertificateFile {
         }
         guard !found.isEmpty else {
             throw .badKey(
-                "\(path) holds no certificate: one begins with -----BEGIN CERTIFICATE-----")
+                "\(path) holds no certificate; the first line of a certificate is "
+                    + "-----BEGIN CERTIFICATE-----")
         }
         return try found.map { (label, content) throws(ChannelError) in
             guard label == "CERTIFICATE" || label == "X509 CERTIFICATE" else {

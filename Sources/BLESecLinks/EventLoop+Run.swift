@@ -147,7 +147,8 @@ extension EventLoop {
 
     private func runDeferredWork() {
         guard !deferred.isEmpty else { return }
-        // By index: what is deferred meanwhile waits for the next round. The memory is reused.
+        // By index, since work may append to the array: what is appended waits for the next call of
+        // this function. The array keeps its storage.
         let count = deferred.count
         for index in 0..<count { deferred[index].runDeferred() }
         deferred.removeSubrange(..<count)

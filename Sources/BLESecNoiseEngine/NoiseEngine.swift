@@ -239,7 +239,7 @@ extension ChannelError {
         case .authenticationFailed, .invalidPublicKey:
             self.init(
                 .authenticationFailed,
-                "the peer's message does not authenticate: it holds other keys, or someone "
+                "the peer's message cannot be authenticated: the peer has other keys, or someone "
                     + "changed bytes on the way")
         case .messageTooLong, .messageTooShort, .outputTooSmall:
             self.init(.protocolViolation, "the peer's message has a wrong length: \(error)")

@@ -5,7 +5,7 @@ package import BLESecPrimitives
 /// An offer that was checked against an identity and a trust policy, for one role.
 ///
 /// An offer that proves less than the policy requires, or that would use the identity key with a
-/// hash other than the key's own, does not become a plan and is never sent.
+/// hash function other than the one that the key is for, does not become a plan and is never sent.
 package struct NoisePlan: Sendable {
     package private(set) var name: ProtocolName
     /// This side's role on the link.
@@ -39,7 +39,8 @@ package struct NoisePlan: Sendable {
         guard !trust.requiresAuthority else {
             throw Self.refusal(
                 offer,
-                "the policy asks what an authority vouches for, and Noise has no certificates")
+                "the policy requires a certificate from an authority, and Noise has no certificates"
+            )
         }
         guard !trust.requiresPeerKey || pattern.authenticates(role.noiseRole.peer) else {
             throw Self.refusal(offer, "it does not prove the peer's key, and the policy wants that")
@@ -80,7 +81,9 @@ package struct NoisePlan: Sendable {
         }
         guard identity.hash == name.hash else {
             throw refusal(
-                offer, "the identity key belongs to another hash; a static key has only one")
+                offer,
+                "the identity key is for another hash function; a static key may be used with only "
+                    + "one")
         }
         switch name.pattern.staticKeyExposure(of: role.noiseRole) {
         case .unused, .known, .protected: break

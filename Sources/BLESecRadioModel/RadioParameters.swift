@@ -35,8 +35,8 @@ package struct RadioParameters: Sendable, Equatable {
     /// How the receiver gives credits.
     package var credits = Credits.ample
 
-    /// Nanoseconds from a host's send to the first packet that can carry the data. The delay stands
-    /// for the way from the controller to the program and back.
+    /// Nanoseconds from a host's send to the first packet that can carry the data. This one delay
+    /// also stands for the way of received data from the controller up to the program.
     package var hostDelay: UInt64 = 1_000_000
 
     /// The defaults: 2M, 30 ms, full packets, no losses.

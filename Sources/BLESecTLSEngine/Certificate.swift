@@ -13,7 +13,8 @@ internal import CBLESecOpenSSL
 
     /// Reads the DER form, which must fill `der`.
     ///
-    /// - Throws: `badKey`.
+    /// - Throws: `badKey`, with a reason that begins with a verb, since callers put a file's name
+    ///   before it.
     package convenience init(der: [UInt8]) throws(ChannelError) {
         ERR_clear_error()
         guard let pointer = unsafe DERForm.value(filling: der.span, d2i_X509, X509_free) else {
@@ -38,7 +39,7 @@ internal import CBLESecOpenSSL
     }
 
     /// The URIs among the subject alternative names (RFC 5280 §4.2.1.6); `nil` if the extension is
-    /// malformed or repeated, or if a URI is not printable ASCII.
+    /// malformed or repeated, or if a URI contains a space or anything but printable ASCII.
     package var uris: [String]? {
         var state: Int32 = 0
         guard let names = unsafe X509_get_ext_d2i(pointer, NID_subject_alt_name, &state, nil) else {

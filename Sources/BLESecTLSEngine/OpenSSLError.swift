@@ -48,7 +48,7 @@ extension ChannelError {
             return alertEndsSession
                 ? ChannelError(.protocolViolation, "the peer ended the TLS session with an alert")
                 : ChannelError(
-                    .refused, "the peer refuses this identity, or how TLS is spoken here")
+                    .refused, "the peer refused this side's certificate or its TLS parameters")
         }
         return switch blesec_error_reason(code) {
         case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: ChannelError(CertificateFault.none)
@@ -56,7 +56,7 @@ extension ChannelError {
             SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_BAD_RECORD_TYPE:
             ChannelError(
                 .authenticationFailed,
-                "the peer's message does not authenticate: it holds other keys, or someone "
+                "the peer's message cannot be authenticated: the peer has other keys, or someone "
                     + "changed bytes on the way")
         case SSL_R_EXCESSIVE_MESSAGE_SIZE:
             ChannelError(

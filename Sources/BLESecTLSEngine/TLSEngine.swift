@@ -22,8 +22,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var isSuspended = false
     private var isDone = false
     private var isAdmitted = false
-    /// Whether the peer was refused. `admit()` then gives no session ticket: it only makes it
-    /// possible to send the record that refuses the peer.
+    /// Whether the peer was refused. The channel calls `admit()` even then, since a `reject` record
+    /// cannot be sealed before; a refused peer gets no session ticket.
     private var isRefused = false
     private var records = TLSRecords()
     private let isNegotiated: Bool

@@ -224,7 +224,10 @@ struct DialPolicyTests {
 
     @Test(
         "a proven peer that hangs up immediately is dialed ever less often, unless links carry messages",
-        arguments: [(LinkOutcome.failed, 10...32), (.short, 300...600)])
+        arguments: [
+            // A link that ended early, without a message, and one that ended early after a message.
+            (LinkOutcome.failed, 10...32), (.short, 300...600),
+        ])
     func hangsUp(_ outcome: LinkOutcome, _ expected: ClosedRange<Int>) {
         var run = PolicyRun()
         var dialed = 0
@@ -240,13 +243,13 @@ struct DialPolicyTests {
         #expect(expected.contains(dialed), "\(dialed) times in ten minutes")
     }
 
-    @Test("links, including dials under way, never exceed the limit")
+    @Test("no dial takes ready links and dials under way together above the limit")
     func ceiling() {
         var rules = DialPolicy.Rules.heardOnce
         rules.links = 3
         rules.unprovenAtOnce = 5
         var run = PolicyRun(rules)
-        // Of these links, only the one with a proven peer counts towards the limit.
+        // Of these eleven links, only the one with a proven peer counts towards the limit.
         for number in 50...60 { _ = run.policy.accepted(from: PolicyRun.address(number)) }
         run.policy.acceptSucceeded(from: PolicyRun.address(50), identity: "a")
         for number in 1...9 { run.hear(number) }
@@ -440,8 +443,9 @@ struct DialPolicyTests {
     }
 
     @Test(
-        "an advertisement without a payload is counted for its address's candidate with a payload")
-    func parts() {
+        "an advertisement without a payload counts as a sighting of the candidate that sent a payload from the same address before"
+    )
+    func withoutPayload() {
         var run = PolicyRun()
         run.hear(1, tag: nil)
         run.hear(1)
@@ -477,7 +481,8 @@ struct PSMCacheTests {
         #expect(cache[PolicyRun.candidate(99)] == psm)
         cache[PolicyRun.candidate(99)] = nil
         #expect(cache[PolicyRun.candidate(99)] == nil)
-        // Setting the PSMs of two candidates again and again drops no other.
+        // When the PSMs of two candidates are set again and again, only each one's first setting may
+        // drop another PSM.
         for number in 0..<100 { cache[PolicyRun.candidate(number % 2)] = psm }
         #expect((0..<100).count { cache[PolicyRun.candidate($0)] != nil } == 4)
     }

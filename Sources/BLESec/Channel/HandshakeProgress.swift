@@ -10,7 +10,7 @@ final class HandshakeProgress: Sendable {
         case unproven
         /// An application is deciding about the peer, which has one of the limited places for that.
         case deciding
-        /// Both sides have proven their identities.
+        /// The peer has given every proof that the protocol asks for.
         case ready
         /// The channel has ended.
         case over

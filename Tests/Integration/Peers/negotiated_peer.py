@@ -94,8 +94,8 @@ class Peer:
             found[kind], extensions = extensions[2:2 + length], extensions[2 + length:]
         bits = found.get(FEATURES, b"")
         has_taken = bool(bits and bits[0] & TAKEN)
-        # As the dialer blesec always offers the feature. As the acceptor it answers with the feature
-        # only if this side has offered it.
+        # When blesec dials, it always offers the feature. When it accepts, it answers with the
+        # feature only if this program has offered it.
         assert has_taken == (self.has_features or self.role == "acceptor"), found
 
     def begin_handshake(self, name, prologue, is_initiator):
