@@ -209,26 +209,29 @@ struct BenchRun {
     private mutating func measureMany() async throws {
         let limit = DescriptorLimit.raise()
         let scenario = ManyScenario(rounds: settings.rounds)
-        for engine in Self.manyEngines {
+        // Fewer channels first: the memory that many channels leave to the process would make that
+        // of later ones seem less.
+        let items = Self.manyEngines.flatMap { engine in
+            Self.channels(settings, engine).map { (engine: engine, count: $0) }
+        }
+        for (engine, count) in items.sorted(by: { $0.count < $1.count }) {
             let peers = try PeerConfigurations(engine)
-            for count in Self.channels(settings, engine) {
-                progress.show("many, \(engine.shortProtocol), \(count)")
-                let result = try await scenario.measure(
-                    engine, peers, channels: count, descriptorLimit: limit)
-                report.many.append(result)
-                let note =
-                    "\(count) channels ran over memory and not over sockets: this process may "
-                    + "have \(limit) descriptors (`ulimit -Hn`)."
-                if result.link == .memory, !report.omissions.contains(note) {
-                    report.omissions.append(note)
-                }
-                guard let loops = settings.loops, Self.isSpread(count, settings) else { continue }
-                progress.show("many, \(engine.shortProtocol), \(count) on \(loops) loops")
-                let spread = LoopsScenario(loops: loops, rounds: settings.rounds)
-                report.loops.append(
-                    try await spread.measure(
-                        engine, peers, channels: count, descriptorLimit: limit))
+            progress.show("many, \(engine.shortProtocol), \(count)")
+            let result = try await scenario.measure(
+                engine, peers, channels: count, descriptorLimit: limit)
+            report.many.append(result)
+            let note =
+                "\(count) channels ran over memory and not over sockets: this process may "
+                + "have \(limit) descriptors (`ulimit -Hn`)."
+            if result.link == .memory, !report.omissions.contains(note) {
+                report.omissions.append(note)
             }
+            guard let loops = settings.loops, Self.isSpread(count, settings) else { continue }
+            progress.show("many, \(engine.shortProtocol), \(count) on \(loops) loops")
+            let spread = LoopsScenario(loops: loops, rounds: settings.rounds)
+            report.loops.append(
+                try await spread.measure(
+                    engine, peers, channels: count, descriptorLimit: limit))
         }
         progress.show("many, what an unauthenticated peer costs")
         for engine in Self.manyEngines {
