@@ -112,6 +112,22 @@ struct CoalescingTests {
         return acceptor
     }
 
+    @Test("a loop that is shut down sends the messages of the turn first")
+    func shutdownInSameTurn() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, link) = try await Self.channels(fixture)
+        let bytes = try await Task(executorPreference: fixture.loop) {
+            try await dialer.send([0])
+            let before = link.byteCount
+            try await dialer.send([UInt8](repeating: 1, count: 1_000))
+            let unsent = link.byteCount - before
+            await fixture.loop.shutdown()
+            return [unsent, link.byteCount - before]
+        }.value
+        #expect(bytes[0] == 0 && bytes[1] >= 1_000)
+        await acceptor.abort()
+    }
+
     @Test("a task that sends without ever waiting lets other jobs of the loop run")
     func fairness() async throws {
         let fixture = try ChannelFixture()

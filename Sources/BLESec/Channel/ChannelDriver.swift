@@ -318,7 +318,6 @@ extension ChannelDriver: LinkHandler, TimerHandler {
     /// Handles a deadline, or the shutdown of the loop.
     func timerFired(_ timer: LoopTimer) {
         if loop.isShutDown {
-            flushPending()
             let error = ChannelError(.closed, "the channel's event loop was shut down")
             machine.fail(error)
             trust?.fail(error)

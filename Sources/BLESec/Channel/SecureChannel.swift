@@ -337,7 +337,7 @@ public actor SecureChannel {
     /// Returns the messages that have arrived, in their order: at least one, which it waits for,
     /// and at most `maximum`. Returns `nil` once the peer has ended and all are received.
     ///
-    /// The messages count as taken, as with ``receive()``.
+    /// The messages count as taken, as with ``receive()``. `maximum` is at least 1.
     public func receive(upTo maximum: Int) async throws(ChannelError) -> [[UInt8]]? {
         precondition(maximum > 0, "a call receives at least one message")
         guard let first = try await receive() else { return nil }
