@@ -19,7 +19,7 @@ import time
 
 LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab")
 sys.path.insert(0, LAB)
-from mgmt import Management, raw  # noqa: E402
+from mgmt import Management, address_bytes  # noqa: E402
 from packets import counters  # noqa: E402
 
 SOL_BLUETOOTH, BT_RCVMTU = 274, 13
@@ -53,7 +53,7 @@ def expect(got, wanted):
 
 def call(function, channel, address, psm):
     """Calls bind or connect with an LE address, which Python's own bind and connect cannot express."""
-    where = struct.pack("<HH6sHBx", socket.AF_BLUETOOTH, psm, raw(address), 0, LE_PUBLIC)
+    where = struct.pack("<HH6sHBx", socket.AF_BLUETOOTH, psm, address_bytes(address), 0, LE_PUBLIC)
     if function(channel.fileno(), where, len(where)) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
