@@ -36,7 +36,7 @@ enum PrivateKeyInfo {
     static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
         OpenSSLError.clear()
         let info = unsafe DERForm.value(
-            filling: encoded, d2i_PKCS8_PRIV_KEY_INFO, PKCS8_PRIV_KEY_INFO_free)
+            decodingAllOf: encoded, d2i_PKCS8_PRIV_KEY_INFO, PKCS8_PRIV_KEY_INFO_free)
         guard let info = unsafe info else {
             throw .openSSL(.badKey, "is not a PKCS#8 private key")
         }
@@ -89,7 +89,8 @@ enum PrivateKeyInfo {
         _ encrypted: Span<UInt8>, _ passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
-        let encryptedInfo = unsafe DERForm.value(filling: encrypted, d2i_X509_SIG, X509_SIG_free)
+        let encryptedInfo = unsafe DERForm.value(
+            decodingAllOf: encrypted, d2i_X509_SIG, X509_SIG_free)
         guard let encryptedInfo = unsafe encryptedInfo else {
             throw .openSSL(.badKey, "is not an encrypted PKCS#8 private key")
         }

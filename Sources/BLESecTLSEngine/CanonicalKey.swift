@@ -50,7 +50,8 @@ package enum CanonicalKey {
     private static func rsaForm(of info: [UInt8]) -> [UInt8]? {
         OpenSSLError.clear()
         defer { OpenSSLError.clear() }
-        guard let key = unsafe DERForm.value(filling: info.span, d2i_PUBKEY, EVP_PKEY_free) else {
+        guard let key = unsafe DERForm.value(decodingAllOf: info.span, d2i_PUBKEY, EVP_PKEY_free)
+        else {
             return nil
         }
         defer { unsafe EVP_PKEY_free(key) }

@@ -11,13 +11,14 @@ internal import CBLESecOpenSSL
 
     deinit { unsafe X509_free(pointer) }
 
-    /// Reads the DER form, which must fill `der`.
+    /// Reads a certificate from `der`, which must hold its DER form and nothing after it.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb, since callers put a file's name
     ///   before it.
     package convenience init(der: [UInt8]) throws(ChannelError) {
         ERR_clear_error()
-        guard let pointer = unsafe DERForm.value(filling: der.span, d2i_X509, X509_free) else {
+        guard let pointer = unsafe DERForm.value(decodingAllOf: der.span, d2i_X509, X509_free)
+        else {
             throw .openSSL(.badKey, "holds a damaged certificate")
         }
         unsafe self.init(owning: pointer)
@@ -73,14 +74,16 @@ internal import CBLESecOpenSSL
         return unsafe X509_get_extended_key_usage(pointer) & UInt32(wanted) != 0
     }
 
-    /// Why the certificate is not valid at a time in seconds since 1970; `nil` if it is valid.
+    /// Why the certificate is not valid at a time in seconds since 1970; `nil` if it is valid. It is
+    /// valid from the first to the last second of its validity (RFC 5280 §4.1.2.5).
     package func invalidity(at time: Int64) -> String? {
-        var time = Int(time)
-        let begin = unsafe X509_cmp_time(X509_get0_notBefore(pointer), &time)
-        let end = unsafe X509_cmp_time(X509_get0_notAfter(pointer), &time)
-        guard begin != 0, end != 0 else { return "has a malformed validity" }
-        if begin > 0 { return "is not valid yet" }
-        return end < 0 ? "has expired" : nil
+        var now = Int(time)
+        // X509_cmp_time returns 0 for a time that is not in the form that RFC 5280 requires.
+        guard unsafe X509_cmp_time(X509_get0_notBefore(pointer), &now) != 0,
+            unsafe X509_cmp_time(X509_get0_notAfter(pointer), &now) != 0, let validity
+        else { return "has a malformed validity" }
+        if time < validity.lowerBound { return "is not valid yet" }
+        return time > validity.upperBound ? "has expired" : nil
     }
 }
 

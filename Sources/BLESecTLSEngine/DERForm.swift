@@ -8,10 +8,10 @@ package enum DERForm {
         UnsafeMutablePointer<OpaquePointer?>?, UnsafeMutablePointer<UnsafePointer<UInt8>?>?, Int
     ) -> OpaquePointer?
 
-    /// The value that `decode` reads, which the caller frees; nil if it cannot be read, or if it
-    /// does not fill `bytes`.
+    /// The value that `decode` reads from `bytes`, which the caller frees; nil if it cannot be read,
+    /// or if other bytes follow it.
     package static func value(
-        filling bytes: Span<UInt8>, _ decode: Decoder, _ free: (OpaquePointer?) -> Void
+        decodingAllOf bytes: Span<UInt8>, _ decode: Decoder, _ free: (OpaquePointer?) -> Void
     ) -> OpaquePointer? {
         unsafe bytes.withUnsafeBufferPointer { buffer in
             var position = buffer.baseAddress

@@ -20,7 +20,8 @@ package struct RevokedSerials: Sendable {
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }
-        guard let list = unsafe DERForm.value(filling: der.span, d2i_X509_CRL, X509_CRL_free) else {
+        guard let list = unsafe DERForm.value(decodingAllOf: der.span, d2i_X509_CRL, X509_CRL_free)
+        else {
             throw .openSSL(.badKey, "holds a damaged revocation list")
         }
         defer { unsafe X509_CRL_free(list) }

@@ -91,6 +91,20 @@ struct ContextTests {
         }
     }
 
+    @Test("a certificate is valid from the first to the last second of its validity, inclusive")
+    func validityEnds() throws {
+        try authority.issueDevice("one")
+        let validity = try #require(authority.identity("one").certificate.validity)
+        for now in [validity.lowerBound, validity.upperBound] {
+            _ = try authority.identity("one", at: now)
+        }
+        for now in [validity.lowerBound - 1, validity.upperBound + 1] {
+            #expect(throws: ChannelError(.badKey, "")) {
+                _ = try authority.identity("one", at: now)
+            }
+        }
+    }
+
     @Test("no engine is made with a certificate that is only for the other role")
     func role() throws {
         for (usage, role) in [("serverAuth", ChannelRole.dialer), ("clientAuth", .acceptor)] {
