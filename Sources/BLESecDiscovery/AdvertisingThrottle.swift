@@ -5,30 +5,30 @@ package import BLESecLinks
 ///
 /// It has no clock: the caller passes the present time in.
 package struct AdvertisingThrottle: Sendable {
-    /// The number of failures that stops advertising; 32 by default.
+    /// The number of failed peers that stops advertising; 32 by default.
     package var threshold = 32
-    /// The period in which failures are counted; 10 s by default.
+    /// The period in which failed peers are counted; 10 s by default.
     package var window = Duration.seconds(10)
     /// How long advertising then stops; 30 s by default.
     package var cooldown = Duration.seconds(30)
 
     private var failures: [MonotonicTime] = []
-    private var resumptionTime: MonotonicTime?
+    private var stoppedUntil: MonotonicTime?
 
     /// Makes a throttle that allows advertising, with the defaults above.
     package init() {}
 
-    /// Counts a failure: a peer connected and proved no identity.
-    package mutating func failed(at now: MonotonicTime) {
+    /// Counts a failed peer: it connected and proved no identity.
+    package mutating func peerFailed(at now: MonotonicTime) {
         failures.removeAll { $0.advanced(by: window) <= now }
         failures.append(now)
         guard failures.count >= threshold else { return }
         failures = []
-        resumptionTime = now.advanced(by: cooldown)
+        stoppedUntil = now.advanced(by: cooldown)
     }
 
-    /// When advertising may start again; nil while it is allowed.
-    package func reopens(at now: MonotonicTime) -> MonotonicTime? {
-        resumptionTime.flatMap { $0 > now ? $0 : nil }
+    /// When advertising may start again; nil if it is allowed now.
+    package func resumptionTime(asOf now: MonotonicTime) -> MonotonicTime? {
+        stoppedUntil.flatMap { $0 > now ? $0 : nil }
     }
 }

@@ -61,8 +61,8 @@ actor NearbyAdvertiser {
 
     /// Counts a peer that connected and proved no identity.
     func peerFailed() {
-        throttle.failed(at: loop.now)
-        if throttle.reopens(at: loop.now) != nil { advertiseSoon() }
+        throttle.peerFailed(at: loop.now)
+        if throttle.resumptionTime(asOf: loop.now) != nil { advertiseSoon() }
     }
 
     /// Wakes the task, because what to advertise may have changed.
@@ -98,14 +98,15 @@ actor NearbyAdvertiser {
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustAdvertise = false
-        let isResuming = state.isSame(as: .crowded) && throttle.reopens(at: loop.now) == nil
+        let isResuming =
+            state.isSame(as: .crowded) && throttle.resumptionTime(asOf: loop.now) == nil
         if isResuming || loop.now >= renewal ?? .distantFuture {
             renewal = nil
             await renew()
         }
         let renewal = renewal ?? loop.now.advanced(by: setup.options.renewal)
         self.renewal = renewal
-        let reopening = throttle.reopens(at: loop.now)
+        let reopening = throttle.resumptionTime(asOf: loop.now)
         var next = min(renewal, reopening ?? .distantFuture)
         var state = reopening == nil ? AdvertisingState.on : .crowded
         do throws(DiscoveryError) {
