@@ -16,7 +16,7 @@ package struct ProgressLine {
         done += 1
     }
 
-    /// Shows the current step and the number of finished steps.
+    /// Shows the current step, and the share of finished steps as a bar and a percentage.
     package mutating func show(_ step: String, done: Int) {
         self.done = done
         let filled = min(done * Self.width / total, Self.width)

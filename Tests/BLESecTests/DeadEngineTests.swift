@@ -132,7 +132,7 @@ struct DeadEngineTests {
         Self.expectDead(&pair.dialer)
     }
 
-    @Test("changing a key before the handshake is over kills the engine", arguments: offers)
+    @Test("rekeying before the handshake is over kills the engine", arguments: offers)
     func rekeyingTooEarly(offer: String) throws {
         var pair = try EnginePair(offer)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeySending() }
@@ -180,7 +180,8 @@ struct DeadEngineTests {
         Self.expectDead(&engine)
     }
 
-    /// Expects that the engine reports its end, and that each call that can throw throws `closed`.
+    /// Expects that the engine has failed, and that its calls throw `closed`. `fallBack` is not
+    /// called, since it needs a plan.
     static func expectDead(_ engine: inout Engine) {
         #expect(engine.phase == .failed)
         #expect(engine.handshakeHash.isEmpty)

@@ -122,7 +122,7 @@ extension Integration {
             _ = try writer.wait()
         }
 
-        @Test("at a terminal keygen asks for a passphrase twice without echo, pubkey asks once")
+        @Test("--passphrase-prompt: keygen asks twice without echo, and pubkey asks once")
         func prompt() throws {
             let path = folder.file("key")
             let made = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "horse\n")
@@ -137,7 +137,9 @@ extension Integration {
             #expect(wrong.text.contains("the passphrase is wrong"))
         }
 
-        @Test("no key is made with different or empty passphrases, or without a terminal")
+        @Test(
+            "--passphrase-prompt: passphrases that differ or are empty, or no terminal, give no key"
+        )
         func promptFailures() throws {
             let path = folder.file("key")
             let differ = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "house\n")
