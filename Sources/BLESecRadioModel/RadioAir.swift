@@ -9,15 +9,15 @@ internal import BLESecPrimitives
 final class RadioAir: TimerHandler, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// The meaning of the timer's next fire.
+    /// What happens when the timer fires next.
     private enum Phase {
-        /// Nothing waits to be sent.
+        /// Nothing: neither end has anything to send, and the timer is off.
         case idle
         /// A connection event begins.
         case anchor
-        /// The central's packet has been sent.
+        /// The central's packet ends.
         case question(RadioPacket, isHeard: Bool)
-        /// The peripheral's packet has been sent.
+        /// The peripheral's packet ends.
         case answer(RadioPacket, isHeard: Bool)
     }
 
@@ -29,6 +29,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private weak var peripheral: RadioLink?
     private var timer: LoopTimer?
     private var phase = Phase.idle
+    /// The anchor point of the next connection event.
     private var eventEnd: UInt64 = 0
     /// Whether the central has more to send, or has received the peripheral's MD bit.
     private var hasMore = false
@@ -88,7 +89,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         guard left >= parameters.exchangeTime(length, answer: answerLength)
         else { return sleepUntilNeeded() }
         let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: answerLength))
-        // An empty packet is useless unless the peripheral has something to send in answer.
+        // After the first exchange, an empty packet is useful only if the peripheral has data to
+        // send in answer.
         let isFirst = start + parameters.interval == eventEnd
         guard
             isFirst || central.canSend(now: start, atMost: limit)
@@ -110,16 +112,16 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, that a packet can have within `left`. `rest` is the
-    /// duration of the packet without payload and of all that follows it. Both are in nanoseconds.
+    /// The longest payload, in octets, of a packet that must end within `left` nanoseconds. `rest`
+    /// is the time, in nanoseconds, of the packet without payload and of what must follow it.
     private func longest(within left: UInt64, beside rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0
         return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)
     }
 
-    /// Draws whether the next packet arrives with a right CRC; `wrong` counts consecutive packets
-    /// that do not.
+    /// Draws whether the next packet arrives with a correct CRC; `wrong` counts consecutive packets
+    /// with a wrong CRC.
     private func drawIsHeard(_ wrong: inout Int) -> Bool {
         guard parameters.loss > 0 else { return true }
         let isLost = Double.random(in: 0..<1, using: &lossGenerator) < parameters.loss

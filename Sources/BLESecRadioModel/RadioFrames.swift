@@ -26,6 +26,7 @@ struct RadioFrames: Sendable {
     private var offset = 0
     /// Unsent octets of the current K-frame, including headers.
     private var frameLeft = 0
+    /// Octets of the current K-frame's headers that are unsent.
     private var frameHeaders = 0
     /// Credits to send to the peer.
     private var granted = (count: 0, readyAt: UInt64(0))
@@ -45,13 +46,14 @@ struct RadioFrames: Sendable {
         byteCount += sdu.count
     }
 
+    /// Queues credits for the peer.
     mutating func grant(_ count: Int, now: UInt64) {
         if granted.count == 0 { granted.readyAt = now + parameters.hostDelay }
         granted.count += count
     }
 
-    /// Receives credits from the peer. A host that had none sends again only after its delay.
-    mutating func take(credits count: Int, now: UInt64) {
+    /// Adds credits that the peer has given. A host that had none sends again only after its delay.
+    mutating func addCredits(_ count: Int, now: UInt64) {
         let wasEmpty = credits == 0
         credits += count
         guard wasEmpty, firstUnsent < sdus.count else { return }
@@ -69,7 +71,7 @@ struct RadioFrames: Sendable {
     /// Whether a packet can be sent at the given time.
     func isReady(now: UInt64) -> Bool { readyAt.map { $0 <= now } ?? false }
 
-    /// The length of the packet that ``next(now:)`` gives; nil for none.
+    /// The length of the packet that ``next(now:)`` would return; nil for none.
     func nextLength(now: UInt64) -> Int? {
         guard isReady(now: now) else { return nil }
         if frameLeft > 0 { return min(frameLeft, parameters.dataLength) }
@@ -113,7 +115,7 @@ struct RadioFrames: Sendable {
 
     private func hasGrant(now: UInt64) -> Bool { granted.count > 0 && granted.readyAt <= now }
 
-    /// Octets of headers, and bytes of the first SDU, in the next K-frame.
+    /// The octets of headers in the next K-frame, and the bytes of the first unsent SDU in it.
     private var nextFrame: (headers: Int, part: Int) {
         let field = offset == 0 ? RadioParameters.lengthField : 0
         let part = min(parameters.mps - field, sdus[firstUnsent].bytes.count - offset)

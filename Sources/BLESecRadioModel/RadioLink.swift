@@ -1,13 +1,13 @@
 package import BLESecLinks
 internal import BLESecPrimitives
 
-/// One end of a connection-oriented channel over modelled radio.
+/// One end of a connection-oriented L2CAP channel over modelled radio.
 ///
-/// A channel uses it like a real link, but its time is that of a manual clock.
+/// A `SecureChannel` uses it like a real link, but its time is that of a manual clock.
 package final class RadioLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// What an end has sent; SDUs and bytes count when the link takes them.
+    /// What an end has sent. SDUs and bytes are counted when the link accepts them.
     package struct Count: Sendable, Equatable {
         package var sdus = 0
         package var bytes = 0
@@ -24,9 +24,9 @@ package final class RadioLink: Link, @unchecked Sendable {
         }
     }
 
-    /// The capacity of the sender's socket and controller together, and of the receiver's socket,
-    /// in bytes.
+    /// The capacity of the sender's socket and controller together, in bytes.
     private static let sendBuffer = 32 << 10
+    /// The capacity of the receiver's socket, in bytes.
     private static let receiveBuffer = 64 << 10
 
     package let loop: EventLoop
@@ -37,15 +37,17 @@ package final class RadioLink: Link, @unchecked Sendable {
 
     /// The data to send, from which ``transmit(now:atMost:)`` takes packets.
     private(set) var frames: RadioFrames
-    /// The unacknowledged packet, and both sequence bits (Vol 6, Part B, §4.5.9).
+    /// The last packet that was sent, until the peer acknowledges it.
     private(set) var unacknowledged: RadioPacket?
+    /// The sequence number and the next expected one, a bit each (Vol 6, Part B, §4.5.9).
     private(set) var bits = (sequence: false, expected: false)
 
     private var partialSDU: [UInt8] = []
     private var arrived: [UInt8] = []
     private var arrivedOffset = 0
-    /// Received K-frames whose credits have not been returned, and whether to return them.
-    private var framesTaken = 0
+    /// The number of received K-frames whose credits have not been given back.
+    private var uncreditedFrames = 0
+    /// Whether these credits are due.
     private var owesCredits = false
     package private(set) var count = Count()
     private var isClosed = false
@@ -138,7 +140,7 @@ package final class RadioLink: Link, @unchecked Sendable {
     private var isWritable: Bool { hasRoom || isPeerGone }
 }
 
-// The interface for ``RadioAir``. The next packet in the other direction acknowledges a packet.
+// What ``RadioAir`` calls. The next packet in the other direction acknowledges a packet.
 extension RadioLink {
     /// The packet to send now: the last packet again if it was not acknowledged, else the next
     /// packet if it is no longer than `limit`, else an empty packet.
@@ -157,16 +159,17 @@ extension RadioLink {
         return packet
     }
 
-    /// Whether there is a packet of at most `limit` to send, or a packet to send again.
+    /// Whether ``transmit(now:atMost:)`` would send a packet with a payload: the unacknowledged one,
+    /// or else the next one if it is at most `limit` long.
     func canSend(now: UInt64, atMost limit: Int) -> Bool {
         if let unacknowledged { return unacknowledged.length > 0 }
         return frames.nextLength(now: now).map { $0 <= limit } ?? false
     }
 
-    /// The time at which there is something to send; nil if there is nothing.
+    /// The time from which there is a payload to send; nil if there is none.
     var readyAt: UInt64? { (unacknowledged?.length ?? 0) > 0 ? 0 : frames.readyAt }
 
-    /// Receives a packet that arrived with a right CRC, and the sequence bits of the peer.
+    /// Receives a packet that arrived with a correct CRC, with the peer's sequence bits.
     func hear(_ packet: RadioPacket, _ peerBits: (sequence: Bool, expected: Bool), now: UInt64) {
         if peerBits.expected != bits.sequence {
             bits.sequence.toggle()
@@ -174,9 +177,9 @@ extension RadioLink {
         }
         guard peerBits.sequence == bits.expected else { return }
         bits.expected.toggle()
-        if packet.credits > 0 { frames.take(credits: packet.credits, now: now) }
+        if packet.credits > 0 { frames.addCredits(packet.credits, now: now) }
         partialSDU += packet.bytes
-        if packet.endsFrame { framesTaken += 1 }
+        if packet.endsFrame { uncreditedFrames += 1 }
         guard packet.endsSDU else { return }
         arrived += partialSDU
         partialSDU.removeAll(keepingCapacity: true)
@@ -185,12 +188,12 @@ extension RadioLink {
         schedule()
     }
 
-    /// Returns the credits of a complete SDU to the peer, unless the receive buffer is full.
+    /// Gives the credits of a complete SDU back to the peer, unless the receive buffer is full.
     private func giveCredits() {
         guard owesCredits, arrived.count - arrivedOffset < Self.receiveBuffer else { return }
         owesCredits = false
-        frames.grant(framesTaken, now: loop.now.nanoseconds)
-        framesTaken = 0
+        frames.grant(uncreditedFrames, now: loop.now.nanoseconds)
+        uncreditedFrames = 0
         air.wake()
     }
 }

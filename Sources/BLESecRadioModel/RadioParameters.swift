@@ -8,9 +8,9 @@ package struct RadioParameters: Sendable, Equatable {
         case oneMegabit = "1M"
         case twoMegabit = "2M"
 
-        /// Nanoseconds of one octet.
+        /// Nanoseconds on the air of one octet.
         package var octetTime: UInt64 { self == .oneMegabit ? 8_000 : 4_000 }
-        /// Octets of preamble.
+        /// Octets of the preamble.
         package var preamble: Int { self == .oneMegabit ? 1 : 2 }
     }
 
@@ -35,8 +35,8 @@ package struct RadioParameters: Sendable, Equatable {
     /// How the receiver gives credits.
     package var credits = Credits.ample
 
-    /// Nanoseconds from a host's send to the first packet that can carry the data. This one delay
-    /// also stands for the way of received data from the controller up to the program.
+    /// Nanoseconds from a host's send to the first packet that can carry the data. The delay of
+    /// received data on its way from the controller to the program is included here.
     package var hostDelay: UInt64 = 1_000_000
 
     /// The defaults: 2M, 30 ms, full packets, no losses.
@@ -46,7 +46,8 @@ package struct RadioParameters: Sendable, Equatable {
     package enum Credits: Sendable, Equatable {
         /// The sender always has enough.
         case ample
-        /// As Linux does: MTU / MPS + 1 credits at first; used ones return when an SDU is complete.
+        /// As Linux does: MTU / MPS + 1 credits at first; the credits that an SDU used are given
+        /// back when the SDU is complete.
         case linux
     }
 }
@@ -74,19 +75,22 @@ extension RadioParameters {
         airTime(payload) + Self.spacing + airTime(answer) + Self.spacing
     }
 
-    /// The largest number of bytes a second with full packets, without losses and without limits on
-    /// the length of connection events.
-    package var endlessLimit: Double { Double(payload) / Double(exchangeTime(dataLength)) * 1e9 }
+    /// The largest number of SDU bytes a second with full packets, without losses, in a connection
+    /// event that never ends.
+    package var limitOfUnboundedEvent: Double {
+        Double(fullPacketSDUBytes) / Double(exchangeTime(dataLength)) * 1e9
+    }
 
-    /// The largest number of bytes a second with full packets and without losses, if only complete
-    /// exchanges within a connection interval count.
+    /// The largest number of SDU bytes a second with full packets and without losses, if only
+    /// complete exchanges within a connection interval count.
     package var limit: Double {
-        Double(interval / exchangeTime(dataLength)) * Double(payload) / Double(interval) * 1e9
+        Double(interval / exchangeTime(dataLength)) * Double(fullPacketSDUBytes) / Double(interval)
+            * 1e9
     }
 
     /// The SDU bytes in a full packet when each K-frame fills a packet.
-    private var payload: Int { dataLength - Self.headerLength }
-    /// The number of K-frames of an SDU.
+    private var fullPacketSDUBytes: Int { dataLength - Self.headerLength }
+    /// The number of K-frames that carry an SDU of `sdu` bytes.
     package func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
     package var firstCredits: Int { credits == .ample ? .max / 2 : mtu / mps + 1 }
 }

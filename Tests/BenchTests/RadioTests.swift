@@ -119,7 +119,8 @@ import Testing
         scenario.leastIntervals = 16
         let results = try await scenario.measure(
             parameters, [engine: PeerConfigurations(engine)], engines: [engine])
-        #expect(results.allSatisfy { $0.goodput > 0 && $0.goodput < parameters.endlessLimit })
+        #expect(
+            results.allSatisfy { $0.goodput > 0 && $0.goodput < parameters.limitOfUnboundedEvent })
     }
 }
 
