@@ -1,4 +1,4 @@
-"""What this project sets itself, with limits, and how a run compares: for tools/report."""
+"""The figures that have limits, and the comparison of a run with these limits. Used by tools/report."""
 
 from fnmatch import fnmatch
 
@@ -11,68 +11,69 @@ SIZES = {"64 B": (64, 1.25), "1 KiB": (1024, 1.05), "4 KiB": (4096, 1.05), "16 K
          "65,519 B": (65519, 1.05)}
 
 
-# What was found behind a figure that may fall short, with callgrind and with perf's sampling of threads, on
-# the machine that docs/performance.md names. Whoever changes that code measures again.
+# Why a figure may miss its limit, by the pattern of its ratio's name. Callgrind, and perf's samples of
+# threads, showed this on the machine that docs/performance.md names. If that code changes, measure again.
 REASONS = {
     "engine/Noise_*_AESGCM_*/1024/*": (
-        "Two calls of the cipher for 1 KiB take some 725 ns, a twentieth of which is 36 ns; the 880 instructions "
-        "around them, for nonces, lengths, types and checks, and the copy into the record take about 65 ns"),
+        "Two calls of the cipher for 1 KiB take some 725 ns, so the limit leaves 36 ns for everything else. The "
+        "880 other instructions, for nonces, lengths, types and checks, and the copy into the record take about "
+        "65 ns"),
     "engine/TLS1.3/*": (
-        "Of 13,600 instructions for a record of 64 B 12,500 are OpenSSL's, as many as in its own loop. Of the "
-        "1,140 around them 206 look whether its queue of errors is empty before a read, without which a peer's "
-        "alert was not recognised, 80 count references, and the rest frames and checks"),
-    "peer/noiseprotocol/65519": (
-        "Both spend all but a few percent of that time in the same function of the same OpenSSL: a ratio of "
-        "1.05 would take records within 0.5 % of the raw primitive, and they are within 2 %"),
+        "A record of 64 B takes 13,600 instructions. 12,500 of them are OpenSSL's, as many as without blesec. Of "
+        "the 1,140 others, 206 check before each read that OpenSSL's error queue is empty, since otherwise a "
+        "peer's alert is not recognised; 80 count references; the rest frame and check records"),
+    "library/noiseprotocol/65519": (
+        "Both libraries spend nearly all of that time in the same function of OpenSSL. For a ratio of 1.05, "
+        "blesec's records would have to take at most 0.5 % longer than the raw primitive; they take 2 % longer"),
     "link/unix-seqpacket/*/round-trip-to-c": (
-        "Of each thread's time 40 % is the kernel's, which is called three times a message, to wait, to receive "
-        "and to send, and by a thread in C twice; 18 % is the cipher's; 15 % this project's own; 7 % goes into the "
-        "Swift runtime's tasks, 5 % into its checks of exclusive access, 3 % into counts of references, 3 % into "
-        "mutexes, 3 % into copies. Weak references cost 2 % at most: without them nothing changed"),
+        "Each thread spends 40 % of its time in the kernel, with three calls a message, to wait, to receive and "
+        "to send; a thread in C makes two. 18 % is the cipher, 15 % blesec's code, 7 % the Swift runtime's tasks, "
+        "5 % its checks of exclusive access, 3 % reference counts, 3 % mutexes and 3 % copies. Weak references "
+        "cost 2 % at most: without them, no figure changed"),
     "link/unix-seqpacket/*/goodput-to-c": (
-        "The receiving thread bounds the stream: 43 % of its time is the cipher's, 35 % the kernel's, 3 % "
-        "copying, as in C; 7 % is this project's own, 3 % the Swift runtime's tasks, 2 % counts of references, "
-        "1 % each exclusive access, mutexes and the messages' memory"),
+        "The receiving thread is the bottleneck. As in C, it spends 43 % of its time in the cipher, 35 % in the "
+        "kernel and 3 % on copies. 7 % is blesec's code, 3 % the Swift runtime's tasks, 2 % reference counts, and "
+        "1 % each checks of exclusive access, mutexes and memory for messages"),
 }
 
 
 def table():
-    """Figures: what they say, the ratio's name, the limit, and why it may be missing.
+    """Each figure: its description, the pattern of its ratio's name, its limit, and why it may be missing.
 
-    The laboratory itself says why it lacks one.
+    The last is None for a figure of the laboratory, for which laboratory.py gives the reason.
     """
     for cipher, protocol in CIPHERS.items():
         for size, (count, limit) in SIZES.items():
-            yield (f"a record of {size}, {cipher}: times the raw primitive",
+            yield (f"a record of {size}, {cipher}: time over the raw primitive's",
                    f"engine/{protocol}/{count}/NoiseEngine", limit, "not measured")
     for name in ("flynn/noise", "noiseprotocol"):
-        yield (f"ChaChaPoly at 16 KiB: {name}'s time over ours", f"peer/{name}/16384", 1.2, "not measured")
-        yield (f"ChaChaPoly at 65,519 B: {name}'s time over ours", f"peer/{name}/65519", 1.05, "not measured")
-    yield "a TLS record: times OpenSSL's own BIO pair", "engine/TLS1.3/*/TLSEngine", 1.10, "not measured"
-    yield "a Noise XX handshake: times the sum of its primitives", f"handshake/{NOISE}", 1.10, "not measured"
-    yield "a mutual TLS handshake: times OpenSSL's own two ends", "handshake/TLS1.3", 1.10, "not measured"
-    yield ("1 KiB there and back over a SEQPACKET pair: times two blocking threads in C",
+        yield (f"ChaChaPoly at 16 KiB: {name}'s time over blesec's", f"library/{name}/16384", 1.2, "not measured")
+        yield (f"ChaChaPoly at 65,519 B: {name}'s time over blesec's", f"library/{name}/65519", 1.05, "not measured")
+    yield "a TLS record: time over that of two ends of OpenSSL alone", "engine/TLS1.3/*/TLSEngine", 1.10, "not measured"
+    yield "a Noise XX handshake: time over that of its primitives", f"handshake/{NOISE}", 1.10, "not measured"
+    yield "a mutual TLS handshake: time over that of two ends of OpenSSL alone", "handshake/TLS1.3", 1.10, "not measured"
+    yield ("1 KiB there and back over a SEQPACKET pair: time over that of two blocking threads in C",
            f"link/unix-seqpacket/{NOISE}/1024/round-trip-to-c", 1.5, "not measured")
     yield ("16 KiB messages one way over a SEQPACKET pair: goodput over that of two blocking threads in C",
            f"link/unix-seqpacket/{NOISE}/16384/goodput-to-c", round(1 / 1.15, 2), "not measured")
     yield ("L2CAP, bulk: bytes of messages over bytes of SDUs", "lab/share/65536", 0.998, None)
-    yield "L2CAP: packets over those computed", "lab/packets", 1.0, None
+    yield "L2CAP: packets over the computed number", "lab/packets", 1.0, None
     yield "L2CAP: goodput with Noise over the plain link's (emulated)", "lab/Noise to plain", 0.90, None
     yield "L2CAP: the plain link's goodput over l2test's (emulated)", "lab/plain to l2test", 0.90, None
     yield "L2CAP: goodput with TLS over the plain link's (emulated)", "lab/TLS to plain", 0.90, None
-    yield ("memory of an idle channel of 1,000, beyond the sockets: over 16 KiB with Noise, 64 KiB with TLS",
-           "many/*/1000/idle-memory", 1.0, "nothing in this run holds many channels")
-    yield "threads beyond the loop's own, however many channels: their number", "many/threads", 0, "not measured"
-    yield ("maps of 10,000 sessions: over the kernel's usual limit of 65,530", "many/maps", 1.0, "not measured")
-    yield ("locked memory of 10,000 sessions: over the usual limit of 8 MiB", "many/locked", 1.0, "not measured")
+    yield ("resident memory of one end of 1,000 idle channels: over 16 KiB with Noise, 64 KiB with TLS",
+           "many/*/1000/idle-memory", 1.0, "this run had no 1,000 channels")
+    yield "threads that the channels add, in number", "many/threads", 0, "not measured"
+    yield ("memory mappings of 10,000 channels: over the kernel's default limit of 65,530", "many/maps", 1.0, "not measured")
+    yield ("locked memory of 10,000 channels: over the default limit of 8 MiB", "many/locked", 1.0, "not measured")
     yield ("radio model, 2M PHY: bulk goodput with Noise over the bare channel's",
-           f"radio/2M/*/{NOISE}/goodput", 0.985, "nothing in this run models the radio")
-    yield ("radio model: packets of a message of 100 bytes, over those it needs",
-           f"radio/2M/*/{NOISE}/short-message", 1.0, "nothing in this run models the radio")
+           f"radio/2M/*/{NOISE}/goodput", 0.985, "this run had no model of radio")
+    yield ("radio model: packets of a message of 100 bytes over the number that it needs",
+           f"radio/2M/*/{NOISE}/short-message", 1.0, "this run had no model of radio")
 
 
 def of_many(rows):
-    """What many channels take of what the kernel limits, of the rows with the most of them."""
+    """Threads, memory mappings and locked memory of the largest number of channels, over the limits."""
     most = max(row["channels"] for row in rows)
     costs = [row[state] for row in rows if row["channels"] == most for state in ("idle", "busy")]
     limits = {"threads": ("threads", 1), "maps": ("maps", 65530), "locked": ("locked-bytes", 8 << 20)}
@@ -87,39 +88,39 @@ def judge(ratio, limit):
 
 
 def why(name, ratio, profile):
-    """What was measured beside a figure that falls short."""
+    """What the run found about a figure that misses its limit."""
     words = f"measured once, {ratio['median']:.3f}"
     if ratio["count"] > 1:
         words = f"between {ratio['least']:.3f} and {ratio['most']:.3f} in {ratio['count']} samples"
     if name in profile:
-        own = 1 - sum(share for whose, share in profiles.shares(profile[name]).items()
-                      if whose in ("libsodium", "OpenSSL"))
+        own = 1 - sum(share for owner, share in profiles.shares(profile[name]).items()
+                      if owner in ("libsodium", "OpenSSL"))
         words += (f"; {100 * own:.1f} % of the instructions are outside of libsodium and OpenSSL"
                   " (below, by function)")
     elif name.startswith(("link/", "lab/")):
-        words += "; time that passes, in which other programs and the scheduler have their part"
+        words += "; elapsed time, which other programs and the scheduler affect"
     found = next((reason for pattern, reason in REASONS.items() if fnmatch(name, pattern)), None)
     return f"{words}. {found}" if found else words
 
 
-def text(found, profile, laboratory_lacks):
-    """The table, then what falls short or is missing."""
+def text(found, profile, why_no_laboratory):
+    """The table of figures, the limits that are missed, and the figures that were not measured."""
     rows = ["| figure | ratio | limit | |", "|---|---:|---:|---|"]
-    short, missing = [], []
+    missed, missing = [], []
     for words, pattern, limit, absent in table():
         names = [name for name in found if fnmatch(name, pattern)]
         if not names:
             rows.append(f"| {words} | | {limit} | not measured |")
-            missing.append(f"- {words}: {absent or laboratory_lacks}.")
+            missing.append(f"- {words}: {absent or why_no_laboratory}.")
         for name in names:
             good, bound = judge(found[name], limit)
             label = words if len(names) == 1 else f"{words} (`{name}`)"
             rows.append(f"| {label} | {found[name]['median']:.3f} | {bound} {limit} "
-                        f"| {'holds' if good else '**falls short**'} |")
+                        f"| {'met' if good else '**missed**'} |")
             if not good:
-                short.append(f"- {label}: {why(name, found[name], profile)}.")
+                missed.append(f"- {label}: {why(name, found[name], profile)}.")
     parts = ["## Figures and their limits\n", "\n".join(rows) + "\n"]
-    for title, lines in (("### What falls short", short), ("### What this run did not measure", missing)):
+    for title, lines in (("### Limits that are missed", missed), ("### Figures that were not measured", missing)):
         parts.append(f"{title}\n")
         parts.append(("\n".join(lines) if lines else "Nothing.") + "\n")
     return "\n".join(parts)

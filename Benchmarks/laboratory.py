@@ -1,6 +1,6 @@
-"""The bench over kernel L2CAP sockets, in the laboratory: for tools/report.
+"""Runs the bench over the kernel's L2CAP sockets in the laboratory. Used by tools/report.
 
-Tests/Lab/bench.py measures there and judges; what it prints is read here.
+Tests/Lab/bench.py measures in the guest; this module reads what it prints.
 """
 
 import re
@@ -14,7 +14,7 @@ COUNTS = re.compile(r"\d+ tests, (\d+) passed, (\d+) failed, (\d+) skipped")
 
 
 def measure():
-    """What was found, as ratios like those of a report; and why there is less than there should be."""
+    """Ratios like those of a report, and why there are no others."""
     try:
         done = subprocess.run(
             ["Tests/Lab/run", "bench"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -31,7 +31,7 @@ def measure():
                 found.append(samples.ratio(f"lab/{name}", [float(value)], less=False))
     counts = COUNTS.fullmatch(lines[-1]) if lines else None
     if counts and counts[2] == "0":
-        # One of its tests fails when a single packet differs.
+        # One of its tests fails if the number of packets is not the computed one.
         found.append(samples.ratio("lab/packets", [1.0], less=True))
         return found, "the laboratory's bench does not measure it"
     last = (done.stdout + done.stderr).strip().rsplit("\n", 1)[-1]

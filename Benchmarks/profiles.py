@@ -1,4 +1,4 @@
-"""Where the instructions of a record and of a handshake are spent, by callgrind: for tools/report."""
+"""Counts the instructions of a record and of a handshake with callgrind. Used by tools/report."""
 
 import re
 import subprocess
@@ -14,7 +14,8 @@ def records(size, protocol):
     return ["engine", "--size", str(size), "--quick", "--protocol", protocol]
 
 
-# Functions, and arguments of the bench to run them with, by the ratio's name.
+# What is profiled, by the ratio's name: a title, the function of the bench whose instructions are counted,
+# and the bench's arguments.
 SUBJECTS = {
     f"engine/{PROTOCOL}/64/NoiseEngine": ("Records of 64 B", RECORD, records(64, PROTOCOL)),
     f"engine/{PROTOCOL}/1024/NoiseEngine": ("Records of 1 KiB", RECORD, records(1024, PROTOCOL)),
@@ -26,18 +27,19 @@ SUBJECTS = {
         "A handshake", HANDSHAKE, ["handshake", "--quick", "--rounds", "1", "--protocol", PROTOCOL]),
 }
 LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S*):(.*?) \[(.*)\]")
-FUNCTIONS = 12
-UNNAMED = "functions that the library does not name"
-KINDS = {"libsodium": "libsodium", "libcrypto": "OpenSSL", "libssl": "OpenSSL",
-         "libc.so": "the C library", "blesec-bench": "blesec"}
+ROWS_PER_TABLE = 12
+UNNAMED = "functions without a name"
+# The owner of a function, by a part of its file's name.
+OWNERS = {"libsodium": "libsodium", "libcrypto": "OpenSSL", "libssl": "OpenSSL",
+          "libc.so": "the C library", "blesec-bench": "blesec"}
 
 
-def kind(image):
-    return next((name for part, name in KINDS.items() if part in image), "other libraries")
+def owner(image):
+    return next((name for part, name in OWNERS.items() if part in image), "other libraries")
 
 
 def run(program, folder, name, function, arguments):
-    """Instructions by function while `function` runs: [(count, function, whose)]."""
+    """Instructions while `function` runs, by function, the largest count first: [(count, function, owner)]."""
     out = folder / f"callgrind.{name.replace('/', '-')}"
     done = subprocess.run(
         ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
@@ -51,17 +53,17 @@ def run(program, folder, name, function, arguments):
     found = {}
     for match in map(LINE.match, annotated.splitlines()):
         if match:
-            key = (UNNAMED if match[3].startswith("0x") else match[3], kind(match[4]))
+            key = (UNNAMED if match[3].startswith("0x") else match[3], owner(match[4]))
             found[key] = found.get(key, 0) + int(match[1].replace(",", ""))
     if not found:
-        raise RuntimeError(f"callgrind saw nothing of {function}")
-    return sorted(((count, name, whose) for (name, whose), count in found.items()), reverse=True)
+        raise RuntimeError(f"callgrind counted no instruction of {function}")
+    return sorted(((count, name, owner) for (name, owner), count in found.items()), reverse=True)
 
 
 def measure(bench, folder):
-    """For each subject, its functions with the most instructions first."""
-    # The functions' names are in the file beside the bench. Valgrind does not read the toolchain's
-    # debugging information in that file; the names suffice.
+    """The instructions of each subject, by the ratio's name, as `run` returns them."""
+    # The symbols are in the file beside the bench. Valgrind cannot read the debugging information in that
+    # file, so this copy has only the symbols, which are enough for the functions' names.
     program, names = folder / "blesec-bench", folder / "blesec-bench.names"
     for words in (
             ["--strip-debug", f"{bench}.debug", names],
@@ -73,16 +75,16 @@ def measure(bench, folder):
 
 
 def shares(found):
-    """Of all instructions, whose how many are."""
+    """The share of the instructions that each owner's functions execute."""
     total = sum(count for count, _, _ in found)
-    by_kind = {}
-    for count, _, whose in found:
-        by_kind[whose] = by_kind.get(whose, 0) + count / total
-    return by_kind
+    by_owner = {}
+    for count, _, owner in found:
+        by_owner[owner] = by_owner.get(owner, 0) + count / total
+    return by_owner
 
 
 def readable(name):
-    """A function's name without its parameters, in a table."""
+    """A function's name for a table, demangled and without parameters."""
     if name.startswith("$s"):
         name = subprocess.run(
             ["swift", "demangle", "-compact", "-simplified", name], capture_output=True, text=True,
@@ -95,19 +97,17 @@ def text(profile):
     parts = [
         "## Where the time goes\n",
         "Instructions that callgrind counts while an engine seals and opens records, framing included, and\n"
-        f"while both sides shake hands, with `{PROTOCOL}` where nothing\nelse is said. Valgrind's processor "
-        "lacks the newest instructions, so that the ciphers run more of them there\nthan on the machine "
-        "itself; what is around them is the same. A copy by `rep movsb` counts as one\ninstruction a "
-        "byte there.\n",
+        f"while both sides shake hands, with `{PROTOCOL}` unless a heading\nsays otherwise. Valgrind emulates a processor "
+        "without the newest instructions, so the ciphers execute more\ninstructions there than on the machine itself; "
+        "other code does not. There a copy by `rep movsb` counts as\none instruction a byte.\n",
     ]
     for name, found in profile.items():
         total = sum(count for count, _, _ in found)
-        whose = ", ".join(f"{who} {100 * share:.1f} %" for who, share in
-                          sorted(shares(found).items(), key=lambda item: -item[1]))
+        by_owner = sorted(shares(found).items(), key=lambda item: -item[1])
         parts.append(f"### {SUBJECTS[name][0]}\n")
-        parts.append(f"{whose}.\n")
+        parts.append(", ".join(f"{owner} {100 * share:.1f} %" for owner, share in by_owner) + ".\n")
         rows = ["| instructions, % | function | of |", "|---:|---|---|"]
-        for count, function, whose in found[:FUNCTIONS]:
-            rows.append(f"| {100 * count / total:.1f} | {readable(function)} | {whose} |")
+        for count, function, owner in found[:ROWS_PER_TABLE]:
+            rows.append(f"| {100 * count / total:.1f} | {readable(function)} | {owner} |")
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)

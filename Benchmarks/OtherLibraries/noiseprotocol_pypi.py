@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sealing and opening with PyPI's noiseprotocol, for tools/report: reads lines of a message's size and a
+"""Seals and opens with PyPI's noiseprotocol, for tools/report: reads lines with a message size and a
 number of repetitions, and answers each with the nanoseconds of processor time for one seal and one
 open."""
 
@@ -10,7 +10,7 @@ from noise.connection import NoiseConnection
 
 
 def pair():
-    """Two ends after NN."""
+    """The two ends of a connection after a handshake NN."""
     ends = [NoiseConnection.from_name(b"Noise_NN_25519_ChaChaPoly_SHA256") for _ in range(2)]
     ends[0].set_as_initiator()
     ends[1].set_as_responder()

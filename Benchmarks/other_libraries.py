@@ -1,7 +1,7 @@
-"""Other Noise libraries, beside blesec-bench and in turn with it: for tools/report.
+"""Measures other Noise libraries in turn with blesec-bench. Used by tools/report.
 
-Each peer reads a size and a number of repetitions from a line, and answers with the nanoseconds of
-processor time that one seal and one open of such a message take it.
+For each library a program runs. It reads lines with a message size and a number of repetitions, and answers
+each with the nanoseconds of processor time for one seal and one open of a message.
 """
 
 import json
@@ -11,12 +11,15 @@ import subprocess
 import samples
 
 PROTOCOL = "Noise_XX_25519_ChaChaPoly_SHA256"
-SIZES = {16384: 2000, 65519: 500}  # and how often a sample repeats
+SIZES = {16384: 2000, 65519: 500}  # each with the number of repetitions in a sample
 ROUNDS = 9
+SOURCES = "Benchmarks/OtherLibraries"
 GO = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": ""}
 
 
-class Peer:
+class Library:
+    """A program that seals and opens with another Noise library."""
+
     def __init__(self, name, command):
         self.name = name
         self.process = subprocess.Popen(
@@ -34,8 +37,8 @@ class Peer:
         self.process.wait(timeout=10)
 
 
-def own(bench):
-    """What our records take by size, framing included."""
+def blesec_times(bench):
+    """The nanoseconds that blesec takes to seal and open a record, framing included, by size."""
     words = [word for size in SIZES for word in ("--size", str(size))]
     done = subprocess.run(
         [bench, "engine", "--protocol", PROTOCOL, *words, "--rounds", "2", "--json", "-"],
@@ -47,31 +50,31 @@ def own(bench):
 
 
 def start(folder):
-    """All peers, built where they have to be."""
+    """Builds and starts the programs of all libraries."""
     program = folder / "flynn"
     cache = str((folder / "go-cache").resolve())
     built = subprocess.run(
-        ["go", "build", "-o", program, "Benchmarks/Peers/flynn.go"],
+        ["go", "build", "-o", program, f"{SOURCES}/flynn.go"],
         env={**os.environ, **GO, "GOCACHE": cache}, capture_output=True, text=True, timeout=300)
     if built.returncode:
         raise RuntimeError(f"go build: {built.stderr.strip()}")
-    yield Peer("flynn/noise", [program])
-    yield Peer("noiseprotocol", [".build/venv/bin/python", "Benchmarks/Peers/noiseprotocol_peer.py"])
+    yield Library("flynn/noise", [program])
+    yield Library("noiseprotocol", [".build/venv/bin/python", f"{SOURCES}/noiseprotocol_pypi.py"])
 
 
 def measure(bench, folder):
-    """Their time over ours, as ratios like those of a report."""
-    others = list(start(folder))
-    times = {(peer.name, size): [] for peer in others for size in SIZES}
-    for peer in others:  # warm, and known to answer
+    """Each library's time over blesec's, as ratios like those of a report."""
+    libraries = list(start(folder))
+    quotients = {(library.name, size): [] for library in libraries for size in SIZES}
+    for library in libraries:  # a warm-up, which also shows that each program answers
         for size in SIZES:
-            peer.sample(size, 10)
+            library.sample(size, 10)
     for _ in range(ROUNDS):
-        ours = own(bench)
-        for peer in others:
+        own = blesec_times(bench)
+        for library in libraries:
             for size, repetitions in SIZES.items():
-                times[peer.name, size].append(peer.sample(size, repetitions) / ours[size])
-    for peer in others:
-        peer.close()
-    return [samples.ratio(f"peer/{name}/{size}", found, less=False)
-            for (name, size), found in times.items()]
+                quotients[library.name, size].append(library.sample(size, repetitions) / own[size])
+    for library in libraries:
+        library.close()
+    return [samples.ratio(f"library/{name}/{size}", found, less=False)
+            for (name, size), found in quotients.items()]

@@ -1,5 +1,5 @@
-// Sealing and opening with flynn/noise, for tools/report: reads lines of a message's size and a number
-// of repetitions, and answers each with the nanoseconds of processor time for one seal and one open.
+// Seals and opens with flynn/noise, for tools/report: reads lines with a message size and a number of
+// repetitions, and answers each with the nanoseconds of processor time for one seal and one open.
 package main
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/flynn/noise"
 )
 
-// Of this thread alone, which the goroutine keeps; the collector's threads do not count.
+// The processor time of this thread, on which the goroutine stays. The threads of the garbage collector
+// do not count.
 func threadTime() int64 {
 	const clockThread = 3
 	var time syscall.Timespec
@@ -33,7 +34,7 @@ func check(err error) {
 	}
 }
 
-// The two ends of the initiator's direction after NN.
+// The sending and the receiving cipher state of the initiator's direction, after a handshake NN.
 func pair() (*noise.CipherState, *noise.CipherState) {
 	suite := noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashSHA256)
 	config := noise.Config{CipherSuite: suite, Random: rand.Reader, Pattern: noise.HandshakeNN}
@@ -66,7 +67,7 @@ func main() {
 		sealed, opened := make([]byte, 0, size+16), make([]byte, 0, size)
 		start := threadTime()
 		for i := 0; i < repetitions; i++ {
-			// Into buffers that are kept, as fast as its interface allows.
+			// Reusing buffers is the fastest way that the library's interface allows.
 			sealed, err = sealing.Encrypt(sealed[:0], nil, message)
 			check(err)
 			opened, err = opening.Decrypt(opened[:0], nil, sealed)
