@@ -14,14 +14,14 @@ struct blesec_bench_primitives {
     EVP_MD_CTX *context;                        // NULL with BLAKE2b
     crypto_generichash_blake2b_state *blake2b;  // NULL with OpenSSL's hashes
     crypto_aead_aes256gcm_state *expanded;      // NULL with ChaCha20-Poly1305
-    uint8_t private_key[MAX_KEY], peer_key[MAX_KEY], product[MAX_KEY];
+    uint8_t private_key[MAX_KEY], peer_key[MAX_KEY], shared_secret[MAX_KEY];
     uint8_t cipher_key[32], nonce[12];
     uint8_t chaining_key[MAX_DIGEST], derived[3 * MAX_DIGEST];
     uint8_t text[1024];
     uint8_t slots[SLOTS][MAX_KEY + 16];
 };
 
-// Hashes: one context, initialized again for each digest.
+// Hashes. All digests use one context, which is initialized again for each.
 
 static void begin(blesec_bench_primitives *p) {
     if (p->blake2b != NULL) {
@@ -65,10 +65,11 @@ static void hmac(blesec_bench_primitives *p, const uint8_t *key, const uint8_t *
     finish(p, output);
 }
 
-// HKDF of Noise §4.3. No output becomes the cipher key, so OPEN can open what SEAL has sealed.
+// HKDF of Noise §4.3. Its outputs are not used as the cipher key, which stays the same, so OPEN can
+// open what SEAL has sealed.
 static void hkdf(blesec_bench_primitives *p, const blesec_bench_call *call) {
     uint8_t extracted[MAX_DIGEST];
-    hmac(p, p->chaining_key, p->product, call->input, NULL, 0, extracted);
+    hmac(p, p->chaining_key, p->shared_secret, call->input, NULL, 0, extracted);
     for (size_t i = 0; i < call->count; i++) {
         uint8_t counter = (uint8_t)(i + 1);
         const uint8_t *previous = p->derived + (i == 0 ? 0 : i - 1) * p->digest_length;
@@ -88,16 +89,16 @@ static bool generate(blesec_bench_primitives *p) {
     return done;
 }
 
-static bool multiply(blesec_bench_primitives *p) {
+static bool diffie_hellman(blesec_bench_primitives *p) {
     if (p->x448 == NULL) {
-        return crypto_scalarmult(p->product, p->private_key, p->peer_key) == 0;
+        return crypto_scalarmult(p->shared_secret, p->private_key, p->peer_key) == 0;
     }
     size_t count = p->key_length;
     EVP_PKEY *peer = EVP_PKEY_new_raw_public_key(EVP_PKEY_X448, NULL, p->peer_key, count);
     EVP_PKEY_CTX *context = EVP_PKEY_CTX_new(p->x448, NULL);
     bool done = peer != NULL && context != NULL && EVP_PKEY_derive_init(context) == 1
                 && EVP_PKEY_derive_set_peer(context, peer) == 1
-                && EVP_PKEY_derive(context, p->product, &count) == 1;
+                && EVP_PKEY_derive(context, p->shared_secret, &count) == 1;
     EVP_PKEY_CTX_free(context);
     EVP_PKEY_free(peer);
     return done;
@@ -139,7 +140,7 @@ static bool open_sealed(blesec_bench_primitives *p, const blesec_bench_call *cal
 static bool perform(blesec_bench_primitives *p, const blesec_bench_call *call) {
     switch (call->kind) {
     case BLESEC_BENCH_GENERATE: return generate(p);
-    case BLESEC_BENCH_MULTIPLY: return multiply(p);
+    case BLESEC_BENCH_DH: return diffie_hellman(p);
     case BLESEC_BENCH_HASH:
         begin(p);
         update(p, p->text, call->count);

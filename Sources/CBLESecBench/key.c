@@ -10,7 +10,7 @@
 struct blesec_bench_key {
     enum blesec_bench_algorithm algorithm;
     uint8_t bytes[32];
-    crypto_aead_aes256gcm_state *expanded;  // NULL unless libsodium's AES-GCM
+    crypto_aead_aes256gcm_state *expanded;  // NULL except for libsodium's AES-GCM
     EVP_CIPHER_CTX *context;                // NULL with libsodium
 };
 
@@ -49,7 +49,7 @@ void blesec_bench_key_free(blesec_bench_key *key) {
     free(key);
 }
 
-// Noise §12.3 and §12.4: four bytes of zero, then the counter in the cipher's byte order.
+// Noise §12.3 and §12.4: four zero bytes, then the counter in the cipher's byte order.
 static void write_nonce(const blesec_bench_key *key, uint8_t nonce[12], uint64_t counter) {
     memset(nonce, 0, 4);
     for (int i = 0; i < 8; i++) {

@@ -16,8 +16,8 @@ struct end {
     int socket;  // -1 when closed
     bool is_sender;
     blesec_bench_key *key;
-    uint64_t records;  // sealed or opened; the next record's nonce
-    uint8_t *rest;     // bytes not yet sent, or the beginning of a record; NULL when there are none
+    uint64_t records;  // number of records sealed or opened, which is also the next nonce
+    uint8_t *rest;     // unsent bytes, or the received beginning of a record; NULL if there are none
     size_t rest_start, rest_count;
 };
 
@@ -28,14 +28,15 @@ struct run {
     int epoll;
     struct end *ends;  // of each channel, the sender and then the receiver
     uint8_t *message, *outbox, *inbox;
-    size_t senders;  // those that are not done
+    size_t senders;  // the number of senders that are not done
     uint64_t sent, received;
-    bool is_over;  // each sender sends once more
+    bool is_over;  // the window is over; each sender sends once more
     bool succeeded;
     blesec_bench_load load;
 };
 
-// Frees a received message. The compiler cannot know the function, so it keeps allocation and copy.
+// Frees a received message. Since the pointer is volatile, the compiler cannot know the function, and
+// keeps the message's allocation and copy.
 static void (*volatile free_message)(void *) = free;
 
 static int64_t now(clockid_t clock) {
@@ -208,7 +209,7 @@ static void close_channels(struct run *run) {
 }
 
 static bool measure(struct run *run) {
-    // One batch on each channel before the measurement, as the first use of memory takes longer.
+    // One batch on each channel before the measurement, since the first use of memory takes longer.
     if (!watch_senders(run) || !work(run, 0) || !watch_senders(run)) return false;
     uint64_t before = run->received;
     int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
@@ -235,7 +236,8 @@ static void *run_thread(void *argument) {
 
 bool blesec_bench_many(size_t channels, size_t size, size_t batch, int64_t window,
                        blesec_bench_load *load) {
-    // A record has to fit the inbox behind the beginning of another, and its length 16 bits.
+    // The inbox must have room for a record after the beginning of another one, and the length of a
+    // record must fit into 16 bits.
     if (channels == 0 || channels > 1 << 20 || size == 0 || size > 60000 || batch == 0
         || batch > 1024) {
         return false;

@@ -3,14 +3,14 @@
 #include <openssl/ssl.h>
 #include <stdlib.h>
 
-// Has room for any flight, and for the longest message as TLS records.
+// Bytes of a BIO's buffer: enough for any flight, and for the longest message as TLS records.
 static const size_t pipe_size = 1 << 17;
 static const unsigned char alpn_protocols[] = "\x08" "blesec/1";
 
 struct blesec_bench_tls {
     SSL_CTX *contexts[2];  // the client's and the server's
-    SSL *ends[2];          // of the connection that carries records
-    void *gap;             // moves that connection's buffers
+    SSL *ends[2];          // the ends of the connection that carries records
+    void *gap;             // unused memory, which moves that connection's buffers
 };
 
 static int choose_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *length,
@@ -23,8 +23,8 @@ static int choose_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *le
     return SSL_TLSEXT_ERR_OK;
 }
 
-// The settings of TLSContext that matter between these two ends. OpenSSL itself verifies the
-// certificates, without TLSContext's callback.
+// Uses the settings of TLSContext that have an effect between these two ends. OpenSSL itself verifies
+// the certificates, without TLSContext's callback.
 static SSL_CTX *new_context(const char *authority, const char *certificate, const char *key) {
     static const char signatures[] =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"

@@ -2,7 +2,7 @@ internal import BLESec
 
 /// Errors that the bench itself reports.
 enum BenchError: Error {
-    /// A library or the peer has returned a wrong result, or none; the text names the source.
+    /// A library or the peer returned a wrong result, or none; the text names the library or peer.
     case wrongResult(String)
     /// A reference could not be measured; the text names it.
     case failed(String)

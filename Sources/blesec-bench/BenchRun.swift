@@ -11,8 +11,8 @@ struct BenchRun {
     private let suites: [String]
     /// The handshakes that the scenario `handshake` measures.
     private let subjects: [any HandshakeSubject]
-    /// The SDU sizes to measure, each with a transport.
-    private let sweep: [(SDUScenario.Sizes, Transport)]
+    /// The MTUs and SDU sizes to measure, each with its transport.
+    private let sduSweep: [(SDUScenario.Sizes, Transport)]
     private let radioSetups: [RadioScenario.Setup]
     private let loops = LoopPair()
     private var progress: ProgressLine
@@ -36,11 +36,11 @@ struct BenchRun {
         report = Report(settings)
         suites = settings.scenarios.contains(.engine) ? Self.suites(settings) : []
         subjects = settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
-        sweep = settings.scenarios.contains(.link) ? Self.sweep(settings, target) : []
+        sduSweep = settings.scenarios.contains(.link) ? Self.sweep(settings, target) : []
         let linkSteps = settings.scenarios.contains(.link) ? target.count * settings.sizes.count : 0
         // The steps of the time budget, which many channels and radio do not use.
         let steps =
-            suites.count * settings.recordSizes.count + subjects.count + linkSteps + sweep.count
+            suites.count * settings.recordSizes.count + subjects.count + linkSteps + sduSweep.count
         radioSetups =
             settings.scenarios.contains(.radio)
             ? RadioScenario.setups(isQuick: settings.isQuick) : []
@@ -61,7 +61,7 @@ struct BenchRun {
         try measureEngines()
         try measureHandshakes()
         if let remote, let endpoint = target.remote {
-            try await measure("\(endpoint)", remote, besideBlocking: false)
+            try await measure("\(endpoint)", remote, comparesBlocking: false)
         } else if settings.scenarios.contains(.link) {
             try await measureLinks()
         }
@@ -92,15 +92,15 @@ struct BenchRun {
         }
     }
 
-    /// The requested protocols; by default the default protocol with each of the two ciphers, and
-    /// TLS.
+    /// The protocols that were asked for; if none were, the default protocol with each of the two
+    /// ciphers, and TLS.
     private static func suites(_ settings: Settings) -> [String] {
         let isDefault = settings.handshakes == nil
         return (isDefault ? [.noise, .noiseAESGCM, .tls] : settings.protocols).map(\.name)
     }
 
-    /// The requested handshakes; by default the default pattern in every suite, then every other
-    /// pattern in the default suite, and TLS, in full and resumed.
+    /// The handshakes that were asked for; if none were, the default pattern in every suite, every
+    /// other pattern in the default suite, and full and resumed TLS.
     private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
         guard let names = settings.handshakes else {
             let company = try BenchCompany.shared()
@@ -119,18 +119,18 @@ struct BenchRun {
         for transport in target.transports {
             let channels = try await SessionSet.open(transport, settings.engines, loops)
             try await measure(
-                transport.name, channels, besideBlocking: transport == .unix(.seqpacket))
+                transport.name, channels, comparesBlocking: transport == .unix(.seqpacket))
         }
-        for (sizes, transport) in sweep { try await measureSDUs(sizes, transport) }
+        for (sizes, transport) in sduSweep { try await measureSDUs(sizes, transport) }
         if !target.transports.contains(where: { $0.name == "l2cap" }) {
             report.omissions.append(
-                "l2cap was not measured: it takes two Bluetooth adapters that are on, or "
+                "l2cap was not measured: it needs two Bluetooth adapters that are on, or "
                     + "--connect.")
         }
     }
 
     private mutating func measure(
-        _ transport: String, _ channels: SessionSet, besideBlocking: Bool
+        _ transport: String, _ channels: SessionSet, comparesBlocking: Bool
     ) async throws {
         let scenario = LinkScenario(
             sampleTime: settings.sampleTime, rounds: settings.rounds,
@@ -139,7 +139,7 @@ struct BenchRun {
             progress.show("link, \(transport), \(size.bytes)")
             report.link += try await scenario.measure(
                 transport, channels.sessions, size: size, until: budget.next(),
-                besideBlocking: besideBlocking)
+                comparesBlocking: comparesBlocking)
             guard let packets = channels.packets else { continue }
             for (link, session) in channels.sessions.enumerated() {
                 report.packets.append(try await packets.measure(session, link: link, size: size))
@@ -166,7 +166,7 @@ struct BenchRun {
             sampleTime: settings.sampleTime, rounds: settings.rounds, measuresRoundTrips: false)
         report.sdus += try await scenario.measure(
             transport.name, channels.sessions, size: SDUScenario.messageSize,
-            until: budget.next(), besideBlocking: false
+            until: budget.next(), comparesBlocking: false
         ).map { SDUScenario.Result(sizes: sizes, link: $0) }
         try await channels.close()
     }
@@ -193,8 +193,8 @@ struct BenchRun {
     }
 
     /// The numbers of channels to measure with an engine. The second engine is measured only with
-    /// the largest number of at most 1,000: with many channels the memory of one is measured best,
-    /// but with more of them its handshakes take very long.
+    /// the largest number up to 1,000: the memory of one channel is measured best with many, but its
+    /// handshakes take too long with more than 1,000.
     private static func channels(_ settings: Settings, _ engine: String) -> [Int] {
         guard engine != manyEngines[0] else { return settings.channels }
         let most = settings.channels.filter { $0 <= 1_000 }.max() ?? settings.channels.max()
@@ -209,8 +209,8 @@ struct BenchRun {
     private mutating func measureMany() async throws {
         let limit = DescriptorLimit.raise()
         let scenario = ManyScenario(rounds: settings.rounds)
-        // Fewer channels first: the memory that many channels leave to the process would make that
-        // of later ones seem less.
+        // Fewer channels first: the process reuses the memory of closed channels, so channels after
+        // a larger number of them would seem to take less memory.
         let items = Self.manyEngines.flatMap { engine in
             Self.channels(settings, engine).map { (engine: engine, count: $0) }
         }
@@ -222,7 +222,7 @@ struct BenchRun {
             report.many.append(result)
             let note =
                 "\(count) channels ran over memory and not over sockets: this process may "
-                + "have \(limit) descriptors (`ulimit -Hn`)."
+                + "have only \(limit) descriptors (`ulimit -Hn`)."
             if result.link == .memory, !report.omissions.contains(note) {
                 report.omissions.append(note)
             }
@@ -233,12 +233,12 @@ struct BenchRun {
                 try await spread.measure(
                     engine, peers, channels: count, descriptorLimit: limit))
         }
-        progress.show("many, what an unauthenticated peer costs")
+        progress.show("many, the cost of an unauthenticated peer")
         for engine in Self.manyEngines {
-            report.strangers.append(
+            report.unauthenticatedCosts.append(
                 try await UnauthenticatedCost.measure(engine, PeerConfigurations(engine)))
         }
-        progress.show("many, a listener under unauthenticated peers")
+        progress.show("many, a listener in a flood")
         let engine = Self.manyEngines[0]
         let flood = FloodScenario(window: settings.isQuick ? 300_000_000 : 1_000_000_000)
         report.flood.append(try await flood.measure(engine, PeerConfigurations(engine)))

@@ -1,7 +1,7 @@
 internal import BLESecToolKit
 
-/// The bench: it measures records, handshakes, links and many channels separately, most of them
-/// beside a limit: the same work without a channel.
+/// The bench: it measures records, handshakes, links, many channels and modelled radio separately,
+/// and compares most figures with a limit, the cost of the same work without blesec.
 @main enum BlesecBench {
     private static let program = Program(
         name: "blesec-bench", summary: "measure what encrypted channels cost",

@@ -4,6 +4,7 @@ internal import Glibc
 enum Clock {
     /// The processor time of this thread, which excludes other processes.
     static var threadTime: UInt64 { read(CLOCK_THREAD_CPUTIME_ID) }
+    /// Elapsed time.
     static var time: UInt64 { read(CLOCK_MONOTONIC) }
 
     private static func read(_ clock: clockid_t) -> UInt64 {

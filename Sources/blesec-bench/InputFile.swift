@@ -29,7 +29,7 @@ enum InputFile {
 }
 
 enum JSONFile {
-    /// The largest accepted file, in bytes: about forty times a report of all scenarios.
+    /// The size in bytes of the largest accepted file: about forty times a report of all scenarios.
     private static let maximumSize = 16 << 20
 
     /// Passes the JSON value in the file to `parse`, and returns the result. An error's reason says

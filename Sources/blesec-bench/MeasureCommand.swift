@@ -91,7 +91,7 @@ enum MeasureCommand {
             "handshake: the processor time of each side of a handshake in memory, from nothing to "
                 + "the keys for transport, and the bytes that each side sends. The time is also a "
                 + "multiple of the limit: the time that the handshake's primitives take by "
-                + "themselves from C, with every key pair, product, hash, HKDF and AEAD call "
+                + "themselves from C, with every key pair, DH operation, hash, HKDF and AEAD call "
                 + "counted. Any Noise protocol can be measured in this way. The limit of TLS is "
                 + "the time of OpenSSL's own two ends, driven from C with the same settings and "
                 + "certificates. A run without --protocol also measures TLS that resumes a "

@@ -21,15 +21,15 @@ struct Settings: Sendable {
     private(set) var sweepsSDUs = true
     /// The numbers of channels to open at once.
     var channels = [1, 100, 1_000, 9_900]
-    /// The number of loops over which many channels are also spread; nil for not at all.
+    /// The number of loops over which many channels are also spread; nil if they are not.
     var loops: Int?
     /// The number of samples of each measurement; samples of different measurements alternate.
     var rounds = 5
     var measuresRoundTrips = true
     /// The length of one sample of a link, in nanoseconds.
     var sampleTime = 30_000_000.0
-    /// The time limit of everything except many channels and radio, in seconds; rounds are omitted
-    /// when time runs short.
+    /// The time limit in seconds of everything except many channels and radio. When time runs short,
+    /// rounds are left out.
     var seconds = 55
 
     private(set) var isQuick = false

@@ -1,3 +1,4 @@
+/// A summary of the samples of one figure.
 struct Summary: Sendable, Equatable {
     var median: Double
     var least: Double

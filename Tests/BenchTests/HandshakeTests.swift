@@ -14,23 +14,23 @@ import Testing
     static let counted: [(name: String, calls: Counts)] = [
         (
             "Noise_XX_25519_ChaChaPoly_SHA256",
-            Counts(keyPairs: 2, products: 6, hashes: 16, hkdfs: 10, seals: 4, opens: 4)
+            Counts(keyPairs: 2, dhOperations: 6, hashes: 16, hkdfs: 10, seals: 4, opens: 4)
         ),
         // Two static keys are known beforehand, and the name is hashed because it is longer than a
         // digest.
         (
             "Noise_KK_25519_ChaChaPoly_BLAKE2s",
-            Counts(keyPairs: 2, products: 8, hashes: 16, hkdfs: 12, seals: 2, opens: 2)
+            Counts(keyPairs: 2, dhOperations: 8, hashes: 16, hkdfs: 12, seals: 2, opens: 2)
         ),
         // A psk is mixed into the key and the hash, and ephemerals are mixed into the key as well.
         (
             "Noise_NNpsk0_25519_AESGCM_SHA512",
-            Counts(keyPairs: 2, products: 2, hashes: 12, hkdfs: 12, seals: 2, opens: 2)
+            Counts(keyPairs: 2, dhOperations: 2, hashes: 12, hkdfs: 12, seals: 2, opens: 2)
         ),
         // The initiator's ephemeral is known beforehand, so no side generates it.
         (
             "Noise_NNfallback_448_ChaChaPoly_BLAKE2b",
-            Counts(keyPairs: 1, products: 2, hashes: 8, hkdfs: 6, seals: 1, opens: 1)
+            Counts(keyPairs: 1, dhOperations: 2, hashes: 8, hkdfs: 6, seals: 1, opens: 1)
         ),
     ]
 

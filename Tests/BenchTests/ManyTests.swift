@@ -79,17 +79,17 @@ import Testing
         struct Flood: Decodable {
             var alone: Double
             var flooded: Double
-            var unauthenticated: Double
-            var pinnedPeers: [PinnedPeers]
+            var endedLinkRate: Double
+            var knownPeers: [KnownPeers]
 
             enum CodingKeys: String, CodingKey {
-                case pinnedPeers = "friends"
+                case knownPeers = "known-peers"
                 case alone = "handshakes-per-second-alone"
                 case flooded = "handshakes-per-second-flooded"
-                case unauthenticated = "strangers-per-second"
+                case endedLinkRate = "flood-links-ended-per-second"
             }
         }
-        struct PinnedPeers: Decodable {
+        struct KnownPeers: Decodable {
             var dials: Int
             var served: Double
 
@@ -98,26 +98,26 @@ import Testing
                 case served = "served-share"
             }
         }
-        struct RawPeer: Decodable {
+        struct PeerCost: Decodable {
             var engine: String
             var answered: Double
             var unfinished: Double
 
             enum CodingKeys: String, CodingKey {
                 case engine
-                case answered = "answered-bytes"
-                case unfinished = "unfinished-bytes"
+                case answered = "resident-bytes-answered"
+                case unfinished = "resident-bytes-unfinished"
             }
         }
         var many: [Many]
         var loops: [Loops]
         var ratios: [Ratio]
         var flood: [Flood]
-        var rawPeers: [RawPeer]
+        var costs: [PeerCost]
 
         enum CodingKeys: String, CodingKey {
             case many, loops, ratios, flood
-            case rawPeers = "strangers"
+            case costs = "unauthenticated-peer-cost"
         }
     }
 
@@ -151,15 +151,15 @@ import Testing
         #expect(report.many[1].goodputToC == nil && report.many[1].batchToC == nil)
         #expect(report.loops.isEmpty)
         let flood = try #require(report.flood.first)
-        #expect(flood.alone > 0 && flood.flooded > 0 && flood.unauthenticated > 0)
-        // Known peers next to the listener, 10 ms away, and 100 to 500 ms away, the last with a
-        // flood as slow as over LE.
-        #expect(flood.pinnedPeers.count == 3)
-        for peers in flood.pinnedPeers {
+        #expect(flood.alone > 0 && flood.flooded > 0 && flood.endedLinkRate > 0)
+        // Known peers next to the listener, with a round trip of 10 ms, and of 100 to 500 ms; the
+        // last with a flood as over LE.
+        #expect(flood.knownPeers.count == 3)
+        for peers in flood.knownPeers {
             #expect(peers.dials > 0 && peers.served >= 0.99, "\(peers)")
         }
-        #expect(report.rawPeers.map(\.engine) == report.many.map(\.engine))
-        for (peer, limit) in zip(report.rawPeers, [32.0, 128.0]) {
+        #expect(report.costs.map(\.engine) == report.many.map(\.engine))
+        for (peer, limit) in zip(report.costs, [32.0, 128.0]) {
             #expect(peer.answered < limit * 1_024, "\(peer)")
             // 32 KiB is the bound before authentication, and `limit` the fixed memory of a peer.
             #expect(peer.unfinished < 32 * 1_024 + limit * 1_024, "\(peer)")

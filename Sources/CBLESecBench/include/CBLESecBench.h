@@ -1,4 +1,4 @@
-// What the bench compares this package with: C code for the same work with the same libraries.
+// The limits that the bench compares this package with: the same work in C with the same libraries.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -7,8 +7,8 @@
 enum blesec_bench_algorithm { BLESEC_BENCH_CHACHAPOLY, BLESEC_BENCH_AESGCM };
 enum blesec_bench_library { BLESEC_BENCH_SODIUM, BLESEC_BENCH_OPENSSL };
 
-// One direction's key, with one context for all calls. blesec_bench_key_new returns NULL when the
-// library lacks the cipher on this machine.
+// The cipher key of one direction, with one context for all calls. blesec_bench_key_new returns NULL
+// when the library lacks the cipher on this machine.
 typedef struct blesec_bench_key blesec_bench_key;
 blesec_bench_key *_Nullable blesec_bench_key_new(enum blesec_bench_algorithm algorithm,
                                                  enum blesec_bench_library library,
@@ -26,10 +26,10 @@ bool blesec_bench_seal_and_open(blesec_bench_key *_Nonnull sealing,
                                 blesec_bench_key *_Nonnull opening, uint8_t *_Nonnull message,
                                 size_t count, uint64_t nonce, int repetitions);
 
-// Times two threads that block in send and recv of a SOCK_SEQPACKET pair; one echoes the other's
-// messages. Each message is a record with `count` bytes of payload: length, type and payload. With
-// `isSealed`, each direction seals with ChaCha20-Poly1305 of the given library, and a tag follows.
-// Returns the nanoseconds of all `repetitions` together, or -1 after a failure.
+// Measures two threads that block in send and recv of a SOCK_SEQPACKET pair; one echoes the other's
+// messages. Each message is a record: length, type and `count` bytes of payload. If `isSealed`, each
+// direction is sealed with ChaCha20-Poly1305 of the given library, and a tag follows the payload.
+// Returns the elapsed nanoseconds of all `repetitions` together, or -1 after a failure.
 int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
                                    enum blesec_bench_library library);
 
@@ -41,12 +41,12 @@ int64_t blesec_bench_blocking_stream(size_t count, int repetitions, bool isSeale
 typedef struct blesec_bench_load {
     uint64_t bytes;       // of all messages
     int64_t nanoseconds;  // the processor time of the thread
-    uint64_t least;       // messages of the slowest channel
+    uint64_t least;       // the number of messages on the slowest channel
 } blesec_bench_load;
 
 // Sends messages of `size` bytes on many channels at once: AF_UNIX stream pairs, both ends of each
 // in one epoll loop, on a thread with descriptors of its own. Each send has `batch` records of
-// length, type, payload and tag, sealed with ChaCha20-Poly1305 of the library that suits the size;
+// length, type, payload and tag, sealed with ChaCha20-Poly1305 of the faster library for the size;
 // each received message is copied into memory of its own. When `window` nanoseconds are over, each
 // channel sends once more, and everything is received. False if anything fails.
 bool blesec_bench_many(size_t channels, size_t size, size_t batch, int64_t window,
@@ -61,7 +61,7 @@ enum blesec_bench_hash {
 };
 enum blesec_bench_call_kind {
     BLESEC_BENCH_GENERATE,  // a key pair
-    BLESEC_BENCH_MULTIPLY,  // a Diffie-Hellman product
+    BLESEC_BENCH_DH,        // a Diffie-Hellman operation
     BLESEC_BENCH_HASH,      // of `count` bytes
     BLESEC_BENCH_HKDF,      // with `count` outputs, of `input` bytes of key material
     BLESEC_BENCH_SEAL,      // `count` bytes, in place in `slot`
@@ -73,12 +73,12 @@ typedef struct blesec_bench_call {
     uint32_t count;
     uint32_t input;
     uint32_t slot;
-    bool has_new_key;  // SEAL and OPEN: whether this is the key's first use (AES expands it)
+    bool has_new_key;  // SEAL and OPEN: whether the key is used for the first time (AES expands it)
 } blesec_bench_call;
 
-// The primitives of a Noise suite, from the libraries that `BLESecPrimitives` uses for messages of
-// a handshake's size, with one context for all calls. blesec_bench_primitives_new returns NULL when
-// the libraries lack a primitive on this machine.
+// The primitives of a Noise suite, from the libraries that `BLESecPrimitives` uses for messages as
+// short as a handshake's, with one context for all calls. blesec_bench_primitives_new returns NULL
+// when the libraries lack a primitive on this machine.
 typedef struct blesec_bench_primitives blesec_bench_primitives;
 blesec_bench_primitives *_Nullable blesec_bench_primitives_new(
     enum blesec_bench_curve curve, enum blesec_bench_algorithm algorithm,
@@ -102,8 +102,8 @@ void blesec_bench_tls_free(blesec_bench_tls *_Nullable tls);
 // Performs `repetitions` full handshakes, until both ends have the keys.
 bool blesec_bench_tls_shake_hands(blesec_bench_tls *_Nonnull tls, int repetitions);
 
-// Makes the connection that carries records, in place of an earlier one. `gap` bytes that are
-// allocated before its buffers give them other addresses.
+// Makes the connection that carries records, in place of an earlier one. `gap` bytes are allocated
+// before its buffers, so that these get other addresses.
 bool blesec_bench_tls_connect(blesec_bench_tls *_Nonnull tls, size_t gap);
 
 // Sends `count` bytes from the client to the server `repetitions` times, on that connection.

@@ -1,4 +1,4 @@
-/// The changes from one run to another, computed from ratios alone.
+/// The changes from one run to another: only ratios are compared.
 struct Comparison: Sendable {
     /// A ratio that changed by more than noise.
     struct Change: Sendable, Equatable {
@@ -7,7 +7,7 @@ struct Comparison: Sendable {
         /// The medians.
         var before: Double
         var now: Double
-        /// The largest change that noise can explain, as a fraction.
+        /// The largest change that may be noise, as a fraction.
         var margin: Double
         var isWorse: Bool
     }
@@ -42,14 +42,14 @@ struct Comparison: Sendable {
         Set(
             changes.compactMap { change in
                 let word = String(change.name.prefix { $0 != "/" })
-                // The link scenario measures these two.
+                // The scenario `link` measures these two.
                 return ["packets", "sdus"].contains(word) ? .link : .init(rawValue: word)
             })
     }
 }
 
 extension Comparison.Change {
-    /// Nil when noise can explain the change, or when a median is not positive.
+    /// Nil if the change may be noise, or if a median is not positive.
     ///
     /// The spread divided by the square root of the number of samples is about the standard error
     /// of a median. The threshold is three standard errors of both runs combined, but at least
@@ -101,7 +101,8 @@ extension Comparison {
             ]
         }
         let table = Table(
-            ["", "to", "", "before", "now", "change, %", "noise, %"], words: [0, 1, 2], rows: rows)
+            ["", "limit", "", "before", "now", "change, %", "noise, %"], words: [0, 1, 2],
+            rows: rows)
         return "\nCompared with \(path): \(changes.count) of \(common) \(word) changed\n\n"
             + table.text
     }

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecJSON
 
-/// Limits of ratios, from a file such as `Benchmarks/floors.json`.
+/// The worst values that ratios may have, from a file such as `Benchmarks/floors.json`.
 struct Floors: Sendable {
     private struct Floor {
         let ratio: String
@@ -17,7 +17,7 @@ struct Floors: Sendable {
 
     /// How many floors the measured ratios meet.
     struct Verdict {
-        /// A line for each floor, and the reason for each that the measured ratio does not meet.
+        /// A line for each floor, and after it the floor's reason if the ratio does not meet it.
         fileprivate(set) var lines: [String] = []
         fileprivate(set) var met = 0
         fileprivate(set) var missed = 0

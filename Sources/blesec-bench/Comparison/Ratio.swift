@@ -1,8 +1,7 @@
 internal import BLESec
 internal import BLESecRadioModel
 
-/// One figure of a report as a multiple of a limit or of another figure, under a name that stays
-/// the same from run to run.
+/// One figure of a report as a multiple of a limit. Its name is the same in every run.
 ///
 /// Ratios can be compared between machines and days; times cannot.
 struct Ratio: Sendable {
@@ -18,7 +17,7 @@ struct Ratio: Sendable {
 
     /// The name: `engine/PROTOCOL/SIZE/LAYER`, and similarly for other scenarios.
     var name: String
-    /// The name of the reference, of which the figure is a multiple.
+    /// The name of the limit, of which the figure is a multiple.
     var limit: String
     var basis: Basis
     /// Whether smaller is better.
@@ -41,11 +40,11 @@ extension Ratio {
 }
 
 extension Report {
-    /// The ratios of all figures that have a limit or are compared with another figure.
+    /// The ratios of all figures that have a limit.
     var ratios: [Ratio] {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
-            + link.flatMap(\.toOthers) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
-            + many.flatMap(\.toLimits) + loops.flatMap(\.toOneLoop) + radio.flatMap(\.toBare)
+            + link.flatMap(\.toLimits) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
+            + many.flatMap(\.toLimits) + loops.flatMap(\.toOneLoop) + radio.flatMap(\.toLimits)
     }
 }
 
@@ -69,7 +68,7 @@ extension HandshakeScenario.Result {
 }
 
 extension LinkScenario.Result {
-    fileprivate var toOthers: [Ratio] {
+    fileprivate var toLimits: [Ratio] {
         func ratio(_ figure: String, _ limit: String, less: Bool, _ summary: Summary?) -> Ratio? {
             let name = "link/\(transport)/\(engine)/\(size)/\(figure)"
             return summary.map { Ratio(name, to: limit, .wall, less: less, $0) }
@@ -138,8 +137,9 @@ extension LoopsScenario.Result {
 }
 
 extension RadioScenario.Result {
-    /// An engine's ratios to the bare L2CAP channel and computed packets; none for a variation.
-    fileprivate var toBare: [Ratio] {
+    /// An engine's ratios to the bare L2CAP channel and to the computed number of packets; none for
+    /// a variation.
+    fileprivate var toLimits: [Ratio] {
         guard variation == nil, let engine, let ratio, let opening else { return [] }
         let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/\(engine)"
         let sent = opening.shortMessage

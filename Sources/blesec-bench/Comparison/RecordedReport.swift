@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecJSON
 internal import BLESecToolKit
 
-/// The part of a report file that a comparison or a judgement needs.
+/// The part of a report file that `--compare` and `judge` need.
 struct RecordedReport: Sendable {
     struct Ratio: Sendable {
         var name: String
@@ -15,8 +15,8 @@ struct RecordedReport: Sendable {
     let path: String
     let ratios: [Ratio]
 
-    /// - Throws: `noSuchFile`; `badData` for a file that is no report of this schema, or when
-    ///   only one of the report and this program is from a debug build.
+    /// - Throws: `noSuchFile`; `badData` if the file is no report of this schema, or if one of the
+    ///   report and this program is from a debug build and the other from a release build.
     init(_ path: String) throws(ChannelError) {
         self.path = path
         ratios = try JSONFile.read(path, as: "report to compare with") { json throws(JSONMisfit) in
@@ -27,7 +27,7 @@ struct RecordedReport: Sendable {
                 try settings.required("optimized") { it throws(JSONMisfit) in try it.truth() }
             }
             guard isOptimized == HostInfo.isOptimized else {
-                throw JSONMisfit("a debug build and a release build have nothing in common")
+                throw JSONMisfit("a debug build cannot be compared with a release build")
             }
             return try json.list("ratios", Ratio.init)
         }

@@ -3,7 +3,7 @@ internal import BLESecNoise
 internal import BLESecNoiseEngine
 internal import BLESecPrimitives
 
-/// Seals records and opens them again: a library, or a layer of this package above it.
+/// What seals records and opens them again: a library, or a layer of this package above it.
 protocol EngineLayer: AnyObject {
     var name: String { get }
 
@@ -13,9 +13,9 @@ protocol EngineLayer: AnyObject {
     /// Allocates the buffers again, behind a gap of `gap` bytes, if the layer copies records from
     /// one buffer into another.
     ///
-    /// A copy between two buffers is up to 45 % slower when the destination starts a few bytes
-    /// after the source, modulo the size of a page. With other addresses for each sample, so few
-    /// samples have such buffers that the median does not change.
+    /// A copy between two buffers is up to 45 % slower if the destination starts a few bytes after
+    /// the source, modulo the page size. With new addresses for each sample, few samples have such
+    /// buffers, and the median does not change.
     func moveBuffers(by gap: Int) throws
 }
 

@@ -2,7 +2,7 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// Measures sealing and opening records, for each layer and for a library alone.
+/// Measures sealing and opening records, with each layer and with a library alone.
 struct EngineScenario {
     /// The size in bytes of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
@@ -10,8 +10,8 @@ struct EngineScenario {
     /// The processor time of one sample, in nanoseconds.
     private static let sampleTime: UInt64 = 2_000_000
     var rounds: Int
-    /// The additional spinning of this package's layers, as a fraction of their time, for testing
-    /// comparisons.
+    /// How much longer this package's layers are made to take, as a fraction of their time. Tests of
+    /// comparisons use it.
     var slowdown = Slowdown.wanted
 
     /// The cost of one layer for a record of one size.
@@ -34,7 +34,7 @@ struct EngineScenario {
         let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
-            // A gap that is smaller than a buffer could fill a hole in the heap and move nothing.
+            // A smaller gap than a buffer could fit into a hole in the heap, and would move nothing.
             let gap = 2 * Self.bufferSize + 16 * (37 * round % 256)
             for turn in 0..<layers.count {
                 let index = (round + turn) % layers.count

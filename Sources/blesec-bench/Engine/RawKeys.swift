@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The limit: one of the libraries, called from C, on one buffer.
+/// The limit of Noise engines: one library's cipher, called from C, over one buffer.
 @safe final class RawKeys {
     enum Library: String, CaseIterable {
         case sodium = "libsodium"

@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// A deliberately slowed layer: after each run it spins for a fraction of the run's time.
+/// A layer that is made slower for tests: after each run it spins for a fraction of the run's time.
 final class Slowdown: EngineLayer {
     private let layer: any EngineLayer
     private let fraction: Double

@@ -4,12 +4,13 @@ internal import CBLESecBench
 
 /// All calls of primitives in a Noise handshake, on both sides, in order.
 ///
-/// The list is derived from Noise §5 and the pattern, without the measured `HandshakeState`.
+/// The list follows from Noise §5 and the pattern. It does not use `HandshakeState`, which is
+/// measured.
 struct HandshakeCalls {
     /// The number of calls of each kind.
     struct Counts: Sendable, Equatable {
         var keyPairs = 0
-        var products = 0
+        var dhOperations = 0
         var hashes = 0
         var hkdfs = 0
         var seals = 0
@@ -22,7 +23,7 @@ struct HandshakeCalls {
     private let name: ProtocolName
     private let digestLength: Int
     private let mixesEphemerals: Bool
-    /// The numbers of ciphertexts sealed and opened so far, each also the slot of the next one.
+    /// The numbers of ciphertexts sealed and opened so far. Each is also the next ciphertext's slot.
     private var sealed: UInt32 = 0
     private var opened: UInt32 = 0
 
@@ -64,7 +65,7 @@ struct HandshakeCalls {
                 mixPublicKey(.e, &key)
             case .s: cryptAndHash(name.curve.keyLength, writes: writes, &key)
             case .ee, .es, .se, .ss:
-                add(BLESEC_BENCH_MULTIPLY, \.products)
+                add(BLESEC_BENCH_DH, \.dhOperations)
                 hkdf(2, of: name.curve.keyLength, &key)
             case .psk:
                 hkdf(3, of: PreSharedKey.length, &key)

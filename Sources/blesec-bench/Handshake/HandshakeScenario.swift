@@ -1,5 +1,5 @@
-/// Measures handshakes in memory, beside the same work from C: the primitives of a Noise handshake,
-/// or a handshake of OpenSSL alone.
+/// Measures handshakes in memory, and the same work done from C: the primitives of a Noise
+/// handshake, or a handshake of OpenSSL alone.
 struct HandshakeScenario {
     /// The processor time of one sample, in nanoseconds.
     private static let sampleTime = 3_000_000.0
@@ -11,10 +11,11 @@ struct HandshakeScenario {
         var time: BothSides<Summary>
         var flights: BothSides<Int>
         var bytes: BothSides<Int>
-        /// The cost of the same work in C, if that is measured.
+        /// The cost of the same work done from C, if that is measured.
         var limit: Limit?
     }
 
+    /// The cost of the same work done from C.
     struct Limit: Sendable {
         /// The number of calls of each primitive, if the limit is made of primitives.
         var calls: HandshakeCalls.Counts?

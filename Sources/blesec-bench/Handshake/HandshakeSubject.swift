@@ -48,15 +48,16 @@ struct HandshakeSample {
     }
 }
 
+/// One side of a handshake in memory.
 protocol HandshakeSide: AnyObject {
-    /// What ``write()`` has written last; empty if the side had nothing to send.
+    /// What ``write()`` wrote last; empty if the side had nothing to send.
     var message: [UInt8] { get }
     func write() throws
     func read(_ message: [UInt8]) throws
 }
 
-/// Handshakes that one thread runs together, step by step, so that the clock is read only around
-/// many equal steps: reading the clock costs as much as a hash.
+/// Handshakes that one thread runs together, step by step. The clock is read only before and after
+/// many equal steps, since reading it costs as much as a hash.
 struct HandshakeBatch<Side: HandshakeSide> {
     private(set) var sample = HandshakeSample()
     private let dialers: [Side]

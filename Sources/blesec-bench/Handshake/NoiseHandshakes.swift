@@ -38,8 +38,8 @@ final class NoiseHandshakes: HandshakeSubject {
             psks: psks, carried: ephemeral.map { .remote($0.publicKey) })
     }
 
-    /// XX in every suite, then every other pattern in the default suite, and XXfallback, which
-    /// Noise Pipes use when the first message of IK cannot be read.
+    /// The names of XX in every suite, of every other pattern in the default suite, and of XXfallback,
+    /// which Noise Pipes use if the first message of IK cannot be read.
     static var names: [String] {
         guard let xx = HandshakePattern.named("XX") else { return [] }
         var names: [ProtocolName] = []

@@ -2,7 +2,7 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The limit: the primitive calls of a handshake, one after the other, made from C.
+/// The limit of a Noise handshake: its calls of primitives, made from C in the same order.
 @safe final class RawHandshake: HandshakeLimit {
     let calls: HandshakeCalls
     var counts: HandshakeCalls.Counts? { calls.counts }

@@ -25,14 +25,14 @@ struct BlockingPeers {
         self.measuresRoundTrips = measuresRoundTrips
     }
 
-    /// The samples of the same work as the engine's; empty unless the engine is plain, or Noise
-    /// with ChaCha20-Poly1305.
-    func samples(besides engine: EngineChoice) -> Samples {
+    /// The samples for the same work as the engine's; empty unless the engine is plain, or Noise with
+    /// ChaCha20-Poly1305.
+    func samples(comparableTo engine: EngineChoice) -> Samples {
         if engine == .plain { return plain }
         return engine.name.contains("_ChaChaPoly_") ? sealed : Samples()
     }
 
-    /// Takes one sample in clear and one sealed.
+    /// Takes one sample without encryption and one with it.
     mutating func sample() {
         guard sampleTime > 0 else { return }
         sample(isSealed: false, &plain)

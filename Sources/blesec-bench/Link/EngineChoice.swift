@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecNoise
 
-/// The protection of a channel in the bench.
+/// The protocol that protects a channel in the bench, or none.
 struct EngineChoice: Sendable, Hashable {
     /// The name in reports: `plain`, or a protocol's name.
     let name: String

@@ -16,9 +16,10 @@ struct LinkScenario: Sendable {
         var rounds: Int
         /// Bytes of messages a second, one way.
         var goodput: Summary
-        /// Goodput divided by the plain link's, one quotient for each sample.
+        /// Each round's goodput divided by the plain link's.
         var goodputRatio: Summary?
-        /// Goodput divided by that of two blocking threads in C, if they can do the same work.
+        /// Each round's goodput divided by that of two blocking threads in C, if they can do the same
+        /// work.
         var goodputToBlocking: Summary?
         /// Nanoseconds of a round trip: the 50th, 90th and 99th percentiles, and the maximum.
         var roundTrip: Percentiles?
@@ -54,12 +55,12 @@ struct LinkScenario: Sendable {
     /// link's. The first round is always measured; no other round begins after `deadline`.
     func measure(
         _ transport: String, _ sessions: [Session], size: Int, until deadline: UInt64,
-        besideBlocking: Bool
+        comparesBlocking: Bool
     ) async throws -> [Result] {
         var samples: [Samples] = []
         for session in sessions { samples.append(try await calibrate(session, size)) }
         var blocking = BlockingPeers(
-            size: size, sampleTime: besideBlocking ? sampleTime : 0,
+            size: size, sampleTime: comparesBlocking ? sampleTime : 0,
             measuresRoundTrips: measuresRoundTrips)
         for round in 0..<rounds where round == 0 || Clock.time < deadline {
             for turn in sessions.indices {
@@ -77,7 +78,7 @@ struct LinkScenario: Sendable {
         }
         return zip(sessions, samples).map { session, measured in
             let isPlain = session.engine == .plain
-            let reference = blocking.samples(besides: session.engine)
+            let reference = blocking.samples(comparableTo: session.engine)
             return Result(
                 transport: transport, engine: session.engine.name, size: size,
                 rounds: measured.goodput.count, goodput: Summary(measured.goodput),

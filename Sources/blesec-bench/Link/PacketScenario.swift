@@ -4,15 +4,15 @@ internal import BLESecL2CAP
 /// Measures the packets that an adapter sends for messages over L2CAP, counted by the adapter's
 /// driver and computed from the SDUs.
 struct PacketScenario: Sendable {
-    /// Both ends of a link, which count what they send.
+    /// Both ends of a link; each counts what it sends.
     struct Ends: Sendable {
         /// The end at ``PacketScenario/adapter``.
         let dialer: MeteredLink
         let acceptor: MeteredLink
     }
 
-    /// All links from the adapter, since its driver counts their packets together: while one link
-    /// is measured, another may still send acknowledgements.
+    /// All links from the adapter. Its driver counts their packets together, and while one link is
+    /// measured, another may still send acknowledgements.
     var links: [Ends] = []
     /// The adapter of the dialing ends.
     let adapter: Adapter

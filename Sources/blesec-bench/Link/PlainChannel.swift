@@ -13,8 +13,8 @@ internal import BLESecPrimitives
     private static let callsPerTurn = 8
     private static let writeAhead = 64 << 10
     private static let readAhead = 256 << 10
-    /// The memory for a message in several records, whose length is not known before the last one:
-    /// the longest message of a default run is not copied again while it grows.
+    /// The memory that is reserved for a message in several records, whose length is known only after
+    /// the last one. The longest message of a default run fits, and is not moved while it grows.
     private static let leastPartial = 4 * Record.bulkPayload
 
     nonisolated let loop: EventLoop
@@ -150,8 +150,8 @@ internal import BLESecPrimitives
                 return
             }
             do throws(LinkError) {
-                // A link that takes more than `maximumSDU` takes whole records, so that no short
-                // rest of them needs another call.
+                // If the link takes more than `maximumSDU`, it gets whole records, so that no short
+                // remainder needs another call.
                 let sent = try outbound.withBytes { bytes throws(LinkError) in
                     try link.send(bytes.span.extracting(first: link.maximumSDU))
                 }

@@ -1,6 +1,6 @@
 internal import BLESec
 
-/// An open channel to a ``Responder``. Any task may measure the channel.
+/// An open channel to a ``Responder``. Its methods may be called from any task.
 struct Session: Sendable {
     let engine: EngineChoice
     private let loop: EventLoop

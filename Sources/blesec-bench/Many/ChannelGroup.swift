@@ -78,7 +78,7 @@ final class ChannelGroup: @unchecked Sendable {
         return value
     }
 
-    /// The first byte of a message: of the last one that a channel sends, and of each other one.
+    /// The first byte of a message, which marks the last message that a channel sends.
     private enum Mark { static let last: UInt8 = 1, other: UInt8 = 0 }
 
     private func send(_ batch: Int, over channel: SecureChannel) async throws {

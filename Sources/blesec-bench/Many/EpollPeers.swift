@@ -8,7 +8,7 @@ enum EpollPeers {
         var bytes: Int
         /// The thread's processor time, in nanoseconds.
         var time: UInt64
-        /// The number of the slowest channel's messages.
+        /// The number of messages on the slowest channel.
         var least: Int
 
         /// Bytes of messages in a second of processor time.

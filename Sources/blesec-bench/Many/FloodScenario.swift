@@ -3,7 +3,7 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 
 /// Measures a listener that known peers dial repeatedly, near and far, without and with a flood of
-/// unauthenticated peers. In names, `friends` are known and `strangers` unauthenticated peers.
+/// unauthenticated peers.
 struct FloodScenario: Sendable {
     /// The length of each measurement, in nanoseconds.
     var window: UInt64
@@ -16,14 +16,14 @@ struct FloodScenario: Sendable {
         /// The fraction of near known peers' links that got no channel in the flood at full speed.
         var failures: Double
         /// How many links of unauthenticated peers ended each second in the flood at full speed.
-        var strangers: Double
+        var endedLinkRate: Double
         /// The outcome for each group of known peers, with the flood during which they dialed.
-        var friends: [Friends]
+        var outcomes: [Outcome]
 
-        struct Friends: Sendable {
-            var kind: FloodFriends.Kind
-            var crowd: UnauthenticatedFlood
-            var count: FloodFriends.Count
+        struct Outcome: Sendable {
+            var kind: KnownPeers.Kind
+            var flood: UnauthenticatedFlood
+            var count: KnownPeers.Count
         }
     }
 
@@ -37,23 +37,23 @@ struct FloodScenario: Sendable {
         let listener = try await SecureListener.listen(
             on: Endpoint(address), configuration: peers.acceptor, loop: loops.acceptor)
         let host = Task(executorPreference: loops.acceptor) { await Self.serve(listener) }
-        let friends = { FloodFriends($0, address, peers.dialer, loops.dialer) }
-        let alone = try await friends(.near).watch(for: window)
-        var outcomes: [Result.Friends] = []
-        var endedRate = 0.0
+        let knownPeers = { KnownPeers($0, address, peers.dialer, loops.dialer) }
+        let alone = try await knownPeers(.near).dial(for: window)
+        var outcomes: [Result.Outcome] = []
+        var endedLinkRate = 0.0
         for flood in [UnauthenticatedFlood.fullSpeed, .lowEnergy] {
             let attackers = UnauthenticatedPeers(flood, address, messages, floodLoop)
-            await attackers.come()
+            await attackers.start()
             // Gives the unauthenticated peers time to open their links.
             try await floodLoop.sleep(for: .milliseconds(300))
-            let (start, before) = (Clock.time, await attackers.count)
-            for kind in flood.friends {
-                let count = try await friends(kind).watch(for: window)
-                outcomes.append(Result.Friends(kind: kind, crowd: flood, count: count))
+            let (start, before) = (Clock.time, await attackers.endedLinks)
+            for kind in flood.knownPeers {
+                let count = try await knownPeers(kind).dial(for: window)
+                outcomes.append(Result.Outcome(kind: kind, flood: flood, count: count))
             }
             if flood == .fullSpeed {
-                endedRate =
-                    Double(await attackers.count - before) / Double(Clock.time - start) * 1e9
+                endedLinkRate =
+                    Double(await attackers.endedLinks - before) / Double(Clock.time - start) * 1e9
             }
             await attackers.end()
         }
@@ -65,7 +65,7 @@ struct FloodScenario: Sendable {
         return Result(
             engine: engine, alone: alone.rate, flooded: near.rate,
             failures: Double(near.links - near.served) / Double(max(1, near.links)),
-            strangers: endedRate, friends: outcomes)
+            endedLinkRate: endedLinkRate, outcomes: outcomes)
     }
 
     static func serve(_ listener: SecureListener) async {

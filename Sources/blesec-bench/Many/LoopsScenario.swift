@@ -1,8 +1,8 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// Measures many channels that are spread over several loops, beside as many on one loop. Both ends
-/// of a channel are on the same loop.
+/// Measures many channels that are spread over several loops, and as many on one loop. Both ends of
+/// a channel are on the same loop.
 struct LoopsScenario: Sendable {
     /// The number of loops, each with a thread of its own.
     var loops: Int
@@ -36,7 +36,7 @@ struct LoopsScenario: Sendable {
         var batchGoodput: Double
     }
 
-    /// Measures a number of channels of at least the number of loops.
+    /// Measures `count` channels, at least as many as there are loops.
     func measure(
         _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
     ) async throws -> Result {

@@ -3,7 +3,7 @@ internal import BLESecLinks
 
 /// Measures many open channels together, with both ends of all channels on one loop.
 struct ManyScenario: Sendable {
-    /// The number of messages in one send, where it is more than one.
+    /// The number of messages in one send, when several are sent together.
     static let batch = 16
 
     /// The number of samples of a ratio.
@@ -22,7 +22,7 @@ struct ManyScenario: Sendable {
         var goodput: Double
         /// The same with ``batch`` messages in each send.
         var batchGoodput: Double
-        /// Both divided by those of an epoll loop in C, if it can do the same work.
+        /// The two goodputs divided by those of an epoll loop in C, if it can do the same work.
         var goodputToC: Summary?
         var batchToC: Summary?
         /// The number of the slowest channel's messages divided by the mean of all channels.
@@ -50,13 +50,13 @@ struct ManyScenario: Sendable {
         var locked: Int { after.locked - before.locked }
     }
 
-    /// The number of samples that many channels take at most, since each sample takes seconds.
+    /// The number of samples to take: at most three with many channels, since each takes seconds.
     static func rounds(_ rounds: Int, channels: Int) -> Int {
         channels > 1_000 ? min(3, rounds) : rounds
     }
 
-    /// The length of a sample in nanoseconds. A sample ends when each channel has sent and
-    /// everything is received, so a short one is a whole one too.
+    /// The length of a sample in nanoseconds. After this time each channel sends once more, and the
+    /// sample ends when everything is received; so even a short sample includes every channel.
     static func sampleTime(channels: Int) -> UInt64 { 50_000_000 + 100_000 * UInt64(channels) }
 
     /// Opens a number of channels, measures them while they are idle and while they send, and
@@ -72,7 +72,7 @@ struct ManyScenario: Sendable {
         let busy = try await Task(executorPreference: loop) {
             try await work(group, channels: count, loop)
         }.value
-        // C has only links of the kernel and one cipher.
+        // The epoll loop in C has only sockets, and only this cipher.
         let hasC = kind == .unix && engine.contains("_ChaChaPoly_")
         let one =
             hasC ? try await compare(group, batch: 1, channels: count, loop, hasC: true) : nil

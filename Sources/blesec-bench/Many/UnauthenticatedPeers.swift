@@ -4,18 +4,18 @@ internal import BLESecLinks
 
 /// How unauthenticated peers flood a listener.
 enum UnauthenticatedFlood: String, Sendable {
-    /// 64 peers with 8 links each, which they replace as soon as they can: more links than the
-    /// listener's limit of handshakes.
+    /// 64 peers with 8 links each, more links than the listener has places for handshakes. When a
+    /// link ends, a new one replaces it at once.
     case fullSpeed = "full-speed"
-    /// The load of a listener over LE: 32 devices with links to its adapter, 4 handshakes of each,
-    /// the limit for one address, and 1,000 new channels a second in total.
+    /// What a listener over LE can meet: 32 devices that are connected to its adapter, with 4
+    /// handshakes each, the limit for one address, and 1,000 new links a second in total.
     case lowEnergy = "low-energy"
 
     var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
     /// How long a peer keeps a link, unless the listener closes it before.
     var linkLifetime: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
     /// The known peers that dial during the flood.
-    var friends: [FloodFriends.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
+    var knownPeers: [KnownPeers.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
 }
 
 /// Bytes that any peer can send.
@@ -57,7 +57,7 @@ actor UnauthenticatedPeers {
     private let messages: FloodMessage
     private let loop: EventLoop
     /// The number of links that have ended.
-    private(set) var count = 0
+    private(set) var endedLinks = 0
     private var isOver = false
     private var tasks: [Task<Void, Never>] = []
 
@@ -73,7 +73,8 @@ actor UnauthenticatedPeers {
         self.loop = loop
     }
 
-    func come() {
+    /// Opens all links.
+    func start() {
         for index in 0..<flood.links {
             let bytes = index % 2 == 0 ? messages.firstFlight : []
             tasks.append(
@@ -85,7 +86,7 @@ actor UnauthenticatedPeers {
                         guard let socket else { continue }
                         let link = UnauthenticatedLink(socket)
                         await link.stay(after: bytes, atMost: flood.linkLifetime)
-                        await didLeave()
+                        await linkEnded()
                     }
                 })
         }
@@ -98,7 +99,7 @@ actor UnauthenticatedPeers {
         for task in tasks { await task.value }
     }
 
-    private func didLeave() { count += 1 }
+    private func linkEnded() { endedLinks += 1 }
 }
 
 /// One unauthenticated peer's link. Used on the loop's thread.

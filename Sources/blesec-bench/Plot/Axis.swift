@@ -2,9 +2,10 @@ internal import Glibc
 
 /// A logarithmic axis between two values.
 struct Axis {
-    /// Two positive values, and their positions.
+    /// The values at the two ends, both positive.
     let least: Double
     let most: Double
+    /// The positions of these values.
     let start: Double
     let end: Double
 }
@@ -19,7 +20,7 @@ extension Axis {
         self.init(least: low, most: high > low ? high : 10 * low, start: start, end: end)
     }
 
-    /// The position of a value; values outside are placed at the nearer end.
+    /// The position of a value; a value outside of the axis is placed at the nearer end.
     func position(_ value: Double) -> Double {
         guard most > least else { return (start + end) / 2 }
         let share = log(min(max(value, least), most) / least) / log(most / least)

@@ -4,7 +4,7 @@ struct Panel {
     struct Point {
         var size: Int
         var value: Double
-        /// Larger values: a bar rises from `value` to the last of them, with a tick at each.
+        /// Larger values in ascending order: a bar rises from `value` to the last, with a tick at each.
         var above: [Double] = []
     }
 

@@ -88,8 +88,8 @@ struct RadioRun: Sendable {
         }
     }
 
-    /// Advances the clock to `hostDelay` before a connection event, and returns the event's time,
-    /// so that no measurement depends on the time at which it begins.
+    /// Advances the clock to `hostDelay` before a connection event, and returns the event's time. So
+    /// no measurement depends on the moment at which it begins.
     private func waitForAnchor() async -> UInt64 {
         let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
         let next = (earliest / parameters.interval + 1) * parameters.interval + origin

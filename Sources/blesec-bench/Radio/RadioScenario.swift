@@ -6,9 +6,10 @@ internal import BLESecTesting
 /// Computes the speed of channels on an LE connection, with a modelled link layer and a virtual
 /// clock. The channel's code is real, and no figure depends on the machine.
 struct RadioScenario: Sendable {
-    /// The smallest numbers of bytes and of connection intervals in a bulk measurement. With these,
-    /// a partly used last interval hardly changes the result.
+    /// The smallest number of bytes in a bulk measurement.
     var leastVolume = 256 << 10
+    /// The smallest number of connection intervals in a bulk measurement. With so many, the last
+    /// interval, which may be partly used, hardly changes the result.
     var leastIntervals = 64
     /// The bytes of one message in a bulk measurement.
     static let messageSize = 16 << 10
@@ -30,7 +31,7 @@ struct RadioScenario: Sendable {
         var goodput: Double
         /// Goodput divided by that of the L2CAP channel alone.
         var ratio: Double?
-        /// The engine's costs for the first messages and for a short message.
+        /// What the first messages and a short message cost with the engine; nil without one.
         var opening: Opening?
     }
 

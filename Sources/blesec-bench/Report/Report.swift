@@ -10,9 +10,10 @@ struct Report: Sendable {
     var many: [ManyScenario.Result] = []
     /// Many channels that are spread over several loops.
     var loops: [LoopsScenario.Result] = []
-    /// Listeners in a flood of unauthenticated peers, and the cost of one such peer.
+    /// Listeners in a flood of unauthenticated peers.
     var flood: [FloodScenario.Result] = []
-    var strangers: [UnauthenticatedCost] = []
+    /// The cost of one unauthenticated peer, for each engine.
+    var unauthenticatedCosts: [UnauthenticatedCost] = []
     var radio: [RadioScenario.Result] = []
     /// Omitted measurements, with the reasons.
     var omissions: [String] = []

@@ -25,7 +25,8 @@ struct ReportJSON {
             "engine": report.engine, "handshake": report.handshake, "link": report.link,
             "sdus": report.sdus, "packets": report.packets, "many": report.many,
             "loops": report.loops,
-            "flood": report.flood, "strangers": report.strangers, "radio": report.radio,
+            "flood": report.flood, "unauthenticated-peer-cost": report.unauthenticatedCosts,
+            "radio": report.radio,
             "ratios": report.ratios, "omissions": report.omissions,
         ])
     }
@@ -79,7 +80,7 @@ extension Summary: Reportable {
 extension Ratio: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "name": name, "to": limit, "basis": basis.rawValue, "less-is-better": lessIsBetter,
+            "name": name, "limit": limit, "basis": basis.rawValue, "less-is-better": lessIsBetter,
             "median": summary.median, "least": summary.least, "most": summary.most,
             "spread": summary.spread, "count": summary.count,
         ])
@@ -111,7 +112,7 @@ extension HandshakeScenario.Limit: Reportable {
         guard let calls else { return object(["nanoseconds": time, "ratio": ratio]) }
         return object([
             "nanoseconds": time, "ratio": ratio, "key-pairs": calls.keyPairs,
-            "products": calls.products, "hashes": calls.hashes, "hkdfs": calls.hkdfs,
+            "dh-operations": calls.dhOperations, "hashes": calls.hashes, "hkdfs": calls.hkdfs,
             "seals": calls.seals, "opens": calls.opens,
         ])
     }
@@ -198,17 +199,17 @@ extension FloodScenario.Result: Reportable {
         object([
             "engine": engine, "handshakes-per-second-alone": alone,
             "handshakes-per-second-flooded": flooded, "failed-share": failures,
-            "strangers-per-second": strangers, "friends": friends,
+            "flood-links-ended-per-second": endedLinkRate, "known-peers": outcomes,
         ])
     }
 }
 
-extension FloodScenario.Result.Friends: Reportable {
+extension FloodScenario.Result.Outcome: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "strangers": crowd.rawValue,
-            "least-round-trip-milliseconds": kind.roundTrip.lowerBound,
-            "most-round-trip-milliseconds": kind.roundTrip.upperBound,
+            "flood": flood.rawValue,
+            "minimum-simulated-round-trip-milliseconds": kind.roundTrip.lowerBound,
+            "maximum-simulated-round-trip-milliseconds": kind.roundTrip.upperBound,
             "dials": count.dials, "served-at-once-share": count.servedAtOnceShare,
             "served-share": count.servedShare,
         ])
@@ -218,8 +219,8 @@ extension FloodScenario.Result.Friends: Reportable {
 extension UnauthenticatedCost: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "engine": engine, "silent-bytes": silent, "answered-bytes": answered,
-            "unfinished-bytes": unfinished, "processor-nanoseconds": processorTime,
+            "engine": engine, "resident-bytes-silent": silent, "resident-bytes-answered": answered,
+            "resident-bytes-unfinished": unfinished, "processor-nanoseconds": processorTime,
         ])
     }
 }

@@ -22,7 +22,8 @@ struct ReportText {
     }
 
     private var engineText: String {
-        var text = "Sealing and opening one record: processor time, and times the raw primitive\n"
+        var text =
+            "Sealing and opening one record: processor time, as a multiple of the raw primitive\n"
         for suite in report.engine.map(\.suite).unique {
             let results = report.engine.filter { $0.suite == suite }
             let layers = results.map(\.layer).unique
@@ -51,9 +52,9 @@ struct ReportText {
         }
         let heading = [
             "", "dialer, µs", "acceptor, µs", "flights", "dialer, B", "acceptor, B", "from C, µs",
-            "× that",
+            "× C",
         ]
-        return "Handshakes in memory: processor time, and times the same work from C\n\n"
+        return "Handshakes in memory: processor time, and as a multiple of the same work from C\n\n"
             + Table(heading, rows: rows).text
     }
 
@@ -112,7 +113,7 @@ struct ReportText {
                     (100 * $0.messageShare).fixed(2), "\($0.packets)", "\($0.computedPackets)",
                 ]
             })
-        return "What the adapter sent for messages one way over l2cap\n\n\(table.text)"
+        return "Packets that the adapter sent for messages one way over l2cap\n\n\(table.text)"
     }
 
     private var manyText: String {
@@ -123,7 +124,7 @@ struct ReportText {
                 "threads", "maps",
             ], words: [1])
         for result in report.many {
-            // The memory of few ends is less than other changes of the process's memory.
+            // With few ends, other changes of the process's memory are larger than theirs.
             let memory = [result.idle.memory, result.idle.heap, result.busy.memory].map {
                 result.channels < 10 ? "" : kibibytes($0)
             }
@@ -136,8 +137,8 @@ struct ReportText {
                 "\(result.busy.maps)",
             ])
         }
-        return "Many channels on one loop: messages of \(ChannelGroup.messageSize.bytes) on all "
-            + "together, and what one end of one takes; threads and maps of all\n\n\(table.text)"
+        return "Many channels on one loop: messages of \(ChannelGroup.messageSize.bytes) on all of "
+            + "them; memory and descriptors of one end, threads and maps of all\n\n\(table.text)"
     }
 
     private var loopsText: String {
@@ -162,20 +163,20 @@ struct ReportText {
     }
 
     private var floodText: String {
-        var table = Table(["", "alone/s", "in a flood/s", "failed, %", "flood/s"])
-        var friends = Table(
-            ["strangers", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
+        var table = Table(["", "alone/s", "in a flood/s", "failed, %", "flood links/s"])
+        var known = Table(
+            ["flood", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
         for result in report.flood {
             table.append([
                 result.engine.shortProtocol, result.alone.fixed(0), result.flooded.fixed(0),
-                (100 * result.failures).fixed(1), result.strangers.fixed(0),
+                (100 * result.failures).fixed(1), result.endedLinkRate.fixed(0),
             ])
-            for group in result.friends {
+            for group in result.outcomes {
                 let (least, most) = (
                     group.kind.roundTrip.lowerBound, group.kind.roundTrip.upperBound
                 )
-                friends.append([
-                    group.crowd.rawValue, least == most ? "\(least)" : "\(least)-\(most)",
+                known.append([
+                    group.flood.rawValue, least == most ? "\(least)" : "\(least)-\(most)",
                     "\(group.count.dials)", (100 * group.count.servedAtOnceShare).fixed(1),
                     (100 * group.count.servedShare).fixed(1),
                 ])
@@ -183,15 +184,15 @@ struct ReportText {
         }
         let costs = Table(
             ["", "silent, KiB", "answered", "unfinished", "answered, µs"],
-            rows: report.strangers.map {
+            rows: report.unauthenticatedCosts.map {
                 [$0.engine.shortProtocol] + [$0.silent, $0.answered, $0.unfinished].map(kibibytes)
                     + [($0.processorTime / 1e3).fixed(0)]
             })
         let links = UnauthenticatedFlood.fullSpeed.links
         return "Handshakes of a listener, alone and among \(links) links of "
-            + "unauthenticated peers who stay until they are turned away\n\n\(table.text)\n"
-            + "Friends who were served, near and far\n\n\(friends.text)\n"
-            + "What one unauthenticated peer costs the listener\n\n\(costs.text)"
+            + "unauthenticated peers, which stay until the listener closes them\n\n\(table.text)\n"
+            + "Dials of known peers that opened a channel, by flood and simulated round trip\n\n"
+            + "\(known.text)\nThe cost of one unauthenticated peer: memory, processor time\n\n\(costs.text)"
     }
 
     /// The results of each connection, in order: first the L2CAP channel alone, then the engines.
@@ -221,8 +222,8 @@ struct ReportText {
                     })
         }
         let text =
-            "Bulk data over LE, kbit/s, modelled\n\n\(goodput.text)\nFirst message after the L2CAP "
-            + "channel, there and back, ms, modelled\n\n\(firstMessages.text)"
+            "Bulk data over LE, kbit/s, modelled\n\n\(goodput.text)\nTime from the L2CAP channel to the "
+            + "first message, dialer's and acceptor's, ms, modelled\n\n\(firstMessages.text)"
         guard !varied.isEmpty else { return text }
         let engine = varied[0].last?.engine?.shortEngine ?? ""
         var variations = Table(["", "bare", engine, "× bare", "packets of 100 B"])

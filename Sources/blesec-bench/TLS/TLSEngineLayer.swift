@@ -11,7 +11,7 @@ final class TLSEngineLayer: EngineLayer {
     private let company: BenchCompany
     private var sender: TLSEngine
     private var receiver: TLSEngine
-    /// Memory that is only occupied, so that the next buffers get other addresses.
+    /// Unused memory: while it is allocated, the next buffers get other addresses.
     private var gap: [UInt8] = []
     private var wire = RecordBuffer(capacity: 2 * EngineScenario.bufferSize)
     private let payload = [UInt8](repeating: 0, count: EngineScenario.bufferSize)

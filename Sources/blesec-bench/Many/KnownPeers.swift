@@ -3,12 +3,12 @@ internal import BLESecLinks
 internal import BLESecTesting
 
 /// Known peers that open and close channels, one after another, with two tries for each channel.
-actor FloodFriends {
-    /// The number of known peers in a group, and their distance from the listener.
+actor KnownPeers {
+    /// A group of known peers: their number, and their distance from the listener.
     struct Kind: Sendable, Equatable {
         let count: Int
-        /// The additional delay of the dialer's bytes, in milliseconds: a random value of this
-        /// range for each link.
+        /// The simulated round trip in milliseconds, a random value in this range for each link: the
+        /// delay of the dialer's bytes.
         let roundTrip: ClosedRange<Int>
 
         static let near = Kind(count: 4, roundTrip: 0...0)
@@ -16,11 +16,12 @@ actor FloodFriends {
         static let overRadio = Kind(count: 64, roundTrip: 100...500)
     }
 
+    /// What became of the dials of a group.
     struct Count: Sendable {
         var dials = 0
-        /// Dials that opened a channel with the first or the second link.
+        /// The dials that opened a channel with the first or the second link.
         var served = 0
-        /// Dials that opened a channel with the first link.
+        /// The dials that opened a channel with the first link.
         var servedAtOnce = 0
         var links = 0
         /// Channels opened a second.
@@ -50,9 +51,9 @@ actor FloodFriends {
     }
 
     /// Dials for `window` nanoseconds, waits for dials that have begun, and returns the outcome.
-    func watch(for window: UInt64) async throws -> Count {
+    func dial(for window: UInt64) async throws -> Count {
         let tasks = (0..<kind.count).map { _ in
-            Task(executorPreference: loop) { [self] in while await !isOver { await dial() } }
+            Task(executorPreference: loop) { [self] in while await !isOver { await dialOnce() } }
         }
         let start = Clock.time
         try await loop.sleep(for: .nanoseconds(Int64(window)))
@@ -62,9 +63,9 @@ actor FloodFriends {
         return count
     }
 
-    /// Dials once as an application does: if the first link gets no channel, a second link follows
-    /// after 100 to 500 ms.
-    private func dial() async {
+    /// Dials as an application does: if the first link gets no channel, a second link follows after
+    /// 100 to 500 ms.
+    private func dialOnce() async {
         var channel = await openChannel()
         let isServedAtOnce = channel != nil
         if channel == nil {
