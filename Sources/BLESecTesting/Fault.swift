@@ -1,7 +1,7 @@
 /// A fault that a ``FaultyLink`` applies to the data that passes through it.
 ///
-/// Bytes and sends are counted from 0 on the side that holds the faulty link. `sdu` is the number
-/// of a send; each send carries one SDU.
+/// The bytes and the sends of the faulty link are counted from 0. `sdu` is the number of a send;
+/// each send carries one SDU.
 public enum Fault: Sendable, Hashable {
     /// The link is lost after the given number of sent bytes: later bytes never arrive, nor do
     /// earlier bytes that still wait in the faulty link, and both sides see the end.
@@ -20,7 +20,7 @@ public enum Fault: Sendable, Hashable {
     case raggedReads(upTo: Int, seed: UInt64)
     /// Each send takes at most the given number of bytes, as a byte stream may.
     case shortWrites(Int)
-    /// Each SDU arrives later by the duration, in order. While ``FaultyLink/heldBytes`` or more
+    /// Each SDU arrives later by the given duration, in order. While ``FaultyLink/heldBytes`` or more
     /// bytes wait in the link, a send takes nothing.
     case delay(Duration)
 }

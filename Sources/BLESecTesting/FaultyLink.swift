@@ -1,13 +1,14 @@
 public import BLESecLinks
 
-/// A link that applies faults to another link, as radio, kernel or attackers would.
+/// A link that applies faults to another link, such as radio, the kernel or attackers cause.
 ///
-/// It wraps one end, and changes what that end sends and how many bytes each of its receives
-/// returns. To change what the other end sends, wrap it too. Use it on the loop's thread only.
+/// It wraps one end, and changes what that end sends and how many bytes each receive there returns.
+/// To change what the other end sends, wrap it too. Use it on the loop's thread only.
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// While this many bytes or more wait in a link that holds or delays, a send takes nothing.
+    /// While this many bytes or more wait in a link that holds or delays bytes, a send takes
+    /// nothing.
     public static let heldBytes = 65_536
 
     private let link: any Link
@@ -18,9 +19,10 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var delay: Duration?
     private weak var handler: (any LinkHandler)?
 
-    /// Bytes that were accepted and are not passed on yet.
+    /// The sends that were accepted and are not passed on yet, each with the time when it is due.
     private var outbox: [(bytes: [UInt8], due: MonotonicTime)] = []
     private var timer: LoopTimer?
+    /// A send that waits for the next one, which is to arrive first.
     private var swapped: [UInt8]?
     private var isHeld = false
     private var isCut = false
@@ -53,13 +55,13 @@ public final class FaultyLink: Link, @unchecked Sendable {
         faults.append(fault)
     }
 
-    /// Keeps what is sent from now on until ``release()``.
+    /// Holds back what is sent from now on, until ``release()``.
     public func hold() {
         loop.assertCurrent()
         isHeld = true
     }
 
-    /// Passes on what was held, in order; with a delay, each part when it is due.
+    /// Passes on what was held back, in order; with a delay, each send when it is due.
     public func release() {
         loop.assertCurrent()
         isHeld = false

@@ -13,8 +13,10 @@ public final class ManualClock: LoopClock.Source {
 
     private let nanoseconds: Atomic<UInt64>
     private let loops = Locked<[WeakLoop]>([])
+
     /// Makes a clock whose time is one second after its origin.
     public init() { nanoseconds = Atomic(1_000_000_000) }
+
     /// The clock for `EventLoop(name:clock:)`.
     public var loopClock: LoopClock { .manual(self) }
 
@@ -48,7 +50,7 @@ public final class ManualClock: LoopClock.Source {
 
     /// Lets every loop run until it has nothing left to do, without moving the time.
     ///
-    /// Does not wait for work that tasks do off these loops.
+    /// It does not wait for tasks that run elsewhere.
     public func settle() async {
         let loops = attached
         // As many rounds as there are loops, because one loop may give work to another.

@@ -1,7 +1,7 @@
 public import BLESecLinks
 
-/// Two links over a pair of `SOCK_SEQPACKET` sockets: the kernel's queues, its backpressure and its
-/// hang-ups, without Bluetooth.
+/// Two links over a pair of `SOCK_SEQPACKET` sockets, with the kernel's queues, backpressure and
+/// hang-ups, and without Bluetooth.
 public enum SeqpacketPair {
     /// Makes the two ends, both on one loop.
     ///
