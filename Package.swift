@@ -34,27 +34,27 @@ let package = Package(
         .executable(name: "blesec-bench", targets: ["blesec-bench"]),
     ],
     targets: [
-        // C: headers, module maps and one-line functions for macros.
+        // C: headers, module maps and short functions around macros.
         .target(name: "CBLESecLinux"),
         // sd-bus: libsystemd is loaded when it is first used (docs/dependencies.md).
         .target(name: "CBLESecSDBus"),
-        // Headers alone: with pkgConfig every program would be linked with libbluetooth, of which
-        // nothing is used (docs/dependencies.md).
+        // Only headers are used. With pkgConfig, every program would be linked with libbluetooth
+        // (docs/dependencies.md).
         .systemLibrary(name: "CBLESecBlueZ", providers: [.apt(["libbluetooth-dev"])]),
         .systemLibrary(
             name: "CBLESecSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
         .systemLibrary(
             name: "CBLESecOpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
 
-        // `Lifetimes` lets a type of its own hand out a Span of what it owns (SecretBytes.span).
+        // `Lifetimes` allows SecretBytes to return a Span of the memory that it owns.
         .target(
             name: "BLESecPrimitives",
             dependencies: ["BLESecLocking", "CBLESecSodium", "CBLESecOpenSSL"],
             swiftSettings: strict + [.enableExperimentalFeature("Lifetimes")]),
         library("BLESecNoise", ["BLESecPrimitives"]),
-        // Vectors in the shape that Noise implementations share: read, run and made.
+        // Reads, runs and makes test vectors in the format that Noise implementations share.
         library("BLESecNoiseVectors", ["BLESecNoise", "BLESecPrimitives", "BLESecJSON"]),
-        // JSON values, read strictly, and written.
+        // Reads JSON strictly, and writes it.
         library("BLESecJSON", []),
         library("BLESecLocking", []),
         library("BLESecChannelCore", ["BLESecPrimitives", "BLESecLocking"]),
@@ -108,7 +108,7 @@ let package = Package(
             ]),
 
         tests("PrimitivesTests", ["BLESecPrimitives"]),
-        // Replaces malloc by one that counts, in test bundles that ask for it.
+        // Replaces malloc with a function that counts allocations, in test bundles that depend on it.
         .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
         tests(
             "NoiseTests",
@@ -155,7 +155,7 @@ let package = Package(
         .testTarget(
             name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],
             swiftSettings: strict),
-        // Subprocesses, scratch folders and authorities, for tests alone.
+        // Subprocesses, scratch folders and certificate authorities, for tests only.
         .target(
             name: "TestSupport",
             dependencies: ["BLESecCredentials", "BLESecTLSEngine", "BLESecLocking"],
@@ -166,7 +166,8 @@ let package = Package(
     cLanguageStandard: .c11
 )
 
-// What needs Bluetooth runs in the laboratory only, and is not skipped elsewhere but absent.
+// Tests that need Bluetooth run only in the laboratory. Elsewhere they are not built, so that none
+// is skipped.
 if Context.environment["BLESEC_LAB"] != nil {
     package.targets.append(
         .testTarget(
@@ -177,7 +178,7 @@ if Context.environment["BLESEC_LAB"] != nil {
             ], path: "Tests/Lab/LabTests", swiftSettings: strict))
 }
 
-// Fuzzing needs a sanitizer in all that it runs, and brings a main function of its own.
+// A fuzz target needs a sanitizer in all code that it runs, and has a main function of its own.
 if Context.environment["BLESEC_FUZZ"] != nil {
     package.targets.append(
         .executableTarget(

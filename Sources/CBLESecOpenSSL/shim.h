@@ -25,7 +25,7 @@ static inline int blesec_error_is_end_of_pem(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
 }
 
-// The entries of a revocation list, which are a stack; stacks are accessed by macros too.
+// The entries of a revocation list, which are a stack: macros access stacks too.
 static inline int blesec_revoked_count(X509_CRL *list) { return sk_X509_REVOKED_num(X509_CRL_get_REVOKED(list)); }
 static inline X509_REVOKED *blesec_revoked_entry(X509_CRL *list, int index) {
     return sk_X509_REVOKED_value(X509_CRL_get_REVOKED(list), index);

@@ -3,8 +3,8 @@
 
 // TLS: each function wraps a macro that Swift cannot import.
 
-// Allows only TLS 1.3, without middlebox compatibility. A ticket does not contain the session.
-// `longest_chain` limits the bytes of the peer's certificates.
+// Allows only TLS 1.3, without middlebox compatibility mode. Tickets do not contain the session.
+// `longest_chain` is the greatest length of the peer's certificates together, in bytes.
 static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chain) {
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
@@ -17,7 +17,7 @@ static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chai
 static inline int blesec_ssl_context_groups(SSL_CTX *context, const char *names) {
     return SSL_CTX_set1_groups_list(context, names);
 }
-// Sets the signature algorithms. OpenSSL has a list of its own for those of clients.
+// Sets the signature algorithms. OpenSSL has a separate list for client certificates.
 static inline int blesec_ssl_context_signatures(SSL_CTX *context, const char *names) {
     return SSL_CTX_set1_sigalgs_list(context, names) && SSL_CTX_set1_client_sigalgs_list(context, names);
 }

@@ -5,8 +5,8 @@
 
 #define LIBRARY "libsystemd.so.0"
 
-// Each function calls the library's. A prototype in the list that differs from the library's header
-// is an error here.
+// Each function calls the library's function. If a prototype in the list differs from the library's
+// header, the compiler reports an error here.
 #define DEFINE(result, name, parameters, arguments) \
     static __typeof__(name) *library_##name; \
     result blesec_##name parameters { return library_##name arguments; }
@@ -22,7 +22,7 @@ const char *blesec_sd_bus_load(void) {
     return NULL;
 }
 
-// Names the library in a note, by which packaging tools find what a program loads at run time:
+// Names the library in a note, from which packaging tools learn what a program loads at run time:
 // https://uapi-group.org/specifications/specs/elf_dlopen_metadata
 #define NOTE \
     "[{\"soname\":[\"" LIBRARY "\"],\"feature\":\"bluetoothd\"," \

@@ -1,14 +1,14 @@
 #pragma once
 #include <systemd/sd-bus.h>
 
-/// Loads libsystemd. Called once, before any other function of this header, so that a program that
-/// does not use bluetoothd starts without libsystemd and the libraries that it needs.
+/// Loads libsystemd, and must be called once before any other function of this header. So a program
+/// that does not use bluetoothd starts without libsystemd and the libraries that libsystemd needs.
 ///
 /// Returns NULL, or the loader's message if the library or one of its functions is missing. The
 /// message is valid until this thread calls the loader again.
 const char *blesec_sd_bus_load(void);
 
-// The functions of sd-bus that are called: result, name, parameters, arguments.
+// The functions of sd-bus that blesec calls: result, name, parameters, arguments.
 #define BLESEC_SD_BUS_FUNCTIONS(EACH) \
     EACH(int, sd_bus_open_system, (sd_bus **bus), (bus)) \
     EACH(sd_bus *, sd_bus_unref, (sd_bus *bus), (bus)) \
@@ -65,8 +65,8 @@ const char *blesec_sd_bus_load(void);
          (message, type, values, size)) \
     EACH(int, sd_bus_message_rewind, (sd_bus_message *message, int complete), (message, complete))
 
-/// Each function of sd-bus, with the prefix `blesec_`: an app that is linked with libsystemd calls
-/// that library under the names of sd-bus.
+/// Declares each function with the prefix `blesec_`, so that the names do not collide in an app that
+/// is linked with libsystemd itself.
 #define BLESEC_SD_BUS_DECLARE(result, name, parameters, arguments) \
     __typeof__(name) blesec_##name;
 BLESEC_SD_BUS_FUNCTIONS(BLESEC_SD_BUS_DECLARE)
