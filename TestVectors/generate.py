@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""Makes the vectors in `noise/` and `rekey.json` with implementations that are not ours.
+"""Makes the vectors in `noise/`, `rekey.json` and `additional-keys.json` with other implementations of Noise.
 
     python3 -m venv venv && venv/bin/pip install -r requirements.txt
     venv/bin/python generate.py            writes the files
-    venv/bin/python generate.py --check    compares them with what is there
-    venv/bin/python generate.py --replay FILE…   runs vectors that somebody else made
+    venv/bin/python generate.py --check    compares them with the files
+    venv/bin/python generate.py --replay FILE…   runs vectors of another implementation
 
-dissononce makes every vector; where noiseprotocol knows the pattern, it has to come to the same
-bytes in both roles. Keys, prologues and payloads come from SHAKE-256 over a seed and the protocol's
+dissononce makes every vector. If noiseprotocol knows the pattern, it must produce the same bytes in both
+roles. Keys, prologues and payloads come from SHAKE-256 over a seed and the protocol's
 name, so the files are the same on every machine.
 
-Where dissononce falls short of revision 34 of the specification it is patched here:
-  * CipherState.rekey() sets n to zero; the specification leaves it alone (section 11.3).
-  * There is no limit to n; 2^64 - 1 is reserved (section 5.1).
-  * An `e` in a pre-message is not mixed into the key in a psk handshake (section 9.2) where it is
-    the other side's.
-  * A message takes one psk only; psk0 and psk1 may stand on one.
-  * fallback forgets what was in a pre-message before (section 10.2).
-  * Split() gives the initiator the first key in a fallback as well, although Bob, who writes
-    first, has it there.
+dissononce differs from revision 34 of the specification in these points, which this script corrects:
+  * CipherState.rekey() sets n to zero; the specification does not change n (section 11.3).
+  * It does not refuse n = 2^64 - 1, which is reserved (section 5.1).
+  * In a psk handshake, it does not mix the other side's `e` of a pre-message into the key (section 9.2).
+  * It allows one psk in a message, but psk0 and psk1 may be in the same message.
+  * fallback drops the pre-message that the pattern had before (section 10.2).
+  * In a fallback, Split() gives the first key to the initiator, although it is the key of Bob, who
+    writes first.
 """
 import argparse
 import hashlib
@@ -58,7 +57,7 @@ OTHER = {"init": "resp", "resp": "init"}
 
 
 class CipherState(cipherstate.CipherState):
-    """dissononce's, with n kept by rekey() and its last value refused."""
+    """dissononce's class, except that rekey() keeps n, and that the reserved n is refused."""
 
     def rekey(self):
         self._key = self._cipher.rekey(self._key)[:32]
@@ -76,7 +75,7 @@ symmetricstate.CipherState = CipherState
 
 
 class SymmetricState(symmetricstate.SymmetricState):
-    """dissononce's; `pre_message_ephemerals` are mixed into the key as they are hashed."""
+    """dissononce's class, which also mixes `pre_message_ephemerals` into the key when it hashes them."""
 
     pre_message_ephemerals = ()
 
@@ -89,7 +88,7 @@ class SymmetricState(symmetricstate.SymmetricState):
 
 
 class HandshakeState(handshakestate.HandshakeState):
-    """dissononce's, with the remote `e` of a pre-message mixed into the key under psk."""
+    """dissononce's class; in a psk handshake it also mixes the remote `e` of a pre-message into the key."""
 
     def initialize(self, pattern, initiator, prologue, **keys):
         remote = (
@@ -132,7 +131,7 @@ def modified(pattern, modifiers):
 
 
 def draw(label, count):
-    """`count` bytes that depend on the seed and the label alone."""
+    """`count` bytes that depend only on the seed and the label."""
     return hashlib.shake_256(SEED + b"\0" + label.encode()).digest(count)
 
 
@@ -152,10 +151,10 @@ def handshake_state(curve, cipher, hash_name, ephemeral):
 
 
 def run(pattern, suite, prologue, psks, privates, payloads):
-    """Both sides of dissononce through a handshake and what follows it.
+    """Runs a handshake and transport messages with both sides of dissononce.
 
-    `privates` has private keys by side and kind: ("init", "s"). A side gets the other's public key
-    where a pre-message says so. Returns the messages, the hash and the states.
+    `privates` has the private keys by side and kind, such as ("init", "s"). A side gets the other's
+    public keys that are in a pre-message. Returns the messages, the hash and the states.
     """
     curve, cipher, hash_name = suite
     name = "_".join(("Noise", pattern.name) + suite)
@@ -188,7 +187,7 @@ def run(pattern, suite, prologue, psks, privates, payloads):
     one_way = len(pattern.origin_name) == 1
     for index, payload in enumerate(payloads[count:], count):
         writer = "init" if one_way else writers[index % 2]
-        # The first key is for what the pattern's first writer sends.
+        # The first key is for messages of the side that writes the pattern's first message.
         direction = 0 if writer == writers[0] else 1
         ciphertext = split[writer][direction].encrypt_with_ad(b"", payload)
         assert split[OTHER[writer]][direction].decrypt_with_ad(b"", ciphertext) == payload, name
@@ -197,7 +196,7 @@ def run(pattern, suite, prologue, psks, privates, payloads):
 
 
 def make(pattern, suite, keep=None):
-    """One vector, after both sides of dissononce have agreed on it; their states go to `keep`."""
+    """Makes one vector, on which both sides of dissononce agree; appends their states to `keep`."""
     name = "_".join(("Noise", pattern.name) + suite)
     length = CURVES[suite[0]][2]
     prologue = draw(name + " prologue", 4)
@@ -237,7 +236,7 @@ def make(pattern, suite, keep=None):
 
 
 def replay(path):
-    """Runs somebody else's vectors; the number of them, and of those that noiseprotocol ran too."""
+    """Runs vectors of another implementation; returns their number, and how many noiseprotocol ran too."""
     patterns = base_patterns()
     vectors = json.loads(pathlib.Path(path).read_text())["vectors"]
     crossed = 0
@@ -265,7 +264,7 @@ def replay(path):
 
 
 def cross_check(vector, one_way):
-    """noiseprotocol writes the same messages in both roles, and reads them."""
+    """Checks that noiseprotocol, in both roles, writes the same messages and reads them."""
     sides = {}
     for side in ("init", "resp"):
         connection = NoiseConnection.from_name(vector["protocol_name"].encode())
@@ -297,7 +296,7 @@ def cross_check(vector, one_way):
 
 
 def files():
-    """Which patterns go into which file."""
+    """The patterns of each file, by the file's name."""
     patterns = base_patterns()
     plain = {"one-way": [], "interactive": [], "deferred": []}
     psk, psks, fallback = [], [], []
@@ -317,13 +316,13 @@ def files():
 
 
 def render(vectors):
-    """The shape that Noise implementations share, a vector a line."""
+    """The vectors in the format that Noise implementations share, one in each line."""
     lines = (json.dumps(vector, separators=(",", ":")) for vector in vectors)
     return '{"vectors":[\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def rekey_vectors():
-    """Keys before and after Rekey(), and a message under n that goes on."""
+    """Keys before and after Rekey(), and a message after it, with the nonce that n had before."""
     vectors = []
     for cipher, kind in CIPHERS.items():
         state = CipherState(kind())
@@ -340,7 +339,7 @@ def rekey_vectors():
 
 def additional_keys():
     """Additional symmetric keys: ask_master = HKDF(ck, "", info "ask"), key = HKDF(ask_master,
-    h || label), over handshakes of the interactive vectors."""
+    h || label), after handshakes of the interactive vectors."""
     entries = []
     for hash_name in HASHES:
         hash_function = hash_name.lower()
@@ -364,11 +363,11 @@ def additional_keys():
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--check", action="store_true", help="compare, write nothing")
-    arguments.add_argument("--replay", nargs="+", metavar="FILE", help="run vectors of others")
+    arguments.add_argument("--check", action="store_true", help="compare the files, and write nothing")
+    arguments.add_argument("--replay", nargs="+", metavar="FILE", help="run vectors of another implementation")
     options = arguments.parse_args()
     check = options.check
-    # noiseprotocol warns of every fixed ephemeral.
+    # noiseprotocol warns about every fixed ephemeral key.
     warnings.simplefilter("ignore")
     if options.replay:
         for path in options.replay:
@@ -401,7 +400,7 @@ def main():
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            sys.exit(f"{path} is not what this script makes")
+            sys.exit(f"{path} differs from what this script makes")
 
 
 if __name__ == "__main__":
