@@ -24,10 +24,10 @@ KERNEL_ARGUMENTS = (
 PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"TERM")
 PASSED_ON_PREFIXES = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
 GUEST_FAILED = 124
-# About one boot in a hundred fails on a busy machine: the kernel falls silent, or reports again and
-# again that tasks are stuck, or the guest has no controllers. The job has not begun then, so another
-# machine is started.
-SILENCE = 30  # seconds; on a busy machine a kernel may be silent for a few
+# About one boot in a hundred fails on a busy machine: the kernel prints nothing more, or reports stuck
+# tasks again and again, or the guest has no controllers. The job has not begun then, so another machine
+# is started.
+SILENCE = 30  # seconds without output from the kernel; on a busy machine a few are normal
 START = 120  # seconds until the job must have begun; a busy machine takes 30
 BOOTS = 3  # machines at most
 
@@ -102,8 +102,8 @@ class Stream(threading.Thread):
         self.source, self.target, self.mark, self.stream_ended = source, target, mark, stream_ended
         self.begun = False
         self.trailer = None  # the bytes after the second mark; with them the stream is complete
-        self.reader_gone = False  # whether nobody reads `target` any more
-        self.ended = False  # whether this thread is done, with or without a trailer
+        self.reader_gone = False  # whether the reader of `target` has closed it
+        self.ended = False  # whether this thread has ended, with or without a trailer
         self.start()
 
     def run(self):
@@ -207,7 +207,7 @@ def ignore_signals():
 
 
 def run_once(options, command):
-    """Boots a machine, runs the command, and returns why it ended, as an `Ended`; raises `NotReady`."""
+    """Boots a machine, runs the command, and returns an `Ended` with the result; raises `NotReady`."""
     mark = b"\x1elab-" + secrets.token_hex(16).encode() + b":"
     job = job_file(mark, options, command)
     read_ends, write_ends = {}, {}
@@ -254,14 +254,14 @@ def main():
             except NotReady as reason:
                 sys.stderr.write(f"lab: the guest {reason}\n")
         else:
-            ended = Ended(GUEST_FAILED, f"tried {BOOTS} times")
+            ended = Ended(GUEST_FAILED, f"the guest did not start in {BOOTS} attempts")
     except Ended as reason:
         ended = reason
     ignore_signals()
     if ended.line:
         sys.stderr.write(f"lab: {ended.line.rstrip()}\n")
     sys.stderr.flush()
-    os._exit(ended.status)  # not exit: a thread may be blocked by a reader that does not read
+    os._exit(ended.status)  # not sys.exit: a thread may be blocked because nobody reads its output
 
 
 if __name__ == "__main__":
