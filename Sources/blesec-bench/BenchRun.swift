@@ -103,13 +103,13 @@ struct BenchRun {
     /// other pattern in the default suite, and full and resumed TLS.
     private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
         guard let names = settings.handshakes else {
-            let company = try BenchCompany.shared()
+            let devices = try TLSDevices.shared()
             return try NoiseHandshakes.names.map(NoiseHandshakes.init)
-                + [TLSHandshakes(company), TLSResumptions(company)]
+                + [TLSHandshakes(devices), TLSResumptions(devices)]
         }
         return try names.map { name -> any HandshakeSubject in
             guard name == EngineChoice.tls.name else { return try NoiseHandshakes(name) }
-            return TLSHandshakes(try BenchCompany.shared())
+            return TLSHandshakes(try TLSDevices.shared())
         }
     }
 

@@ -12,7 +12,7 @@ struct PeerConfigurations: Sendable {
     /// common authority.
     init(_ name: String) throws {
         if name == TLSContext.protocolName {
-            let contexts = try BenchCompany.shared().contexts
+            let contexts = try TLSDevices.shared().contexts
             dialer = Self.tls(contexts.dialer)
             acceptor = Self.tls(contexts.acceptor)
         } else {

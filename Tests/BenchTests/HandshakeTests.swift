@@ -55,9 +55,9 @@ import Testing
 
     @Test("in each TLS resumption both sides send fewer bytes than in a full handshake")
     func resumption() throws {
-        let company = try BenchCompany.shared()
-        let full = try TLSHandshakes(company).run(2)
-        let resumptions = try TLSResumptions(company)
+        let devices = try TLSDevices.shared()
+        let full = try TLSHandshakes(devices).run(2)
+        let resumptions = try TLSResumptions(devices)
         for _ in 0..<3 {
             let resumed = try resumptions.run(2)
             #expect(resumed.time.dialer > 0 && resumed.time.acceptor > 0)

@@ -56,8 +56,8 @@ struct EngineScenario {
         _ suite: String, _ size: Int
     ) throws -> (limit: any EngineLayer, library: RawKeys.Library, above: [any EngineLayer]) {
         guard suite != TLSContext.protocolName else {
-            let company = try BenchCompany.shared()
-            return (company.raw, .openSSL, [try TLSEngineLayer(company)])
+            let devices = try TLSDevices.shared()
+            return (devices.raw, .openSSL, [try TLSEngineLayer(devices)])
         }
         let algorithm = try ProtocolName(suite).aead
         let limit = try fastest(algorithm, size: size)

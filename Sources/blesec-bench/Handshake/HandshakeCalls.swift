@@ -27,7 +27,7 @@ struct HandshakeCalls {
     private var sealed: UInt32 = 0
     private var opened: UInt32 = 0
 
-    /// The relevant part of a side's cipher state.
+    /// A side's cipher key: none yet, or one that was not used, or used.
     private enum Key { case none, new, used }
 
     /// Lists the calls of the handshake `name`, with empty payloads and prologue.

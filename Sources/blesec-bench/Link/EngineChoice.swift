@@ -66,7 +66,7 @@ struct EngineChoice: Sendable, Hashable {
         if self == .tls {
             // Without authorities, since a bench on another machine has an authority of its own.
             configuration.tls = try TLSContext(
-                identity: BenchCompany.shared().context(role).identity)
+                identity: TLSDevices.shared().context(role).identity)
         } else {
             let protocolName = try ProtocolName(name)
             configuration.identity = try .generate(

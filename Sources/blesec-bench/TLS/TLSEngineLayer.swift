@@ -8,7 +8,7 @@ final class TLSEngineLayer: EngineLayer {
     static let lengthSize = 2
 
     let name = "TLSEngine"
-    private let company: BenchCompany
+    private let devices: TLSDevices
     private var sender: TLSEngine
     private var receiver: TLSEngine
     /// Unused memory: while it is allocated, the next buffers get other addresses.
@@ -16,16 +16,16 @@ final class TLSEngineLayer: EngineLayer {
     private var wire = RecordBuffer(capacity: 2 * EngineScenario.bufferSize)
     private let payload = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
 
-    init(_ company: BenchCompany) throws {
-        self.company = company
-        let sides = try TLSHandshakes.finishedSides(company)
+    init(_ devices: TLSDevices) throws {
+        self.devices = devices
+        let sides = try TLSHandshakes.finishedSides(devices)
         sender = try sides.dialer.take()
         receiver = try sides.acceptor.take()
     }
 
     func moveBuffers(by gap: Int) throws {
         self.gap = [UInt8](repeating: 0, count: gap)
-        let sides = try TLSHandshakes.finishedSides(company)
+        let sides = try TLSHandshakes.finishedSides(devices)
         sender = try sides.dialer.take()
         receiver = try sides.acceptor.take()
         wire = RecordBuffer(capacity: 2 * EngineScenario.bufferSize)

@@ -5,21 +5,21 @@ internal import BLESecTLSEngine
 final class TLSHandshakes: HandshakeSubject {
     let name = TLSContext.protocolName
     let limit: (any HandshakeLimit)?
-    private let company: BenchCompany
+    private let devices: TLSDevices
 
-    init(_ company: BenchCompany) {
-        self.company = company
-        limit = company.raw
+    init(_ devices: TLSDevices) {
+        self.devices = devices
+        limit = devices.raw
     }
 
-    func run(_ count: Int) throws -> HandshakeSample { try Self.run(count, company.contexts) }
+    func run(_ count: Int) throws -> HandshakeSample { try Self.run(count, devices.contexts) }
 
     static func run(_ count: Int, _ contexts: BothSides<TLSContext>) throws -> HandshakeSample {
         try batch(count, contexts).sample
     }
 
-    static func finishedSides(_ company: BenchCompany) throws -> (dialer: Side, acceptor: Side) {
-        try batch(1, company.contexts).first
+    static func finishedSides(_ devices: TLSDevices) throws -> (dialer: Side, acceptor: Side) {
+        try batch(1, devices.contexts).first
     }
 
     private static func batch(

@@ -11,11 +11,11 @@ final class TLSResumptions: HandshakeSubject {
     private let contexts: BothSides<TLSContext>
 
     /// Runs a full handshake, whose session the first measured handshake resumes.
-    init(_ company: BenchCompany) throws {
+    init(_ devices: TLSDevices) throws {
         func context(_ role: ChannelRole) throws -> TLSContext {
             var options = TLSOptions()
             options.resumes = true
-            let original = company.context(role)
+            let original = devices.context(role)
             return try TLSContext(
                 identity: original.identity, authorities: original.authorities, options: options)
         }

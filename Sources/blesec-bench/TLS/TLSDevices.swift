@@ -4,11 +4,11 @@ internal import CBLESecBench
 internal import Glibc
 
 /// An authority and two devices, as `blesec ca` makes them, for one run of the bench.
-final class BenchCompany: Sendable {
+final class TLSDevices: Sendable {
     /// Made on first use, and kept for the run.
-    private static let instance = Result { try BenchCompany() }
+    private static let instance = Result { try TLSDevices() }
 
-    static func shared() throws -> BenchCompany { try instance.get() }
+    static func shared() throws -> TLSDevices { try instance.get() }
 
     let contexts: BothSides<TLSContext>
     /// The same two devices, for OpenSSL alone.
