@@ -98,9 +98,13 @@ final class ChannelDriver {
     /// Reads what has arrived, even if the loop has not reported it yet. While the loop reports, a
     /// socket that was empty at the last read does not ask the kernel again.
     func readUnreported() {
-        link.wantsRead = false
+        forgetReports()
         read()
     }
+
+    /// Makes the next read ask the kernel, even if the socket was empty at the last read. Then
+    /// ``pump(now:)`` has the loop watch the link again.
+    private func forgetReports() { link.wantsRead = false }
 
     private func read(calls: Int, now: UInt64) {
         for _ in 0..<calls where machine.wantsBytes && !hasLinkEnded {
@@ -326,6 +330,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         trust?.handleTimeout(now: now)
         // When a stopped process continues, deadlines have passed, although bytes that arrived in
         // time are unread. They are read first, so that the peer does not count as silent.
+        forgetReports()
         read(calls: Self.callsBeforeDeadline, now: now)
         machine.handleTimeout(now: now)
         pump(now: now)

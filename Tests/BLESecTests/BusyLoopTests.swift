@@ -1,0 +1,139 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecTesting
+import Glibc
+import Testing
+
+@testable import BLESec
+
+/// Channels over sockets that share a loop with slow, hasty and stopped neighbours.
+@Suite("Busy loops", .timeLimit(.minutes(2)))
+struct BusyLoopTests {
+    /// The two ends of a ready channel over a socket pair; the acceptor reads as `faults` say.
+    private static func channel(
+        _ pinned: PinnedPeers, _ loop: EventLoop, faults: [Fault] = [],
+        change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {
+        let (near, far) = try await SocketLink.pair(.stream, loop: loop)
+        var configuration = try pinned.configuration(.dialer)
+        change(&configuration)
+        let reader: any Link = faults.isEmpty ? far : FaultyLink(far, faults)
+        async let dialed = SecureChannel.open(
+            over: near, role: .dialer, configuration: configuration)
+        async let accepted = SecureChannel.open(
+            over: reader, role: .acceptor, configuration: try pinned.configuration(.acceptor))
+        return try await (dialed, accepted)
+    }
+
+    private static func receiveAll(_ channel: SecureChannel) async throws -> [[UInt8]] {
+        var messages: [[UInt8]] = []
+        while let some = try await channel.receive(upTo: 64) { messages += some }
+        return messages
+    }
+
+    @Test("a peer that reads one byte at a time delays no other channel, and loses nothing")
+    func slowReader() async throws {
+        let loop = EventLoop(name: "busy")
+        let pinned = try PinnedPeers()
+        let slow = try await Self.channel(pinned, loop, faults: [.shortReads(1)]) {
+            $0.limits.sendAhead = 2_000
+        }
+        let slowMessages = (0..<40).map { [UInt8](repeating: $0, count: 1_000) }
+        let slowSending = Task(executorPreference: loop) {
+            try await slow.dialer.send(contentsOf: slowMessages)
+            try await slow.dialer.finish()
+        }
+        let slowReceiving = Task(executorPreference: loop) {
+            try await Self.receiveAll(slow.acceptor)
+        }
+        var busy: [(dialer: SecureChannel, acceptor: SecureChannel)] = []
+        for _ in 0..<100 { busy.append(try await Self.channel(pinned, loop)) }
+        let messages = (0..<64).map { [UInt8](repeating: $0, count: 1_000) }
+        try await withThrowingTaskGroup { group in
+            for (dialer, acceptor) in busy {
+                group.addTask(executorPreference: loop) {
+                    try await dialer.send(contentsOf: messages)
+                    try await dialer.finish()
+                }
+                group.addTask(executorPreference: loop) {
+                    let received = try await Self.receiveAll(acceptor)
+                    #expect(received == messages)
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(await slow.dialer.holdings.unsealed <= 3_064)
+        let received = try await slowReceiving.value
+        #expect(received == slowMessages)
+        try await slowSending.value
+        for (dialer, acceptor) in busy + [slow] {
+            await dialer.abort()
+            await acceptor.abort()
+        }
+        await loop.shutdown()
+    }
+
+    @Test("a million messages of 0 bytes wait in bounded memory, and all of them arrive")
+    func emptyMessages() async throws {
+        let loop = EventLoop(name: "busy")
+        let (dialer, acceptor) = try await Self.channel(try PinnedPeers(), loop)
+        let count = 1_000_000
+        let sending = Task(executorPreference: loop) {
+            let messages = [[UInt8]](repeating: [], count: 1_000)
+            for _ in 0..<count / 1_000 { try await dialer.send(contentsOf: messages) }
+            try await dialer.finish()
+        }
+        // Until the sender waits.
+        var queued: UInt64 = 0
+        repeat {
+            queued = await dialer.holdings.queued
+            try await loop.sleep(for: .milliseconds(50))
+        } while await dialer.holdings.queued != queued
+        // Both buffers hold 64 bytes for each message, and a socket some 200 KiB of records.
+        let limits = ChannelLimits()
+        #expect(await dialer.holdings.unsealed <= limits.sendAhead)
+        #expect(await acceptor.holdings.unread <= limits.readAhead + (32 << 10))
+        #expect(queued < 60_000)
+        var received = 0
+        while let some = try await acceptor.receive(upTo: 1_000) {
+            received += some.count { $0.isEmpty }
+        }
+        #expect(received == count)
+        try await sending.value
+        await dialer.abort()
+        await acceptor.abort()
+        await loop.shutdown()
+    }
+
+    @Test("a loop whose thread stops for 5 s reads what arrived before it judges a silent peer")
+    func stoppedThread() async throws {
+        let pinned = try PinnedPeers()
+        let loops = (0..<2).map { EventLoop(name: "loop \($0)") }
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        var configuration = try pinned.configuration(.acceptor)
+        configuration.timeouts.idle = .seconds(3)
+        let listener = try await SecureListener.listen(
+            on: try Endpoint(parsing: "unix:\(path)"), configuration: configuration, loop: loops[0])
+        async let dialing = SecureChannel.dial(
+            listener.localEndpoint, configuration: pinned.configuration(.dialer), loop: loops[1])
+        let accepted = try await listener.accept()
+        let dialed = try await dialing
+        let receiving = Task(executorPreference: loops[0]) { try await Self.receiveAll(accepted) }
+        // A ping or a delayed acknowledgement is then due, and the socket seems to be empty.
+        try await dialed.send([0])
+        try await loops[0].sleep(for: .milliseconds(200))
+        loops[0].execute { sleep(5) }
+        for second in 1...4 {
+            try await dialed.send([UInt8(second)])
+            try await loops[1].sleep(for: .seconds(1))
+        }
+        try await dialed.finish()
+        let received = try await receiving.value
+        #expect(received == (0...4).map { [$0] })
+        async let closing: Void = accepted.close()
+        try await dialed.close()
+        try await closing
+        await listener.close()
+        for loop in loops { await loop.shutdown() }
+    }
+}
