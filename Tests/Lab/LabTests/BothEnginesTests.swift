@@ -10,14 +10,17 @@ import Testing
 extension Laboratory {
     /// A listener with both engines, a Noise peer and a TLS peer.
     @Suite struct BothEnginesTests {
-        @Test("a listener serves a Noise peer and a TLS peer alternately, one message at a time")
+        @Test(
+            "a listener serves a Noise peer and a TLS peer alternately, each on a loop of its own")
         func alternate() async throws {
             let fixture = try BothEnginesFixture()
+            let channelLoops = (0..<2).map { EventLoop(name: "channels \($0)") }
             try await withLoop { loop in
                 var endpoint = try Endpoint(parsing: "l2cap:any")
                 endpoint.adapter = "hci1"
                 let listener = try await SecureListener.listen(
-                    on: endpoint, configuration: fixture.listener, loop: loop)
+                    on: endpoint, configuration: fixture.listener, loop: loop,
+                    channelLoops: channelLoops)
                 var dialed: [SecureChannel] = []
                 var accepted: [SecureChannel] = []
                 for configuration in [fixture.noiseDialer, fixture.tlsDialer] {
@@ -28,6 +31,9 @@ extension Laboratory {
                         try await SecureChannel.dial(
                             target, configuration: configuration, loop: loop))
                     accepted.append(try await channel)
+                }
+                for (channel, loop) in zip(accepted, channelLoops) {
+                    #expect(channel.loop === loop)
                 }
                 #expect(await accepted[0].protocolName == ChannelConfiguration.defaultProtocol)
                 #expect(await accepted[1].protocolName == TLSContext.protocolName)
@@ -51,6 +57,7 @@ extension Laboratory {
                 }
                 await listener.close()
             }
+            for loop in channelLoops { await loop.shutdown() }
         }
     }
 }
