@@ -6,7 +6,7 @@ extension EventLoop {
     /// and a check 0.3 µs, so the checks cost little, and a ready descriptor waits only briefly.
     private static let jobsBetweenPolls = 64
     /// The number of calls that a task may make before other jobs run. A call takes about 1 µs.
-    private static let callsInARow = 32
+    private static let callsInARow = 64
     /// The number of calls that count as one job.
     private static let callsAsJob = 8
 

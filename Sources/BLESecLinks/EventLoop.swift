@@ -10,7 +10,7 @@ internal import Synchronization
 ///
 /// Jobs that one thread has queued run in the order in which it queued them; priorities are
 /// ignored. One exception: a task that enters or leaves an actor of the loop continues before other
-/// jobs, and after at most 32 calls in a row it gives way to them. After a bounded number of jobs
+/// jobs, and after at most 64 calls in a row it gives way to them. After a bounded number of jobs
 /// and calls the loop checks its descriptors, so that neither starves the other. A job that blocks
 /// blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {

@@ -200,12 +200,12 @@ public actor SecureChannel {
         _ messages: ArraySlice<[UInt8]>
     ) throws(ChannelError) -> ArraySlice<[UInt8]> {
         defer { driver.flush() }
-        var rest = messages
-        while let message = rest.first, isOver || driver.machine.hasRoom {
-            _ = try driver.machine.queue(message)
-            rest.removeFirst()
+        var next = messages.startIndex
+        while next < messages.endIndex, isOver || driver.machine.hasRoom {
+            _ = try driver.machine.queue(messages[next])
+            next += 1
         }
-        return rest
+        return messages[next...]
     }
 
     /// Sends a message, and returns when the peer's program has taken it.
@@ -342,6 +342,7 @@ public actor SecureChannel {
         precondition(maximum > 0, "a call receives at least one message")
         guard let first = try await receive() else { return nil }
         var messages = [first]
+        messages.reserveCapacity(min(maximum, 1 + (session?.inbox.count ?? 0)))
         let now = now
         let wasFull = !driver.machine.wantsBytes
         while messages.count < maximum, let message = driver.machine.popMessage() {

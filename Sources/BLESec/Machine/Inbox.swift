@@ -17,6 +17,8 @@ struct Inbox: ~Copyable {
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
     /// Whether no whole message waits.
     var isEmpty: Bool { whole.isEmpty }
+    /// The number of whole messages that wait.
+    var count: Int { whole.count }
     var isMidMessage: Bool { !partial.isEmpty }
 
     /// Appends the next piece of a message.
@@ -39,7 +41,7 @@ struct Inbox: ~Copyable {
         removePartial()
     }
 
-    private mutating func keep(_ message: [UInt8]) {
+    private mutating func keep(_ message: consuming [UInt8]) {
         byteCount += message.count + Self.overhead
         whole.append(message)
     }

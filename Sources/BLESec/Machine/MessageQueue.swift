@@ -4,13 +4,15 @@ struct MessageQueue {
     private var head = 0
 
     var isEmpty: Bool { head == messages.count }
+    var count: Int { messages.count - head }
     var first: [UInt8]? { isEmpty ? nil : messages[head] }
-    mutating func append(_ message: [UInt8]) { messages.append(message) }
+    mutating func append(_ message: consuming [UInt8]) { messages.append(message) }
 
     mutating func popFirst() -> [UInt8]? {
         guard !isEmpty else { return nil }
-        let message = messages[head]
-        messages[head] = []
+        // Moved out, because a copy would count references to the message twice.
+        var message: [UInt8] = []
+        swap(&message, &messages[head])
         head += 1
         if isEmpty {
             messages.removeAll(keepingCapacity: messages.capacity <= 256)

@@ -8,9 +8,9 @@ struct Outbox {
 
     var isEmpty: Bool { waiting.isEmpty }
 
-    mutating func append(_ message: [UInt8]) {
-        waiting.append(message)
+    mutating func append(_ message: consuming [UInt8]) {
         byteCount += message.count + Inbox.overhead
+        waiting.append(message)
     }
 
     /// Passes at most `limit` bytes of the first message to `body`, and removes them if `body` does
