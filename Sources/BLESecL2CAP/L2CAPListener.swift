@@ -53,8 +53,10 @@ package final class L2CAPListener: LinkListener {
     /// See `LinkListener`.
     package func accept() async throws(LinkError) -> any Link { try await listener.accept() }
     /// See `LinkListener`.
-    package func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
-        try await listener.accept(on: loop)
+    package func accept(
+        on choose: @escaping @Sendable () -> EventLoop
+    ) async throws(LinkError) -> any Link {
+        try await listener.accept(on: choose)
     }
     /// See `LinkListener`.
     package func close() async { await listener.close() }

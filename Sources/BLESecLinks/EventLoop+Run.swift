@@ -203,7 +203,8 @@ extension EventLoop {
     /// Begins the shutdown: wakes every waiting task, whose event will not come any more.
     func stop() {
         guard !isStopping else { return }
-        // Links send nothing after the next line.
+        // After this, links send nothing more.
+        isInLastTurn = true
         runEndOfTurn()
         isStopping = true
         for source in sources.all { source.deliverShutdown() }

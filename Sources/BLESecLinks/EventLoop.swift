@@ -35,6 +35,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     var endOfTurn: [any DeferredWork] = []
     /// The number of the current turn: a turn ends when the loop checks its descriptors.
     package internal(set) var turn: UInt64 = 0
+    /// Whether the loop is being shut down, and links can send for the last time.
+    package internal(set) var isInLastTurn = false
     /// The task that runs now, and the job with which it continues next.
     var runningJob: UnownedJob?
     var nextJob: UnownedJob?

@@ -11,11 +11,14 @@ package protocol LinkListener: AnyObject, Sendable {
     ///   example for lack of descriptors, the listener stays open: the caller may retry later.
     func accept() async throws(LinkError) -> any Link
 
-    /// Waits for the next peer, as ``accept()`` does, and makes the link on `loop`.
+    /// Waits for the next peer, as ``accept()`` does, and makes the link on the loop that `choose`
+    /// returns when the peer has come. `choose` is called on any thread.
     ///
-    /// If `loop` was shut down, the link is made on the listener's own loop. A listener whose links
-    /// cannot change loops makes every link on its own loop.
-    func accept(on loop: EventLoop) async throws(LinkError) -> any Link
+    /// If the chosen loop was shut down, the link is made on the listener's own loop. A listener
+    /// whose links cannot change loops makes every link on its own loop.
+    func accept(
+        on choose: @escaping @Sendable () -> EventLoop
+    ) async throws(LinkError) -> any Link
 
     /// Stops listening and frees the address before it returns. Accepted links stay open.
     ///
@@ -27,7 +30,9 @@ package protocol LinkListener: AnyObject, Sendable {
 }
 
 extension LinkListener {
-    package func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
+    package func accept(
+        on choose: @escaping @Sendable () -> EventLoop
+    ) async throws(LinkError) -> any Link {
         try await accept()
     }
 
@@ -35,13 +40,15 @@ extension LinkListener {
     ///
     /// - Parameters:
     ///   - loop: the listener's loop.
-    ///   - linkLoop: chooses the loop of the next link; nil means the listener's loop.
+    ///   - linkLoop: chooses a link's loop when the peer has come; nil means the listener's loop.
     package func acceptAll(
-        on loop: EventLoop, linkLoop: (() -> EventLoop)? = nil, _ take: (any Link) async -> Void
+        on loop: EventLoop, linkLoop: (@Sendable () -> EventLoop)? = nil,
+        _ take: (any Link) async -> Void
     ) async {
+        let choose = linkLoop ?? { loop }
         while !Task.isCancelled {
             do throws(LinkError) {
-                await take(try await accept(on: linkLoop?() ?? loop))
+                await take(try await accept(on: choose))
             } catch {
                 if error.code == .cancelled || error.code == .closed { return }
                 // Descriptors or memory ran out: wait until some are freed.

@@ -17,12 +17,12 @@ package final class SocketListener: @unchecked Sendable {
     private final class Waiter: @unchecked Sendable {
         // Sendable because it is used on its loop's thread only, after it was made.
 
-        /// The loop of the link.
-        let target: EventLoop
+        /// Chooses the loop of the link; nil means the listener's loop.
+        let choose: (@Sendable () -> EventLoop)?
         var continuation: CheckedContinuation<Outcome, Never>?
         var isCancelled = false
 
-        init(target: EventLoop) { self.target = target }
+        init(_ choose: (@Sendable () -> EventLoop)?) { self.choose = choose }
     }
 
     /// An accepted socket that no loop watches yet.
@@ -65,10 +65,12 @@ package final class SocketListener: @unchecked Sendable {
         if loop.isCurrent { close() } else { loop.execute(close) }
     }
 
-    /// Waits for the next peer, and makes the link on `target`; nil means the listener's loop. If
-    /// `target` was shut down, the link is made on the listener's loop too.
-    package func accept(on target: EventLoop? = nil) async throws(LinkError) -> SocketLink {
-        let waiter = Waiter(target: target ?? loop)
+    /// Waits for the next peer, and makes the link on the loop that `choose` then returns; nil means
+    /// the listener's loop. If that loop was shut down, the listener's loop gets the link too.
+    package func accept(
+        on choose: (@Sendable () -> EventLoop)? = nil
+    ) async throws(LinkError) -> SocketLink {
+        let waiter = Waiter(choose)
         let outcome: Outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 loop.execute { [self] in add(waiter, continuation) }
@@ -136,10 +138,10 @@ package final class SocketListener: @unchecked Sendable {
         }
     }
 
-    /// Makes the link on the loop that the waiting task has chosen. Only that loop ever watches the
+    /// Makes the link on the loop that the waiting task chooses. Only that loop ever watches the
     /// socket, so no event of the socket belongs to another loop.
     private func pass(_ peer: Peer, to waiter: Waiter) {
-        let target = waiter.target
+        let target = waiter.choose?() ?? loop
         guard target !== loop, !target.isShutdownRequested else {
             return finish(waiter, .success(peer.link(on: loop)))
         }

@@ -45,8 +45,10 @@ package final class UnixListener: LinkListener {
 
     package func accept() async throws(LinkError) -> any Link { try await listener.accept() }
 
-    package func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
-        try await listener.accept(on: loop)
+    package func accept(
+        on choose: @escaping @Sendable () -> EventLoop
+    ) async throws(LinkError) -> any Link {
+        try await listener.accept(on: choose)
     }
 
     package func close() async { await listener.close() }

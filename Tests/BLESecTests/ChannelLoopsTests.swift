@@ -124,8 +124,10 @@ private final class NamedPeersListener: LinkListener {
 
     var localDescription: String { listener.localDescription }
     func accept() async throws(LinkError) -> any Link { await named(try await listener.accept()) }
-    func accept(on loop: EventLoop) async throws(LinkError) -> any Link {
-        await named(try await listener.accept(on: loop))
+    func accept(
+        on choose: @escaping @Sendable () -> EventLoop
+    ) async throws(LinkError) -> any Link {
+        await named(try await listener.accept(on: choose))
     }
     func close() async { await listener.close() }
 
@@ -192,6 +194,43 @@ struct ChannelLoopsTests {
         #expect(accepted.loop === spread.own)
         await dialed.abort()
         await accepted.abort()
+        try await spread.finish()
+    }
+
+    @Test(
+        "the loop of a link is chosen when its peer has come, not when the listener began to wait")
+    func chosenLate() async throws {
+        let spread = try await SpreadListener()
+        let loops = spread.channelLoops
+        var channels: [(dialed: SecureChannel, accepted: SecureChannel)] = []
+        for _ in 0..<4 { channels.append(try await spread.channel()) }
+        // Both loops have two channels, and the listener waits for the next link.
+        for channel in [channels[1], channels[3]] {
+            #expect(channel.accepted.loop === loops[1])
+            await channel.accepted.abort()
+        }
+        try await spread.until { await spread.sources(1) == 0 }
+        channels.append(try await spread.channel())
+        #expect(channels[4].accepted.loop === loops[1])
+        for (dialed, accepted) in channels {
+            await dialed.abort()
+            await accepted.abort()
+        }
+        try await spread.finish()
+    }
+
+    @Test("a link does not go to a loop that was shut down while the listener waited")
+    func shutDownMeanwhile() async throws {
+        let spread = try await SpreadListener()
+        let loops = spread.channelLoops
+        let first = try await spread.channel()
+        #expect(first.accepted.loop === loops[0])
+        await loops[1].shutdown()
+        let second = try await spread.channel()
+        #expect(second.accepted.loop === loops[0])
+        for channel in [first.dialed, first.accepted, second.dialed, second.accepted] {
+            await channel.abort()
+        }
         try await spread.finish()
     }
 

@@ -10,10 +10,11 @@ import Testing
 struct CoalescingTests {
     /// A ready channel, whose dialer sends over a link that counts.
     private static func channels(
-        _ fixture: ChannelFixture, change: (inout ChannelConfiguration) -> Void = { _ in }
+        _ fixture: ChannelFixture, maximumSDU: Int = 8_192,
+        change: (inout ChannelConfiguration) -> Void = { _ in }
     ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel, link: CountingLink) {
         let (near, far) = await fixture.loop.run { [loop = fixture.loop] in
-            MemoryLink.pair(loop: loop, capacity: 1 << 20)
+            MemoryLink.pair(loop: loop, capacity: 1 << 20, maximumSDU: maximumSDU)
         }
         let link = CountingLink(near)
         let dialer = try fixture.channel(over: link, .dialer, change: change)
@@ -112,6 +113,59 @@ struct CoalescingTests {
         return acceptor
     }
 
+    @Test("a channel over small SDUs that ends sends all messages first, if the link has room")
+    func endWithSmallSDUs() async throws {
+        for isOneCall in [false, true] {
+            let fixture = try ChannelFixture()
+            let (dialer, acceptor, _) = try await Self.channels(fixture, maximumSDU: 160)
+            let messages = (0..<10).map { [UInt8](repeating: $0, count: 1_000) }
+            try await Task(executorPreference: fixture.loop) {
+                if isOneCall {
+                    try await dialer.send(contentsOf: messages)
+                } else {
+                    for message in messages { try await dialer.send(message) }
+                }
+                await dialer.abort()
+            }.value
+            for message in messages { #expect(try await acceptor.receive() == message) }
+        }
+    }
+
+    @Test("a peer that is put on the deny list gets nothing more of the turn's messages")
+    func denied() async throws {
+        let fixture = try ChannelFixture()
+        let list = DenyList()
+        let (dialer, acceptor, _) = try await Self.channels(fixture) {
+            $0.trust = $0.trust.denying(list)
+        }
+        let key = try #require(await dialer.peer.fingerprint)
+        try await Task(executorPreference: fixture.loop) {
+            try await dialer.send([0])
+            list.replace(with: [key])
+            try await dialer.send([1])
+        }.value
+        #expect(try await acceptor.receive() == [0])
+        await #expect(throws: ChannelError.self) { try await acceptor.receive() }
+    }
+
+    @Test("a link that is full is not tried again for each message")
+    func fullLink() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor, link) = try await Self.channels(fixture) {
+            $0.limits.sendAhead = 1 << 20
+        }
+        await fixture.loop.run { link.isFull = true }
+        let attempts = try await Task(executorPreference: fixture.loop) {
+            let before = link.attempts
+            for _ in 0..<500 { try await dialer.send([UInt8](repeating: 1, count: 1_000)) }
+            return link.attempts - before
+        }.value
+        // At each turn's end, and whenever the link below, which is not full, reports room.
+        #expect(attempts < 100)
+        await dialer.abort()
+        await acceptor.abort()
+    }
+
     @Test("a loop that is shut down sends the messages of the turn first")
     func shutdownInSameTurn() async throws {
         let fixture = try ChannelFixture()
@@ -174,13 +228,18 @@ final class CountingLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
     private let link: any Link
     private(set) var sendCount = 0
+    private(set) var attempts = 0
     private(set) var byteCount = 0
     /// Whether sends take everything and pass nothing on.
     var discards = false
+    /// Whether sends take nothing.
+    var isFull = false
 
     init(_ link: any Link) { self.link = link }
 
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+        attempts += 1
+        if isFull { return 0 }
         let count = discards ? bytes.count : try link.send(bytes)
         if count > 0 { sendCount += 1 }
         byteCount += count

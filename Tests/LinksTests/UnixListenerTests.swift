@@ -233,7 +233,7 @@ import Testing
             try await withLoop { target in
                 let address = try UnixAddress(path: temporaryPath(), kind: kind)
                 let listener = try await UnixListener.listen(address, loop: loop)
-                async let accepting = listener.accept(on: target)
+                async let accepting = listener.accept(on: { target })
                 let dialed = try await SocketLink.dial(address, loop: loop)
                 let accepted = try await accepting
                 #expect(accepted.loop === target)
@@ -268,7 +268,9 @@ import Testing
             let target = EventLoop(name: "target")
             let address = try UnixAddress(path: temporaryPath())
             let listener = try await UnixListener.listen(address, loop: loop)
-            let accepting = Task(executorPreference: loop) { try await listener.accept(on: target) }
+            let accepting = Task(executorPreference: loop) {
+                try await listener.accept(on: { target })
+            }
             await loop.settle()
             await target.shutdown()
             let dialed = try await SocketLink.dial(address, loop: loop)
@@ -288,7 +290,7 @@ import Testing
             let listener = try await UnixListener.listen(address, loop: loop)
             for _ in 0..<100 {
                 let target = EventLoop(name: "target")
-                async let accepting = listener.accept(on: target)
+                async let accepting = listener.accept(on: { target })
                 async let ending: Void = target.shutdown()
                 let dialed = try await SocketLink.dial(address, loop: loop)
                 let accepted = try await accepting

@@ -27,8 +27,8 @@ final class ChannelDriver {
     private var hasLinkEnded = false
     private var halfClose = HalfClose.possible
     private var lastAcknowledged: UInt64 = 0
-    /// The turn of the loop in which ``pump(now:)`` ran last.
-    private var lastTurn: UInt64 = 0
+    /// The turn of the loop in which the link was last given bytes.
+    private var lastSendTurn: UInt64 = 0
     /// Whether ``pump(now:)`` is to run at the end of the loop's turn.
     private var isFlushPending = false
     /// Whether a call to the link is under way; the link may not call its handler meanwhile.
@@ -71,7 +71,7 @@ final class ChannelDriver {
     }
 
     func fail(_ error: ChannelError) {
-        flushPending()
+        sendAll()
         machine.fail(error)
         trust?.fail(error)
         pump()
@@ -79,7 +79,7 @@ final class ChannelDriver {
 
     /// Closes the link without an `end`, because nobody uses the channel any more.
     func drop() {
-        flushPending()
+        sendAll()
         trust?.cancelDecision()
         timer.disarm()
         link.close()
@@ -134,14 +134,18 @@ final class ChannelDriver {
 
     /// Reads again if there was no room before and there is room now.
     func resumeReading(wasFull: Bool, now: UInt64) {
+        // What has arrived may end the channel.
+        if wasFull { flushPending() }
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }
 
     /// Sends what was queued: at once if nothing was sent in this turn of the loop, or if much is
     /// queued; otherwise at the end of the turn, together with what is queued until then.
     func flush() {
-        if lastTurn != loop.turn || machine.queuedBytes >= Self.flushSize { return pump() }
-        flushAtEndOfTurn()
+        let isFirst = lastSendTurn != loop.turn
+        // A link that is full reports when it has room; to try before would cost a call each time.
+        let isMuch = machine.queuedBytes >= Self.flushSize && !link.wantsWrite
+        if isFirst || isMuch { pump() } else { flushAtEndOfTurn() }
     }
 
     /// Runs ``pump()`` at the end of the turn.
@@ -155,12 +159,18 @@ final class ChannelDriver {
     /// end, so that the link gets what was queued before.
     func flushPending() { if isFlushPending { pump() } }
 
+    /// Sends what is queued, as far as the link has room now. Called before this side ends the
+    /// channel, so that only what the link would not take is lost.
+    private func sendAll() {
+        isFlushPending = false
+        if machine.isReady { transmit(calls: .max, now: now) }
+    }
+
     /// Sends what can be sent, wakes waiting tasks, and arms the timer.
     func pump() { pump(now: now) }
 
     /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
-        lastTurn = loop.turn
         isFlushPending = false
         askAboutPeer(now: now)
         transmit(now: now)
@@ -198,14 +208,17 @@ final class ChannelDriver {
     /// does not protect its place, because it can be replayed.
     var mayLosePlace: Bool { stage == .unproven }
 
-    private func transmit(now: UInt64) {
-        for _ in 0..<Self.callsPerTurn where sendError == nil && !machine.isOver {
+    private func transmit(calls: Int = callsPerTurn, now: UInt64) {
+        var calls = calls
+        while calls > 0, sendError == nil, !machine.isOver {
+            calls -= 1
             do throws(LinkError) {
                 let transmission = try machine.transmit(now: now) { bytes throws(LinkError) in
                     isCallingLink = true
                     defer { isCallingLink = false }
                     return try link.send(bytes)
                 }
+                if transmission != .nothing { lastSendTurn = loop.turn }
                 guard case .sent = transmission else {
                     link.wantsWrite = transmission == .blocked
                     return
@@ -288,7 +301,7 @@ final class ChannelDriver {
 }
 
 extension ChannelDriver: DeferredWork {
-    func runDeferred() { flushPending() }
+    func runDeferred() { if loop.isInLastTurn { sendAll() } else { flushPending() } }
 }
 
 extension ChannelDriver: LinkHandler, TimerHandler {

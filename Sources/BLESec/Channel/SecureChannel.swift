@@ -84,6 +84,7 @@ public actor SecureChannel {
         guard let key = driver.machine.claimedKey,
             configuration.trust.denied?.contains(key) == true
         else { return }
+        // Without sending what is queued: a denied peer gets nothing more.
         driver.machine.fail(ChannelError(.untrusted, "\(key) has been put on the deny list"))
         driver.pump()
     }
@@ -161,9 +162,10 @@ public actor SecureChannel {
     /// Queues a message for the peer, and suspends while too many bytes are waiting.
     ///
     /// The first message in a turn of the loop is sent at once. Further messages of the turn are
-    /// sent together: at its end, at 32 KiB, and before the channel ends. This makes tasks faster
-    /// that run on the loop or send side by side; one task on another thread sends each message
-    /// alone, unless it uses ``send(contentsOf:)``.
+    /// sent together: at its end, at 32 KiB, and before this side ends the channel. An end without
+    /// ``close(within:)`` loses what the link has no room for, and a denied peer gets nothing more.
+    /// This makes tasks faster that run on the loop or send side by side; one task on another
+    /// thread sends each message alone, unless it uses ``send(contentsOf:)``.
     ///
     /// A return does not mean that the peer has the message; see
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
@@ -452,6 +454,7 @@ public actor SecureChannel {
     ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, at the
     ///   close deadline, the peer has not ended or its messages still wait to be received here.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
+        driver.flushPending()
         driver.machine.close(within: limit, now: now)
         driver.pump()
         try await waitUntilOver()

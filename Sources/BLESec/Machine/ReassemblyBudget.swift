@@ -10,36 +10,69 @@ final class ReassemblyBudget: Sendable {
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
 
     private struct Holding {
-        /// `nil` for a peer without an identity of its own.
-        let peer: PeerIdentity?
+        /// The number of the share that this holding counts towards.
+        let share: UInt64
         var bytes = 0
         /// Ends the channel; called on any thread.
         let revoke: @Sendable () -> Void
     }
 
+    /// What all channels of a peer hold; one channel of a peer without a key of its own.
+    private struct Share {
+        let peer: PeerIdentity?
+        var bytes = 0
+        var holdings = 0
+    }
+
     private struct State {
         var left: Int
         var holdings: [UInt64: Holding] = [:]
-        var lastToken: UInt64 = 0
-        /// The bytes that each peer with an identity holds.
-        var peers: [PeerIdentity: Int] = [:]
+        var shares: [UInt64: Share] = [:]
+        /// The share of each peer with a key. Used when a channel begins or ends: to find a number
+        /// in a dictionary takes much less time than to find an identity.
+        var shareOfPeer: [PeerIdentity: UInt64] = [:]
+        /// The last number of a holding or share.
+        var lastNumber: UInt64 = 0
+
+        mutating func nextNumber() -> UInt64 {
+            lastNumber += 1
+            return lastNumber
+        }
+
+        /// The number of the share of `peer`; a new share if `peer` is `nil`.
+        mutating func share(of peer: PeerIdentity?) -> UInt64 {
+            if let peer, let number = shareOfPeer[peer] { return number }
+            let number = nextNumber()
+            shares[number] = Share(peer: peer)
+            if let peer { shareOfPeer[peer] = number }
+            return number
+        }
 
         /// Adds `count` bytes to a holding; a negative count removes bytes.
         mutating func add(_ count: Int, to token: UInt64) {
-            guard let peer = holdings[token]?.peer else {
-                holdings[token]?.bytes += count
-                return left -= count
-            }
+            guard let share = holdings[token]?.share else { return }
             holdings[token]?.bytes += count
+            shares[share]?.bytes += count
             left -= count
-            let sum = peers[peer, default: 0] + count
-            peers[peer] = sum > 0 ? sum : nil
         }
 
-        /// The bytes of all channels of a holding's peer; of its channel alone, if it has no key.
+        /// The bytes of the share of a holding.
         func sum(of token: UInt64) -> Int {
-            guard let holding = holdings[token] else { return 0 }
-            return holding.peer.map { peers[$0, default: 0] } ?? holding.bytes
+            holdings[token].flatMap { shares[$0.share]?.bytes } ?? 0
+        }
+
+        /// Removes a holding with its bytes, and returns it; removes its share with the last
+        /// holding.
+        @discardableResult
+        mutating func remove(_ token: UInt64) -> Holding? {
+            add(-(holdings[token]?.bytes ?? 0), to: token)
+            guard let holding = holdings.removeValue(forKey: token),
+                var share = shares[holding.share]
+            else { return nil }
+            share.holdings -= 1
+            shares[holding.share] = share.holdings > 0 ? share : nil
+            if share.holdings == 0, let peer = share.peer { shareOfPeer[peer] = nil }
+            return holding
         }
 
         /// The largest holding of the peer that holds most.
@@ -82,9 +115,11 @@ final class ReassemblyBudget: Sendable {
         // Peers without a key cannot be told apart, so each of their channels counts as a peer.
         let owner = peer?.fingerprint == nil ? nil : peer
         let token = state.withLock { state in
-            state.lastToken += 1
-            state.holdings[state.lastToken] = Holding(peer: owner, revoke: revoke)
-            return state.lastToken
+            let token = state.nextNumber()
+            let share = state.share(of: owner)
+            state.shares[share]?.holdings += 1
+            state.holdings[token] = Holding(share: share, revoke: revoke)
+            return token
         }
         return Part(self, token)
     }
@@ -106,8 +141,7 @@ final class ReassemblyBudget: Sendable {
             while after.left < 0, let largest = after.largest() {
                 // A peer loses nothing to another peer that holds as much or more.
                 guard after.sum(of: largest) > after.sum(of: token) else { return (false, []) }
-                after.add(-(after.holdings[largest]?.bytes ?? 0), to: largest)
-                after.holdings.removeValue(forKey: largest).map { revoked.append($0) }
+                if let holding = after.remove(largest) { revoked.append(holding) }
             }
             state = after
             return (true, revoked)
@@ -120,10 +154,5 @@ final class ReassemblyBudget: Sendable {
         state.withLock { state in state.add(-(state.holdings[token]?.bytes ?? 0), to: token) }
     }
 
-    private func remove(_ token: UInt64) {
-        state.withLock { state in
-            state.add(-(state.holdings[token]?.bytes ?? 0), to: token)
-            state.holdings[token] = nil
-        }
-    }
+    private func remove(_ token: UInt64) { state.withLock { state in _ = state.remove(token) } }
 }
