@@ -95,11 +95,11 @@ def readable(name):
 
 def text(profile):
     parts = [
-        "## Where the time goes\n",
+        "## Where the instructions go\n",
         "Instructions that callgrind counts while an engine seals and opens records, framing included, and\n"
         f"while both sides shake hands, with `{PROTOCOL}` unless a heading\nsays otherwise. Valgrind emulates a processor "
         "without the newest instructions, so the ciphers execute more\ninstructions there than on the machine itself; "
-        "other code does not. There a copy by `rep movsb` counts as\none instruction a byte.\n",
+        "other code executes as\nmany. Valgrind counts a copy by `rep movsb` as one instruction a byte.\n",
     ]
     for name, found in profile.items():
         total = sum(count for count, _, _ in found)

@@ -1,5 +1,5 @@
-/// Reads a fuzzer's input as a script of choices, numbers and pieces; after the input's end every
-/// byte is 0.
+/// Reads a fuzzer's input as a script of choices, numbers and pieces. After the input's end every
+/// number is 0, and pieces are cut short.
 struct Script {
     private var rest: ArraySlice<UInt8>
 
@@ -17,8 +17,8 @@ struct Script {
     /// One of the items.
     mutating func choice<Item>(_ items: [Item]) -> Item { items[number(below: items.count)] }
 
-    /// Reads a length of one byte and returns that many bytes; the length 255 means all remaining
-    /// bytes.
+    /// Reads a length of one byte and returns that many bytes, or fewer at the input's end; the
+    /// length 255 means all remaining bytes.
     mutating func piece() -> [UInt8] {
         let count = byte()
         return count == 255 ? everything() : take(Int(count))
@@ -31,7 +31,8 @@ struct Script {
 
     mutating func everything() -> [UInt8] { take(rest.count) }
 
-    /// `bytes` with one defect: a changed bit, a missing end, a missing beginning, or extra bytes.
+    /// `bytes` with one defect: a changed bit, a missing end, a missing beginning, or extra bytes
+    /// (none, if the input gives none).
     mutating func damage(_ bytes: [UInt8]) -> [UInt8] {
         var damaged = bytes
         let place = Int(byte()) << 8 | Int(byte())

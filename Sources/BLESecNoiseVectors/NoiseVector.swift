@@ -37,7 +37,8 @@ package struct NoiseVector: Sendable, Hashable {
     package var responder = Party()
     /// `handshake_hash`
     package var handshakeHash: [UInt8]?
-    /// The handshake's messages, then transport messages: the senders take turns, if there are two.
+    /// The handshake's messages, then transport messages. The two sides take turns; in a one-way
+    /// pattern the initiator sends all of them.
     package var messages: [Message] = []
 }
 

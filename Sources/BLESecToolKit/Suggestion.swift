@@ -6,8 +6,8 @@ enum Suggestion {
         return ": did you mean `\(nearest)`?"
     }
 
-    /// The candidate with the fewest typing errors: at most one, or at most one for every three of
-    /// its letters. Otherwise the only candidate that begins with the word, if the word has at
+    /// The candidate from which the word differs by the fewest typing errors. One error is always
+    /// allowed; a longer candidate allows one for every three of its letters. Otherwise the only candidate that begins with the word, if the word has at
     /// least three letters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
         // A word that is far too long is not compared letter by letter.

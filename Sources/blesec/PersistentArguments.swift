@@ -15,7 +15,8 @@ enum PersistentArguments {
         var configuration = options.configuration
         guard configuration.mode == .negotiated else {
             throw arguments.usage(
-                "\(ChannelOptions.direct.name) has no acknowledgements, and nothing comes back")
+                "a connection that reconnects needs acknowledgements, which "
+                    + "\(ChannelOptions.direct.name) does not have")
         }
         configuration.timeouts.idle = try Seconds.read(arguments, idle) ?? .seconds(20)
         return configuration

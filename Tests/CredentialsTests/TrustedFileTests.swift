@@ -112,7 +112,7 @@ struct TrustedFileTests {
         refuses(folder.write("sticky/open", "x", mode: 0o666), "can be changed by others")
     }
 
-    @Test("a file, directory or link of another user is refused")
+    @Test("a file, directory or link of another user than root is refused")
     func owners() throws {
         folder.write("file", "x", mode: 0o644)
         try #require(unsafe chmod(folder.path, 0o755) == 0)
@@ -142,7 +142,7 @@ struct TrustedFileTests {
     }
 
     @Test(
-        "files of the user and of root are accepted, unless others may write them or, if secret, read them"
+        "files of the user and of root are accepted, unless others can write them or, if secret, use them"
     )
     func modes() {
         func isRefused(

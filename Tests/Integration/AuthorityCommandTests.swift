@@ -117,7 +117,7 @@ extension Integration {
                 (["init", "--days", "99999999999999999999", "a"], "--days is a number from 1"),
                 (["init", "--name", "", "a"], "1 to 64 printable ASCII characters"),
                 (["issue", "a", "--out", "b"], "the device's name is missing: --uri URI"),
-                (["issue", "a", "--uri", "a:b"], "where to write is missing: --out PREFIX"),
+                (["issue", "a", "--uri", "a:b"], "the output path is missing: --out PREFIX"),
                 (
                     ["issue", "a", "--uri", "lamp", "--out", "b"],
                     "there is no scheme in the URI `lamp`"

@@ -17,8 +17,8 @@ extension SecureChannel {
 
         /// Returns 1 to `count` bytes, or `nil` once the peer sends no more.
         ///
-        /// Throws the error that ended the channel, `truncated` if the peer's end said that it did
-        /// not send everything, or `cancelled`.
+        /// Throws `truncated` if the peer ended the channel with a reason other than `done`;
+        /// otherwise the error that ended the channel, or `cancelled`.
         public func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read asks for at least one byte")
             return try await channel.read(atMost: count)

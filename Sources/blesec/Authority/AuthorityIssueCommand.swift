@@ -29,8 +29,8 @@ enum AuthorityIssueCommand {
         description: [
             "Issues a certificate with the authority in DIR, for a device that dials and listens. "
                 + "The certificate is valid from an hour ago on, since not every clock is right. "
-                + "The device proves the certificate with --certificate PREFIX.pem --key "
-                + "PREFIX.key.",
+                + "On the device, pass the certificate and its private key to the command that "
+                + "connects or listens: --certificate PREFIX.pem --key PREFIX.key.",
             "Prints four lines: the serial number, by which the certificate can be revoked; the "
                 + "URI; the fingerprint of the device's key; and when the certificate expires. The "
                 + "authority keeps a copy of the certificate.",
@@ -47,7 +47,7 @@ enum AuthorityIssueCommand {
         statuses: AuthorityOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
-        for (option, what) in [(uri, "the device's name"), (out, "where to write")]
+        for (option, what) in [(uri, "the device's name"), (out, "the output path")]
         where arguments.value(option) ?? "" == "" {
             throw arguments.usage("\(what) is missing: \(option.usage)")
         }
