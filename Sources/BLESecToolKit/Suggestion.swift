@@ -7,8 +7,8 @@ enum Suggestion {
     }
 
     /// The candidate from which the word differs by the fewest typing errors. One error is always
-    /// allowed; a longer candidate allows one for every three of its letters. Otherwise the only candidate that begins with the word, if the word has at
-    /// least three letters.
+    /// allowed; a longer candidate allows one for every three of its letters. Otherwise the only
+    /// candidate that begins with the word, if the word has at least three letters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
         // A word that is far too long is not compared letter by letter.
         guard word.utf8.count <= 64 else { return nil }

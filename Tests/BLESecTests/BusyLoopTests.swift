@@ -38,6 +38,8 @@ struct BusyLoopTests {
         let slow = try await Self.channel(pinned, loop, faults: [.shortReads(1)]) {
             $0.limits.sendAhead = 2_000
         }
+        var busy: [(dialer: SecureChannel, acceptor: SecureChannel)] = []
+        for _ in 0..<100 { busy.append(try await Self.channel(pinned, loop)) }
         let slowMessages = (0..<40).map { [UInt8](repeating: $0, count: 1_000) }
         let slowSending = Task(executorPreference: loop) {
             try await slow.dialer.send(contentsOf: slowMessages)
@@ -46,8 +48,6 @@ struct BusyLoopTests {
         let slowReceiving = Task(executorPreference: loop) {
             try await Self.receiveAll(slow.acceptor)
         }
-        var busy: [(dialer: SecureChannel, acceptor: SecureChannel)] = []
-        for _ in 0..<100 { busy.append(try await Self.channel(pinned, loop)) }
         let messages = (0..<64).map { [UInt8](repeating: $0, count: 1_000) }
         try await withThrowingTaskGroup { group in
             for (dialer, acceptor) in busy {
@@ -62,6 +62,8 @@ struct BusyLoopTests {
             }
             try await group.waitForAll()
         }
+        // The slow peer has not read everything yet, and its sender holds no more than before.
+        #expect(await slow.acceptor.lastReceived < 40)
         #expect(await slow.dialer.holdings.unsealed <= 3_064)
         let received = try await slowReceiving.value
         #expect(received == slowMessages)

@@ -163,9 +163,10 @@ public actor SecureChannel {
     ///
     /// The first message in a turn of the loop is sent at once. Further messages of the turn are
     /// sent together: at its end, at 32 KiB, and before this side ends the channel. An end without
-    /// ``close(within:)`` loses what the link has no room for, and a denied peer gets nothing more.
-    /// This makes tasks faster that run on the loop or send side by side; one task on another
-    /// thread sends each message alone, unless it uses ``send(contentsOf:)``.
+    /// ``close(within:)`` loses what the link has no room for, the loop's shutdown may lose what is
+    /// queued, and a denied peer gets nothing more. This makes tasks faster that run on the loop or
+    /// send side by side; one task on another thread sends each message alone, unless it uses
+    /// ``send(contentsOf:)``.
     ///
     /// A return does not mean that the peer has the message; see
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`

@@ -28,8 +28,8 @@ final class ReassemblyBudget: Sendable {
         var left: Int
         var holdings: [UInt64: Holding] = [:]
         var shares: [UInt64: Share] = [:]
-        /// The share of each peer with a key. Used when a channel begins or ends: to find a number
-        /// in a dictionary takes much less time than to find an identity.
+        /// The share of each peer with a key. Used only when a part is made or released: to find an
+        /// identity in a dictionary takes much longer than to find a number.
         var shareOfPeer: [PeerIdentity: UInt64] = [:]
         /// The last number of a holding or share.
         var lastNumber: UInt64 = 0
@@ -85,11 +85,12 @@ final class ReassemblyBudget: Sendable {
     }
 
     private let state: Locked<State>
-    private let share: Int
+    /// The most bytes of one share.
+    private let shareLimit: Int
 
     init(bytes: Int, share: Int) {
         state = Locked(State(left: bytes))
-        self.share = share
+        shareLimit = share
     }
 
     /// One channel's part of a budget, released with the last reference.
@@ -129,7 +130,7 @@ final class ReassemblyBudget: Sendable {
     private func take(_ count: Int, by token: UInt64, limit: Int) -> Bool {
         let (isTaken, revoked) = state.withLock { state -> (Bool, [Holding]) in
             guard state.holdings[token] != nil,
-                state.sum(of: token) + count <= max(share, limit)
+                state.sum(of: token) + count <= max(shareLimit, limit)
             else { return (false, []) }
             guard state.left < count else {
                 state.add(count, to: token)

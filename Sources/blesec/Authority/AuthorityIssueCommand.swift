@@ -29,8 +29,8 @@ enum AuthorityIssueCommand {
         description: [
             "Issues a certificate with the authority in DIR, for a device that dials and listens. "
                 + "The certificate is valid from an hour ago on, since not every clock is right. "
-                + "On the device, pass the certificate and its private key to the command that "
-                + "connects or listens: --certificate PREFIX.pem --key PREFIX.key.",
+                + "On the device, pass --certificate PREFIX.pem, and the private key with --key, to "
+                + "the command that connects or listens.",
             "Prints four lines: the serial number, by which the certificate can be revoked; the "
                 + "URI; the fingerprint of the device's key; and when the certificate expires. The "
                 + "authority keeps a copy of the certificate.",
