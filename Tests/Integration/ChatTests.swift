@@ -222,7 +222,10 @@ extension Integration {
                     "--rescan goes without an ENDPOINT"
                 ),
                 (["connect", socket, "--anyone", "--idle", "3"], "--idle goes with --persist"),
-                (["connect", socket, "--anyone", "--persist", "--direct"], "--direct does not have"),
+                (
+                    ["connect", socket, "--anyone", "--persist", "--direct"],
+                    "--direct does not have"
+                ),
                 (["connect", socket, "--anyone", "--remember", ""], "a name to remember has 1 to"),
             ] { Tool.expect(try Tool.run(arguments: words), status: 64, reason) }
         }

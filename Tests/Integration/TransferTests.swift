@@ -29,6 +29,31 @@ extension Integration {
             #expect(folder.mode("socket") == nil, "the socket's file is removed")
         }
 
+        @Test("a transfer succeeds where the system has no epoll_pwait2")
+        func oldKernel() throws {
+            let pair = try ToolPair()
+            let script = #filePath.replacing(
+                "TransferTests.swift", with: "Peers/without_syscall.py")
+            func start(_ arguments: [String], _ input: Subprocess.Input) throws -> Subprocess {
+                try Subprocess(
+                    "python3", [script, "441", Tool.path] + arguments, input: input, within: 20)
+            }
+            let listener = try start(
+                [
+                    "listen", pair.endpoint(), "--identity", pair.folder.file("listener"),
+                    "--peer", pair.dialerKey,
+                ], .bytes([]))
+            _ = try listener.line("listening on ")
+            let dialer = try start(
+                [
+                    "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
+                    "--peer", pair.listenerKey,
+                ], .bytes(Array("question".utf8)))
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(outcomes[0].text == "question")
+        }
+
         @Test("a transfer without data succeeds")
         func empty() throws {
             let pair = try ToolPair()

@@ -23,12 +23,18 @@ static inline int blesec_epoll_control(int epoll, int operation, int descriptor,
     return epoll_ctl(epoll, operation, descriptor, &event);
 }
 
-// Waits for `nanoseconds`, or without a limit when `nanoseconds` is negative.
+// Waits for `nanoseconds`, or without a limit when `nanoseconds` is negative. Where the system has no
+// epoll_pwait2 (Linux before 5.11, valgrind) or forbids it (filters of old containers), the wait is
+// rounded up to milliseconds.
 static inline int blesec_epoll_wait(int epoll, struct epoll_event *_Nonnull events, int count,
                                     int64_t nanoseconds) {
     struct timespec timeout = {.tv_sec = nanoseconds / 1000000000,
                                .tv_nsec = nanoseconds % 1000000000};
-    return epoll_pwait2(epoll, events, count, nanoseconds < 0 ? NULL : &timeout, NULL);
+    int ready = epoll_pwait2(epoll, events, count, nanoseconds < 0 ? NULL : &timeout, NULL);
+    if (ready >= 0 || (errno != ENOSYS && errno != EPERM)) return ready;
+    int64_t milliseconds = nanoseconds / 1000000 + (nanoseconds % 1000000 > 0);
+    int wait = milliseconds > INT32_MAX ? INT32_MAX : (int)milliseconds;
+    return epoll_wait(epoll, events, count, nanoseconds < 0 ? -1 : wait);
 }
 
 static inline uint32_t blesec_epoll_events(const struct epoll_event *_Nonnull event) {
