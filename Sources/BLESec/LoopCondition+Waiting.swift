@@ -8,7 +8,7 @@ extension LoopCondition {
     /// Other tasks may run before the caller continues, so a caller checks again whatever another
     /// task can make untrue.
     func wait(
-        for event: Event, on actor: isolated (any Actor), until isTrue: () -> Bool
+        for event: LoopEvent, on actor: isolated (any Actor), until isTrue: () -> Bool
     ) async throws(ChannelError) {
         while !isTrue() {
             guard await wait(for: event, isolation: actor, unless: isTrue) else { continue }

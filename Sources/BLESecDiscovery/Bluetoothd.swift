@@ -20,8 +20,7 @@ package actor Bluetoothd {
     /// The links that end when their device disconnects.
     private var watched: [WatchedDevice] = []
 
-    private enum Event: Hashable { case change }
-    private let waiting: LoopCondition<Event>
+    private let waiting: LoopCondition
     /// Counts the changes, so that no task that waits misses one: a task that prefers another
     /// executor leaves the loop between its check and its wait.
     private var changes: UInt64 = 0

@@ -1,14 +1,26 @@
+/// What a task waits for on a ``LoopCondition``.
+package enum LoopEvent: Sendable {
+    /// A channel or a list of channels.
+    case ready, turn, end
+    /// What arrives.
+    case message, acknowledgement, link, change
+    /// Room for a message or a handshake.
+    case room
+    /// The store has remembered the peer, or has failed to.
+    case remembered
+}
+
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
 /// A woken task must check its condition again. A condition belongs to one actor of the loop.
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.
-@safe package final class LoopCondition<Event: Hashable & Sendable>: @unchecked Sendable {
+@safe package final class LoopCondition: @unchecked Sendable {
     // Sendable because everything is touched on the loop's thread only, which each entry checks.
     @safe private struct Waiter {
         let token: UInt64
-        let event: Event
+        let event: LoopEvent
         let continuation: UnsafeContinuation<Bool, Never>
 
         func resume(isCancelled: Bool) { unsafe continuation.resume(returning: isCancelled) }
@@ -27,7 +39,7 @@
     /// suspension, so that no wake-up after the caller's own check is lost. The isolation is passed
     /// explicitly, because the runtime's functions would otherwise leave the loop's thread.
     package func wait(
-        for event: Event, isolation: isolated (any Actor), unless isOver: () -> Bool
+        for event: LoopEvent, isolation: isolated (any Actor), unless isOver: () -> Bool
     ) async -> Bool {
         loop.assertCurrent()
         lastToken += 1
@@ -37,7 +49,7 @@
     /// Suspends until `event`, or until `deadline`, and otherwise does the same as
     /// ``wait(for:isolation:unless:)``. Returns false at the deadline.
     package func wait(
-        for event: Event, until deadline: MonotonicTime, isolation: isolated (any Actor),
+        for event: LoopEvent, until deadline: MonotonicTime, isolation: isolated (any Actor),
         unless isOver: () -> Bool
     ) async -> Bool {
         loop.assertCurrent()
@@ -52,7 +64,7 @@
     }
 
     private func wait(
-        for event: Event, _ token: UInt64, isolation: isolated (any Actor),
+        for event: LoopEvent, _ token: UInt64, isolation: isolated (any Actor),
         unless isOver: () -> Bool
     ) async -> Bool {
         return await withTaskCancellationHandler {
@@ -75,7 +87,7 @@
     }
 
     /// Wakes all tasks that wait for `event`.
-    package func wake(_ event: Event) {
+    package func wake(_ event: LoopEvent) {
         loop.assertCurrent()
         // A manual loop, because this runs several times per message and must not allocate. A
         // resumed task runs later, and cannot change the list meanwhile.
@@ -87,6 +99,12 @@
                 index += 1
             }
         }
+    }
+
+    /// Wakes all tasks that wait.
+    package func wakeAll() {
+        loop.assertCurrent()
+        while let waiter = waiters.popLast() { waiter.resume(isCancelled: false) }
     }
 
     private func resume(_ token: UInt64, isCancelled: Bool) {

@@ -1,14 +1,19 @@
-import Glibc
+public import Glibc
 
 /// State that several threads share, protected by a `pthread_mutex_t`.
 ///
-/// `Synchronization.Mutex` is not used, since the thread sanitizer does not detect its futex.
-@safe package final class Locked<State>: @unchecked Sendable {
+/// `Synchronization.Mutex` is not used, since the thread sanitizer does not detect its futex. Public
+/// and not `package`: the optimizer specializes only public functions for other modules.
+@safe public final class Locked<State>: @unchecked Sendable {
     // Sendable because the state is used only while the mutex is held.
-    private let mutex: UnsafeMutablePointer<pthread_mutex_t>
-    private var state: State
+    @usableFromInline let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
+    @usableFromInline var state: State
 
-    package init(_ state: sending State) {
+    /// Protects `state` with a new mutex.
+    public init(_ state: sending State) {
         self.state = state
         unsafe mutex = .allocate(capacity: 1)
         let failure = unsafe pthread_mutex_init(mutex, nil)
@@ -21,7 +26,7 @@ import Glibc
     }
 
     /// Runs `body` with exclusive access to the state. `body` must not call this method again.
-    package func withLock<Result, Failure: Error>(
+    @inlinable public func withLock<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         unsafe pthread_mutex_lock(mutex)

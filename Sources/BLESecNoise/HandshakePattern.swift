@@ -188,9 +188,10 @@ extension HandshakePattern {
         // In a psk handshake, ephemeral keys are mixed into the key as well (Noise §9.2).
         let hasPSK = pskCount > 0
         func setsKey(_ token: Token) -> Bool { token.setsKey || (hasPSK && token == .e) }
-        let earlier =
-            initiatorPreMessage + responderPreMessage + messages[..<index].flatMap(\.tokens)
-        var hasKey = earlier.contains(where: setsKey)
+        var hasKey =
+            initiatorPreMessage.contains(where: setsKey)
+            || responderPreMessage.contains(where: setsKey)
+            || messages[..<index].contains { $0.tokens.contains(where: setsKey) }
         var length = 0
         for token in messages[index].tokens {
             if token == .e { length += keyLength }

@@ -29,20 +29,22 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     ///
     /// - Throws: `ProtocolNameError`, which names the unknown part or the broken rule.
     public init(_ name: String) throws(ProtocolNameError) {
-        guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
-        let parts = name.split(separator: "_", omittingEmptySubsequences: false)
+        // Bytes, since to split a string takes ten times longer: each channel reads its offers.
+        let bytes = Array(name.utf8)
+        guard bytes.count <= Self.maximumLength else { throw .tooLong(bytes.count) }
         // Only ASCII: other strings can be equal in Swift although their bytes, which are hashed,
         // differ.
-        guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
-            throw .notAProtocolName
-        }
+        guard bytes.allSatisfy({ $0 < 0x80 }) else { throw .notAProtocolName }
+        let parts = bytes.split(separator: UInt8(ascii: "_"), omittingEmptySubsequences: false)
+            .map { String(decoding: $0, as: UTF8.self) }
+        guard parts.count == 5, parts[0] == "Noise" else { throw .notAProtocolName }
         let pattern = try HandshakePattern(parsing: parts[1])
-        guard let curve = Curve(noiseName: parts[2]) else { throw .unknownDH(String(parts[2])) }
+        guard let curve = Curve(noiseName: parts[2]) else { throw .unknownDH(parts[2]) }
         guard let aead = AEADAlgorithm(noiseName: parts[3]) else {
-            throw .unknownCipher(String(parts[3]))
+            throw .unknownCipher(parts[3])
         }
         guard let hash = HashAlgorithm(noiseName: parts[4]) else {
-            throw .unknownHash(String(parts[4]))
+            throw .unknownHash(parts[4])
         }
         self.init(pattern: pattern, curve: curve, aead: aead, hash: hash)
     }
@@ -92,11 +94,14 @@ extension ProtocolNameError: CustomStringConvertible {
 
 extension HandshakePattern {
     /// Reads the pattern part of a protocol name: a base name, then modifiers separated by `+`.
-    init(parsing part: Substring) throws(ProtocolNameError) {
+    init(parsing part: String) throws(ProtocolNameError) {
         // Base names are uppercase letters and digits, modifiers begin with a lowercase letter.
-        let base = part.prefix { $0.isUppercase || $0.isNumber }
-        guard var pattern = HandshakePattern.named(String(base)) else {
-            throw .unknownPattern(String(base.isEmpty ? part : base))
+        let letters = UInt8(ascii: "A")...UInt8(ascii: "Z")
+        let digits = UInt8(ascii: "0")...UInt8(ascii: "9")
+        let base = String(
+            decoding: part.utf8.prefix { letters ~= $0 || digits ~= $0 }, as: UTF8.self)
+        guard var pattern = HandshakePattern.named(base) else {
+            throw .unknownPattern(base.isEmpty ? part : base)
         }
         let rest = part.dropFirst(base.count)
         let names = rest.isEmpty ? [] : rest.split(separator: "+", omittingEmptySubsequences: false)

@@ -4,10 +4,8 @@ import Testing
 
 /// An actor on a loop, whose `wait` suspends a task until an event.
 private actor Waiter {
-    enum Event { case change, other }
-
     nonisolated let loop: EventLoop
-    private let condition: LoopCondition<Event>
+    private let condition: LoopCondition
     /// Whether the wait has ended by cancellation; nil until it ends.
     private(set) var isCancelled: Bool?
 
@@ -23,7 +21,7 @@ private actor Waiter {
             for: .change, until: deadline, isolation: self, unless: { false })
     }
 
-    func wake(_ event: Event) { condition.wake(event) }
+    func wake(_ event: LoopEvent) { condition.wake(event) }
 }
 
 @Suite("Conditions with a deadline")
@@ -60,7 +58,7 @@ struct LoopConditionTests {
     @Test("the awaited event ends a wait before its deadline, and a different event does not")
     func event() async throws {
         try await withWaiter { waiter, _, task in
-            await waiter.wake(.other)
+            await waiter.wake(.room)
             #expect(await waiter.isCancelled == nil)
             await waiter.wake(.change)
             await task.value

@@ -4,10 +4,8 @@ internal import BLESecLinks
 /// Moves bytes between a channel's machine, which decides, and its link; and wakes tasks. The
 /// channel, its link and its timer use the driver, on the loop's thread only.
 final class ChannelDriver {
-    enum Event: Hashable { case ready, remembered, message, room, acknowledgement, end }
-
     private let link: any Link
-    let waiting: LoopCondition<Event>
+    let waiting: LoopCondition
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif

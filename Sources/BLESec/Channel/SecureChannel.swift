@@ -486,7 +486,7 @@ public actor SecureChannel {
     private var now: UInt64 { loop.now.nanoseconds }
 
     /// Does the same as ``LoopCondition/wait(for:on:until:)``; an error has the channel's phase.
-    func wait(for event: ChannelDriver.Event, until isTrue: () -> Bool) async throws(ChannelError) {
+    func wait(for event: LoopEvent, until isTrue: () -> Bool) async throws(ChannelError) {
         while !isTrue() {
             guard await driver.waiting.wait(for: event, isolation: self, unless: isTrue) else {
                 continue

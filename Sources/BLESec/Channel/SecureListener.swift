@@ -60,8 +60,7 @@ public actor SecureListener {
     private var asked: UInt64?
     private var ready: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
-    private enum Event: Hashable { case ready, room }
-    private let waiting: LoopCondition<Event>
+    private let waiting: LoopCondition
     /// Wakes the listener when the oldest handshake has had its guaranteed time.
     private var timer: LoopTimer?
     private var isClosed = false

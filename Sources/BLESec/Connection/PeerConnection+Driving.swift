@@ -258,6 +258,6 @@ extension PeerConnection {
         case .dial, .offers: break
         }
         reportStatus(since: before)
-        for event in Event.allCases { waiting.wake(event) }
+        waiting.wakeAll()
     }
 }

@@ -37,8 +37,7 @@ public actor PeerConnection {
     /// The order in which the waiting tasks send: the order of their calls.
     var turns = Turns()
 
-    enum Event: Hashable, CaseIterable { case link, message, turn, room }
-    let waiting: LoopCondition<Event>
+    let waiting: LoopCondition
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {

@@ -77,26 +77,19 @@ final class Handshake: UnauthenticatedStage {
         return try receive() ? .again : .wait
     }
 
-    private var limit: (end: UInt64, error: ChannelError) {
+    override func nextTimeout(now: UInt64) -> UInt64 {
         let timeouts = configuration.timeouts
-        guard let awaitingTrustSince else {
-            return (
-                resumed.after(timeouts.handshake),
-                .late("the handshake did not end within", timeouts.handshake)
-            )
-        }
-        return (
-            awaitingTrustSince.after(timeouts.trustDecision),
-            .late("the trust policy did not decide within", timeouts.trustDecision)
-        )
+        return awaitingTrustSince?.after(timeouts.trustDecision)
+            ?? resumed.after(timeouts.handshake)
     }
 
-    override func nextTimeout(now: UInt64) -> UInt64 { limit.end }
-
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
-        let limit = limit
-        if now >= limit.end { throw limit.error }
-        return .wait
+        guard now >= nextTimeout(now: now) else { return .wait }
+        let timeouts = configuration.timeouts
+        guard awaitingTrustSince == nil else {
+            throw .late("the trust policy did not decide within", timeouts.trustDecision)
+        }
+        throw .late("the handshake did not end within", timeouts.handshake)
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {

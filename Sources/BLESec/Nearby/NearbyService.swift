@@ -33,8 +33,7 @@ public actor NearbyService {
     private var registry = ChannelRegistry()
     /// The channels that ``next()`` has not returned yet, the oldest first.
     private var ready: [SecureChannel] = []
-    private enum Event: Hashable { case ready, room }
-    private let waiting: LoopCondition<Event>
+    private let waiting: LoopCondition
     private var tasks: [Task<Void, Never>] = []
     private var isClosed = false
 

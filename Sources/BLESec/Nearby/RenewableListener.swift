@@ -16,8 +16,7 @@ actor RenewableListener: LinkListener {
     private var current: L2CAPListener?
     private var acceptTasks: [ObjectIdentifier: Task<Void, Never>] = [:]
     private var arrived: [any Link] = []
-    private enum Event: Hashable { case link, room }
-    private let waiting: LoopCondition<Event>
+    private let waiting: LoopCondition
     private var isClosed = false
     nonisolated let localDescription: String
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
