@@ -68,6 +68,8 @@ let package = Package(
                 "BLESecChannelCore", "BLESecTLSEngine", "BLESecNoise", "BLESecPrimitives",
                 "BLESecLocking", "CBLESecOpenSSL",
             ]),
+        // Messages exactly once over lost links: the state machine.
+        library("BLESecDelivery", []),
         library("BLESecLinks", ["CBLESecLinux", "BLESecLocking"]),
         library("BLESecL2CAP", ["BLESecLinks", "CBLESecBlueZ", "CBLESecLinux"]),
         library("BLESecDiscovery", ["BLESecL2CAP", "BLESecLinks", "CBLESecSDBus"]),
@@ -117,6 +119,7 @@ let package = Package(
                 "CAllocationCounter",
             ]),
         tests("ChannelCoreTests", ["BLESecChannelCore", "BLESecPrimitives", "BLESecLocking"]),
+        tests("EndpointTests", ["BLESecDelivery", "BLESecPrimitives"]),
         tests("NoiseEngineTests", ["BLESecNoiseEngine", "BLESecChannelCore", "BLESecPrimitives"]),
         tests(
             "TLSEngineTests",

@@ -1,0 +1,404 @@
+/// One side of delivery that outlives a link; `docs/delivery.md` has the rules and their terms.
+///
+/// The endpoint does no input or output. Its owner passes it the records of one link at a time, sends
+/// what ``nextRecord(atMost:)`` returns, and commits what ``takeChanges()`` returns.
+package struct DeliveryEndpoint: Sendable {
+    /// What the program learns.
+    package enum Event: Sendable, Equatable {
+        /// The peer's program has taken the message.
+        case confirmed(id: UInt64)
+        /// Whether the peer's program has taken the message cannot be known any more.
+        case unknown(id: UInt64)
+        /// The store is an older copy of a store that the peer has met.
+        case storeRolledBack
+    }
+
+    package struct Limits: Sendable {
+        /// How many bytes of whole messages wait for the program, roughly.
+        package var window = 256 << 10
+        /// The longest message of the peer, in bytes.
+        package var longest = 16 << 20
+        /// Whether a message whose fate is unknown is sent again, and may arrive twice.
+        package var resendsUnknown = false
+
+        package init() {}
+    }
+
+    /// How this instance began.
+    private enum Origin {
+        case fresh
+        /// With the state of a store.
+        case restored
+        /// With the state of a store that turned out to be an older copy.
+        case rolledBack
+    }
+
+    private enum Link {
+        case none
+        case up(sent: Bool, received: Bool)
+        /// This side's state is new since the `resume` that it has sent.
+        case ending
+        /// The peer was rolled back, learns so from this side's `resume`, and ends the link.
+        case waitingForEnd
+    }
+
+    private var outgoing: OutgoingMessages
+    private var incoming: IncomingMessages
+    /// The tokens of this side's instances, and its epochs.
+    private var own: Set<Identifier>
+    private var origin: Origin
+    private var token: Identifier
+    /// What the peer's last `resume` had.
+    private var seen: PeerState
+    /// The peer's instance that has last seen a `resume` of this side.
+    private var peerToken: Identifier
+    /// The peer's `resume` on this link, until the peer is known to have this side's.
+    private var arrived: Resume?
+    private var nextID: UInt64
+    /// Messages up to this id came from the store.
+    private let restoredID: UInt64
+    private let limits: Limits
+    private var link = Link.none
+    private var owesEpoch = false
+    /// Whether the peer's last `resume` named an epoch that it had left before.
+    private var isPeerBehind = false
+    private var toldConfirmed: UInt64 = 0
+    private var credit: UInt64 = 0
+
+    // MARK: - The store
+
+    /// What the store has, or will have once it has committed the changes that it was given.
+    private struct Marks {
+        var epoch: Identifier
+        var left: UInt64
+        var confirmed: UInt64
+    }
+    private var changes: [StoreChange] = []
+    private var isCommitting = false
+    private var committing: Marks
+    private var committed: Marks
+    /// The highest number of a message that the store was asked to mark as one that may have left.
+    private var askedLeft: UInt64
+    /// Whether nothing may be sent or taken before the store has the changes that wait, or those
+    /// that it was given.
+    private var blocks = (waiting: true, given: false)
+    private var news: (waiting: [Event], given: [Event], ready: [Event]) = ([], [], [])
+
+    /// Begins an instance, with an empty state or what a store has.
+    package init(
+        _ stored: StoredEndpoint = StoredEndpoint(), limits: Limits = Limits(),
+        using generator: inout some RandomNumberGenerator
+    ) {
+        var stored = stored
+        token = Identifier(using: &generator)
+        changes.append(.token(token))
+        if stored.epoch == .none {
+            stored.epoch = Identifier(using: &generator)
+            changes.append(.epoch(stored.epoch, keeping: []))
+        }
+        outgoing = OutgoingMessages(stored)
+        incoming = IncomingMessages(stored, window: limits.window, longest: limits.longest)
+        own = Set(stored.own).union([token, stored.epoch])
+        origin = stored.own.isEmpty ? .fresh : .restored
+        seen = stored.seen
+        peerToken = stored.peerToken
+        nextID = stored.nextID
+        restoredID = stored.nextID - 1
+        askedLeft = stored.left
+        self.limits = limits
+        committed = Marks(
+            epoch: stored.epoch, left: stored.left, confirmed: stored.confirmed)
+        committing = committed
+    }
+
+    /// Takes the changes that the store must commit next, as one; nil while there are none, or while
+    /// it commits others. ``didCommit()`` follows.
+    package mutating func takeChanges() -> [StoreChange]? {
+        guard !isCommitting, !changes.isEmpty else { return nil }
+        isCommitting = true
+        committing = Marks(
+            epoch: outgoing.epoch, left: askedLeft, confirmed: incoming.confirmed)
+        blocks = (false, blocks.waiting)
+        news.given = news.waiting
+        news.waiting = []
+        defer { changes = [] }
+        return changes
+    }
+
+    /// The store has the changes that it was given.
+    package mutating func didCommit() {
+        isCommitting = false
+        committed = committing
+        blocks.given = false
+        news.ready += news.given
+        news.given = []
+    }
+
+    private mutating func change(_ change: StoreChange, blocks isBlocking: Bool) {
+        changes.append(change)
+        if isBlocking { blocks.waiting = true }
+    }
+
+    private var isBlocked: Bool { blocks.waiting || blocks.given }
+
+    /// The next event, once the store has what it rests on.
+    package mutating func nextEvent() -> Event? {
+        news.ready.isEmpty ? nil : news.ready.removeFirst()
+    }
+
+    // MARK: - The program
+
+    /// Queues a message, and returns its id.
+    package mutating func send(_ bytes: [UInt8]) -> UInt64 {
+        let message = StoredEndpoint.Message(id: nextID, bytes: bytes)
+        nextID += 1
+        outgoing.append(message)
+        change(.message(message), blocks: false)
+        return message.id
+    }
+
+    /// The next message of the peer.
+    package mutating func take() -> [UInt8]? { incoming.take() }
+    /// How many messages the program has taken.
+    package var takenCount: UInt64 { incoming.takenCount }
+
+    /// The program has dealt with the first `count` messages that it took.
+    package mutating func confirm(through count: UInt64) {
+        if incoming.confirm(through: count) {
+            change(.confirmed(incoming.confirmed), blocks: false)
+        }
+    }
+
+    /// Whether messages wait for their fate.
+    package var hasPending: Bool { !outgoing.messages.isEmpty }
+    /// The bytes of the peer's messages that are kept here.
+    package var heldBytes: Int { incoming.heldBytes }
+
+    // MARK: - Links
+
+    /// A link to the peer is there, and every older one is dropped.
+    package mutating func linkBegan() {
+        linkEnded()
+        link = .up(sent: false, received: false)
+        credit = incoming.linkBegan()
+    }
+
+    package mutating func linkEnded() {
+        link = .none
+        arrived = nil
+        owesEpoch = false
+        outgoing.linkEnded()
+    }
+
+    /// Whether this side must end the link, since its state is another one than it has told.
+    package var mustEndLink: Bool { if case .ending = link { !isBlocked } else { false } }
+    /// Whether a record may be passed to ``receive(_:using:)`` now.
+    package var wantsRecords: Bool {
+        guard case .up = link else { return false }
+        return !isBlocked
+    }
+
+    /// The next record for the peer, with at most `limit` bytes of a message.
+    package mutating func nextRecord(atMost limit: Int) -> DeliveryRecord? {
+        guard case .up(let sent, let received) = link, !isBlocked else { return nil }
+        guard sent else {
+            link = .up(sent: true, received: received)
+            // Nothing blocks, so what is committed belongs to the peer's epoch.
+            var positions = incoming.positions
+            positions.confirmed = committed.confirmed
+            toldConfirmed = committed.confirmed
+            return .resume(
+                Resume(
+                    token: token, peerToken: peerToken, epoch: outgoing.epoch,
+                    first: outgoing.first, peerEpoch: incoming.epoch, positions: positions,
+                    isPeerBehind: isPeerBehind, credit: credit))
+        }
+        guard received else { return nil }
+        if owesEpoch {
+            owesEpoch = false
+            return .epoch(outgoing.epoch)
+        }
+        if committed.confirmed > toldConfirmed {
+            toldConfirmed = committed.confirmed
+            return .confirm(epoch: incoming.epoch, toldConfirmed)
+        }
+        if let credit = incoming.takeCredit() { return .credit(credit) }
+        guard let number = outgoing.nextNumber else { return nil }
+        guard committed.epoch == outgoing.epoch, number <= committed.left else {
+            if number > askedLeft {
+                askedLeft = outgoing.last
+                change(.left(through: askedLeft), blocks: false)
+            }
+            return nil
+        }
+        return outgoing.takeChunk(atMost: limit).map { .chunk($0) }
+    }
+
+    /// Takes a record of the link. A thrown error ends the link.
+    package mutating func receive(
+        _ record: DeliveryRecord, using generator: inout some RandomNumberGenerator
+    ) throws(DeliveryError) {
+        guard case .up(let sent, let received) = link else { return }
+        if case .resume(let resume) = record {
+            guard !received else { throw .violation("a second resume") }
+            link = .up(sent: sent, received: true)
+            return try resumed(resume, using: &generator)
+        }
+        guard received else { throw .violation("a record before resume") }
+        meetPeer()
+        switch record {
+        case .resume: break
+        case .chunk(let chunk): try incoming.append(chunk)
+        case .confirm(let epoch, let number):
+            // It may have crossed this side's `epoch`.
+            guard epoch == outgoing.epoch else { return }
+            guard number >= outgoing.first, number <= outgoing.sent else {
+                throw .violation("a confirmation of what was not sent, or was confirmed before")
+            }
+            retire(through: number)
+        case .epoch(let epoch):
+            guard epoch != .none, epoch != incoming.epoch, !incoming.pastEpochs.contains(epoch)
+            else {
+                throw .violation("an epoch that is not new")
+            }
+            begin(peerEpoch: epoch, after: 0)
+        case .credit(let credit):
+            guard outgoing.allow(credit) else { throw .violation("a credit that is less") }
+        }
+    }
+
+    // MARK: - Resume
+
+    private mutating func resumed(
+        _ resume: Resume, using generator: inout some RandomNumberGenerator
+    ) throws(DeliveryError) {
+        guard resume.token != .none, resume.epoch != .none,
+            (1...Resume.greatestNumber).contains(resume.first)
+        else { throw .violation("a resume without a token, an epoch or a number") }
+        if origin == .restored, showsRollback(resume) {
+            return beginAnew(resume, using: &generator)
+        }
+        let isSameInstance = resume.token == seen.token
+        isPeerBehind = incoming.pastEpochs.contains(resume.epoch)
+        guard !isPeerBehind else {
+            link = .waitingForEnd
+            return
+        }
+        arrived = resume
+        // A peer with another token and another epoch has lost its state. That it shows this side's
+        // epoch proves nothing: it may have learned it on this link or on one that was cut.
+        let goesOn = isSameInstance || resume.epoch == seen.epoch
+        if resume.token != seen.token || resume.epoch != seen.epoch {
+            seen = PeerState(token: resume.token, epoch: resume.epoch)
+            change(.seen(seen), blocks: true)
+        }
+        guard
+            resume.first <= incoming.confirmed + 1 || resume.epoch != incoming.epoch
+                || origin == .rolledBack
+        else { throw .violation("a first message behind what was confirmed") }
+        let knowsEpoch = resume.peerEpoch == outgoing.epoch
+        guard !knowsEpoch || outgoing.allows(resume.positions) else {
+            throw .violation("positions that do not fit what was sent")
+        }
+        if goesOn, knowsEpoch {
+            guard resume.positions.confirmed >= outgoing.first - 1 else {
+                guard resume.token != peerToken else {
+                    throw .violation("a confirmation that was undone")
+                }
+                link = .waitingForEnd
+                return
+            }
+            retire(through: resume.positions.confirmed)
+            outgoing.resume(at: resume.positions, credit: resume.credit)
+        } else {
+            var isLost = false
+            if !goesOn, outgoing.hasSentAny {
+                loseEpoch(using: &generator)
+                isLost = true
+            }
+            // A peer that knows the epoch may have a part of the first message.
+            let hasPart = knowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
+            outgoing.resume(
+                at: Positions(
+                    held: outgoing.first - 1, offset: hasPart ? resume.positions.offset : 0),
+                credit: resume.credit)
+        }
+    }
+
+    /// Takes over the peer's token and epoch, at the first record after its `resume`. Such a record
+    /// proves that the peer has this side's `resume`, which shows the token and the epoch that this
+    /// side knew before. So a peer that was rolled back has learned of it.
+    private mutating func meetPeer() {
+        guard let peer = arrived.take() else { return }
+        if peer.token != peerToken {
+            peerToken = peer.token
+            change(.peer(peerToken), blocks: false)
+        }
+        if peer.epoch != incoming.epoch || peer.first > incoming.confirmed + 1 {
+            begin(peerEpoch: peer.epoch, after: peer.first - 1)
+        }
+    }
+
+    private mutating func retire(through number: UInt64) {
+        let ids = outgoing.retire(through: number)
+        guard !ids.isEmpty else { return }
+        change(.retired(through: number), blocks: false)
+        news.waiting += ids.map { .confirmed(id: $0) }
+    }
+
+    private mutating func begin(peerEpoch epoch: Identifier, after confirmed: UInt64) {
+        incoming.begin(epoch, after: confirmed)
+        toldConfirmed = confirmed
+        change(.peerEpoch(epoch, confirmed: confirmed), blocks: true)
+    }
+
+    /// The peer's state is lost.
+    private mutating func loseEpoch(using generator: inout some RandomNumberGenerator) {
+        let resendsUnknown = limits.resendsUnknown
+        beginEpoch(using: &generator) { _, mayHaveLeft in !mayHaveLeft || resendsUnknown }
+        // A `resume` that is still to be sent has the new epoch.
+        if case .up(sent: true, _) = link { owesEpoch = true }
+    }
+
+    /// Whether the peer has met a later state of this side than the one that the store had.
+    private func showsRollback(_ resume: Resume) -> Bool {
+        if resume.isPeerBehind { return true }
+        for identifier in [resume.peerToken, resume.peerEpoch]
+        where identifier != .none && !own.contains(identifier) { return true }
+        if resume.peerEpoch == outgoing.epoch, !outgoing.allows(resume.positions) { return true }
+        if resume.epoch == incoming.epoch { return resume.first > incoming.confirmed + 1 }
+        return resume.first > 1 && !incoming.pastEpochs.contains(resume.epoch)
+    }
+
+    /// This side's store is an older copy.
+    private mutating func beginAnew(
+        _ resume: Resume, using generator: inout some RandomNumberGenerator
+    ) {
+        origin = .rolledBack
+        for identifier in [resume.peerToken, resume.peerEpoch]
+        where identifier != .none && own.insert(identifier).inserted {
+            change(.token(identifier), blocks: true)
+        }
+        let (restoredID, resendsUnknown) = (restoredID, limits.resendsUnknown)
+        beginEpoch(using: &generator) { id, mayHaveLeft in
+            resendsUnknown || id > restoredID && !mayHaveLeft
+        }
+        token = Identifier(using: &generator)
+        own.insert(token)
+        change(.token(token), blocks: true)
+        news.waiting.append(.storeRolledBack)
+        link = .ending
+    }
+
+    private mutating func beginEpoch(
+        using generator: inout some RandomNumberGenerator,
+        keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
+    ) {
+        let epoch = Identifier(using: &generator)
+        own.insert(epoch)
+        let (lost, kept) = outgoing.begin(epoch, keeping: stays)
+        askedLeft = 0
+        change(.epoch(epoch, keeping: kept), blocks: true)
+        news.waiting += lost.map { .unknown(id: $0) }
+    }
+}

@@ -1,0 +1,7 @@
+/// Why an endpoint ends a link.
+package enum DeliveryError: Error, Sendable, Equatable {
+    /// The peer broke a rule; the text names it.
+    case violation(String)
+    /// The peer announced a message that is longer than this side allows.
+    case tooLong(Int)
+}

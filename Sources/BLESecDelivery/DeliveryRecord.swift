@@ -1,0 +1,84 @@
+/// What two endpoints send each other over a channel; `docs/delivery.md`, "Records".
+package enum DeliveryRecord: Sendable, Equatable {
+    /// What each side tells first on every link.
+    case resume(Resume)
+    /// A part of a message.
+    case chunk(Chunk)
+    /// The receiver's program has taken all messages of the epoch up to this number.
+    case confirm(epoch: Identifier, UInt64)
+    /// The sender begins this epoch at message 1.
+    case epoch(Identifier)
+    /// A message may be begun on this link while the messages begun before cost less than this.
+    case credit(UInt64)
+}
+
+/// One side's state, as it is at the beginning of a link.
+package struct Resume: Sendable, Equatable {
+    /// This side's instance.
+    package var token: Identifier
+    /// The last token of the peer that this side has seen.
+    package var peerToken: Identifier
+    /// The epoch in which this side sends.
+    package var epoch: Identifier
+    /// The number of the first message that this side keeps; without messages, the next number.
+    package var first: UInt64
+    /// The peer's epoch that `positions` belongs to.
+    package var peerEpoch: Identifier
+    package var positions: Positions
+    /// On the last link the peer was in an epoch that it had left before.
+    package var isPeerBehind: Bool
+    /// The first `credit` of the link.
+    package var credit: UInt64
+
+    /// The greatest number of a message.
+    package static let greatestNumber: UInt64 = 1 << 62
+
+    package init(
+        token: Identifier, peerToken: Identifier, epoch: Identifier, first: UInt64,
+        peerEpoch: Identifier, positions: Positions, isPeerBehind: Bool, credit: UInt64
+    ) {
+        self.token = token
+        self.peerToken = peerToken
+        self.epoch = epoch
+        self.first = first
+        self.peerEpoch = peerEpoch
+        self.positions = positions
+        self.isPeerBehind = isPeerBehind
+        self.credit = credit
+    }
+}
+
+/// How much of an epoch its receiver has.
+package struct Positions: Sendable, Equatable {
+    /// The program has taken all messages up to this number.
+    package var confirmed: UInt64 = 0
+    /// All messages up to this number have arrived.
+    package var held: UInt64 = 0
+    /// How many bytes of message `held` + 1 have arrived.
+    package var offset = 0
+
+    package init(confirmed: UInt64 = 0, held: UInt64 = 0, offset: Int = 0) {
+        self.confirmed = confirmed
+        self.held = held
+        self.offset = offset
+    }
+}
+
+/// A part of a message. The part with the message's last byte ends it.
+package struct Chunk: Sendable, Equatable {
+    package var number: UInt64
+    /// Where the part begins in the message.
+    package var offset: Int
+    /// The length of the whole message.
+    package var length: Int
+    package var bytes: ArraySlice<UInt8>
+
+    package init(number: UInt64, offset: Int, length: Int, bytes: ArraySlice<UInt8>) {
+        self.number = number
+        self.offset = offset
+        self.length = length
+        self.bytes = bytes
+    }
+
+    var isLast: Bool { offset + bytes.count == length }
+}

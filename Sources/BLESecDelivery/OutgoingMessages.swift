@@ -1,0 +1,133 @@
+/// The messages of this side in its epoch: those that the peer has not confirmed, and how far they
+/// have left. The numbers are checked against what the peer claims.
+struct OutgoingMessages: Sendable {
+    private(set) var epoch: Identifier
+    /// The number of the first message that is kept; without messages, the next number.
+    private(set) var first: UInt64
+    private(set) var messages: ArraySlice<StoredEndpoint.Message>
+    /// The highest number of a message that may have left whole.
+    private(set) var sent: UInt64
+    /// The highest number of a message of which a byte may have left.
+    private var begun: UInt64
+    /// Where sending continues on this link.
+    private var next: (number: UInt64, offset: Int)
+    /// What the messages that were begun on this link cost, and how much of that the peer allows.
+    private var cost: UInt64 = 0
+    private(set) var credit: UInt64 = 0
+    private var isMidMessage = false
+
+    init(_ stored: StoredEndpoint) {
+        epoch = stored.epoch
+        first = stored.first
+        messages = stored.messages[...]
+        sent = stored.left
+        begun = stored.left
+        next = (stored.first, 0)
+    }
+
+    /// The highest number of a message; one less than ``first`` without messages.
+    var last: UInt64 { first + UInt64(messages.count) - 1 }
+
+    /// What a message counts towards the credit in addition to its bytes.
+    static let overhead = 64
+
+    mutating func append(_ message: StoredEndpoint.Message) { messages.append(message) }
+
+    // MARK: - A link
+
+    /// Sends nothing until the next ``resume(at:credit:)``.
+    mutating func linkEnded() {
+        (cost, credit) = (0, 0)
+        isMidMessage = false
+    }
+
+    /// Whether the peer can have these positions in this epoch.
+    func allows(_ positions: Positions) -> Bool {
+        guard positions.confirmed <= positions.held, positions.held <= max(sent, first - 1),
+            positions.offset >= 0
+        else { return false }
+        guard positions.offset > 0 else { return true }
+        let number = positions.held + 1
+        return number <= begun && positions.offset < (message(number)?.bytes.count ?? 0)
+    }
+
+    /// Continues where the peer is.
+    mutating func resume(at positions: Positions, credit: UInt64) {
+        next = (positions.held + 1, positions.offset)
+        self.credit = credit
+    }
+
+    /// Whether the peer may allow so much: it can only grow on a link.
+    mutating func allow(_ credit: UInt64) -> Bool {
+        guard credit >= self.credit else { return false }
+        self.credit = credit
+        return true
+    }
+
+    /// The number of the message whose chunk is next; nil if there is none, or no credit for it.
+    var nextNumber: UInt64? {
+        guard next.number <= last, isMidMessage || cost < credit else { return nil }
+        return next.number
+    }
+
+    /// Takes the next chunk, which leaves now.
+    mutating func takeChunk(atMost limit: Int) -> Chunk? {
+        guard let number = nextNumber, let message = message(number) else { return nil }
+        let length = message.bytes.count
+        if !isMidMessage { cost += UInt64(length - next.offset + Self.overhead) }
+        let end = min(length, next.offset + limit)
+        let chunk = Chunk(
+            number: number, offset: next.offset, length: length,
+            bytes: message.bytes[next.offset..<end])
+        begun = max(begun, number)
+        isMidMessage = end < length
+        if isMidMessage {
+            next.offset = end
+        } else {
+            sent = max(sent, number)
+            next = (number + 1, 0)
+        }
+        return chunk
+    }
+
+    // MARK: - Fates
+
+    /// Removes the messages up to `number`, and returns their ids.
+    mutating func retire(through number: UInt64) -> [UInt64] {
+        guard number >= first else { return [] }
+        let count = min(messages.count, Int(number - first + 1))
+        let ids = messages.prefix(count).map(\.id)
+        messages.removeFirst(count)
+        first = number + 1
+        return ids
+    }
+
+    /// Whether a message that is kept may have left.
+    var hasSentAny: Bool { sent >= first && !messages.isEmpty }
+
+    /// Begins an epoch with the messages that stay, and returns the ids of the others.
+    mutating func begin(
+        _ epoch: Identifier, keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
+    ) -> (lost: [UInt64], kept: Set<UInt64>) {
+        var lost: [UInt64] = []
+        var kept: [StoredEndpoint.Message] = []
+        for (offset, message) in messages.enumerated() {
+            if stays(message.id, first + UInt64(offset) <= sent) {
+                kept.append(message)
+            } else {
+                lost.append(message.id)
+            }
+        }
+        self.epoch = epoch
+        messages = kept[...]
+        (first, sent, begun) = (1, 0, 0)
+        next = (1, 0)
+        isMidMessage = false
+        return (lost, Set(kept.map(\.id)))
+    }
+
+    private func message(_ number: UInt64) -> StoredEndpoint.Message? {
+        guard number >= first, number <= last else { return nil }
+        return messages[messages.startIndex + Int(number - first)]
+    }
+}

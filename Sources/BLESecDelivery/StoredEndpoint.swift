@@ -1,0 +1,96 @@
+/// What a store keeps of an endpoint: enough to continue after the process has ended.
+package struct StoredEndpoint: Sendable, Equatable {
+    /// A message that the peer has not confirmed.
+    package struct Message: Sendable, Equatable {
+        /// The message's number among all that the program has sent, whatever the epoch.
+        package var id: UInt64
+        package var bytes: [UInt8]
+    }
+
+    /// The tokens of this side's instances, and its epochs; oldest first.
+    package var own: [Identifier] = []
+    package var epoch = Identifier.none
+    /// The number of the first message; without messages, the next number.
+    package var first: UInt64 = 1
+    package var messages: [Message] = []
+    /// The id of the program's next message.
+    package var nextID: UInt64 = 1
+    /// The highest number of a message of the epoch that may have left.
+    package var left: UInt64 = 0
+    /// The token and the epoch in the last `resume` of the peer.
+    package var seen = PeerState()
+    /// The token and the epoch of the peer that is known to have received a `resume` of this side.
+    package var peerToken = Identifier.none
+    package var peerEpoch = Identifier.none
+    /// Earlier epochs of the peer, oldest first.
+    package var pastEpochs: [Identifier] = []
+    /// This side's position *confirmed* in the peer's epoch.
+    package var confirmed: UInt64 = 0
+
+    /// How many of ``own`` are kept. A peer that shows an older one makes this side believe that its
+    /// store was rolled back.
+    package static let mostOwn = 2_048
+
+    package init() {}
+
+    private mutating func add(_ identifier: Identifier) {
+        own.append(identifier)
+        if own.count > Self.mostOwn { own.removeFirst() }
+    }
+
+    /// Applies a change that is committed.
+    package mutating func apply(_ change: StoreChange) {
+        switch change {
+        case .token(let token): add(token)
+        case .message(let message):
+            messages.append(message)
+            nextID = message.id + 1
+        case .left(let number): left = max(left, number)
+        case .retired(let number):
+            guard number >= first else { return }
+            messages.removeFirst(min(messages.count, Int(number - first + 1)))
+            first = number + 1
+        case .epoch(let epoch, let keptIDs):
+            self.epoch = epoch
+            add(epoch)
+            messages.removeAll { !keptIDs.contains($0.id) }
+            (first, left) = (1, 0)
+        case .seen(let state): seen = state
+        case .peer(let token): peerToken = token
+        case .peerEpoch(let epoch, let confirmed):
+            if peerEpoch != .none, peerEpoch != epoch { pastEpochs.append(peerEpoch) }
+            if pastEpochs.count > Self.mostOwn { pastEpochs.removeFirst() }
+            peerEpoch = epoch
+            self.confirmed = confirmed
+        case .confirmed(let number): confirmed = number
+        }
+    }
+}
+
+/// What tells whether a peer's state goes on.
+package struct PeerState: Sendable, Equatable {
+    package var token = Identifier.none
+    package var epoch = Identifier.none
+}
+
+/// A change that an endpoint asks its store to commit. The store commits changes in their order.
+package enum StoreChange: Sendable, Equatable {
+    /// A new instance of this side.
+    case token(Identifier)
+    /// A message of the program, with the next number.
+    case message(StoredEndpoint.Message)
+    /// Messages up to this number may have left.
+    case left(through: UInt64)
+    /// The peer has confirmed messages up to this number.
+    case retired(through: UInt64)
+    /// A new epoch. The messages with these ids get its first numbers; the fate of others is unknown.
+    case epoch(Identifier, keeping: Set<UInt64>)
+    /// The peer has sent a `resume`.
+    case seen(PeerState)
+    /// The peer's instance.
+    case peer(Identifier)
+    /// The peer's epoch, and the position *confirmed* in it.
+    case peerEpoch(Identifier, confirmed: UInt64)
+    /// This side's program has taken the peer's messages up to this number.
+    case confirmed(UInt64)
+}

@@ -1,0 +1,329 @@
+import BLESecDelivery
+import BLESecPrimitives
+
+/// A chain of random events for two endpoints with stores: messages, links that are cut, commits
+/// that take time, crashes, and stores that are replaced with older copies.
+struct DeliveryWorld {
+    /// What may happen besides messages and lost links.
+    struct Hazards {
+        var crashes = false
+        var crashesWithoutStore = false
+        var rollbacks = false
+        var resendsUnknown = false
+    }
+
+    /// A message's content: who sent it, in which life of the program's own record, and its number
+    /// there. A rollback takes the program's record back too, so it begins another life.
+    struct Content: Hashable {
+        var life: Int
+        var number: Int
+    }
+
+    /// One side: the endpoint, the store, and the program with its own record.
+    struct Side {
+        var endpoint: DeliveryEndpoint
+        var store = StoredEndpoint()
+        /// What the store commits at the moment, and what the program has dealt with in it.
+        var committing: (changes: [StoreChange], effects: Int)?
+        /// What the program has dealt with. Committed together with the position in the store.
+        var effects: [Content] = []
+        var committedEffects = 0
+        /// Copies of the store and of the program's record.
+        var copies: [Copy] = []
+        /// The link that this side uses.
+        var link: Int?
+        /// The program's messages by id, and what it has learned about them.
+        var sent: [UInt64: Content] = [:]
+        var confirmed: Set<Content> = []
+        var unknown: Set<Content> = []
+        var life = 0
+        var count = 0
+        /// Whether this side's state was ever lost.
+        var hasLostState = false
+        var rollbackReports = 0
+    }
+
+    struct Copy {
+        var store = StoredEndpoint()
+        var effects: [Content]
+        var sent: [UInt64: Content] = [:]
+        var confirmed: Set<Content> = []
+        var unknown: Set<Content> = []
+    }
+
+    struct Failure: Error, CustomStringConvertible { var description: String }
+
+    var sides: [Side]
+    /// The records that are under way on each link, by the side that receives them.
+    private var underWay: [Int: [[DeliveryRecord]]] = [:]
+    private var newestLink = 0
+    private var generator: SeededGenerator
+    private let hazards: Hazards
+    private let limits: DeliveryEndpoint.Limits
+    /// Contents that were sent, in order, by side.
+    private(set) var all: [[Content]] = [[], []]
+
+    init(seed: UInt64, _ hazards: Hazards, window: Int = 4_000) {
+        generator = SeededGenerator(seed: seed)
+        self.hazards = hazards
+        var limits = DeliveryEndpoint.Limits()
+        limits.window = window
+        limits.longest = 20_000
+        limits.resendsUnknown = hazards.resendsUnknown
+        self.limits = limits
+        sides = []
+        for _ in 0..<2 {
+            sides.append(Side(endpoint: DeliveryEndpoint(limits: limits, using: &generator)))
+        }
+    }
+
+    // MARK: - Events
+
+    mutating func step() throws {
+        let side = Int.random(in: 0...1, using: &generator)
+        switch Int.random(in: 0..<1_000, using: &generator) {
+        case 0..<80: send(side)
+        case 80..<430: transmit(side)
+        case 430..<700: try deliver(to: side)
+        case 700..<830: commit(side)
+        case 830..<930: take(side)
+        case 930..<950: connect()
+        case 950..<952: cut()
+        case 952..<956: if hazards.crashes { crash(side, to: nil) }
+        case 956..<958: if hazards.crashesWithoutStore { loseStore(side) }
+        case 958..<962: copyStore(side)
+        case 962..<965: if hazards.rollbacks { rollBack(side) }
+        default: notice(side)
+        }
+        try learn(side)
+    }
+
+    private mutating func send(_ side: Int) {
+        sides[side].count += 1
+        let content = Content(life: sides[side].life, number: sides[side].count)
+        let length = [0, 1, 10, 900, 3_000].randomElement(using: &generator) ?? 0
+        let id = sides[side].endpoint.send(Self.encode(content, length))
+        sides[side].sent[id] = content
+        all[side].append(content)
+    }
+
+    private mutating func transmit(_ side: Int) {
+        guard let link = sides[side].link else { return }
+        for _ in 0..<Int.random(in: 1...4, using: &generator) {
+            guard let record = sides[side].endpoint.nextRecord(atMost: 700) else { break }
+            underWay[link]?[1 - side].append(record)
+        }
+        if sides[side].endpoint.mustEndLink { end(side) }
+    }
+
+    private mutating func deliver(to side: Int) throws {
+        guard let link = sides[side].link, sides[side].endpoint.wantsRecords,
+            let records = underWay[link]?[side], let record = records.first
+        else { return }
+        underWay[link]?[side].removeFirst()
+        do {
+            try sides[side].endpoint.receive(record, using: &generator)
+        } catch {
+            throw Failure(description: "side \(side) ends the link: \(error), at \(record)")
+        }
+    }
+
+    private mutating func commit(_ side: Int) {
+        if let (changes, effects) = sides[side].committing {
+            for change in changes { sides[side].store.apply(change) }
+            sides[side].committedEffects = effects
+            sides[side].committing = nil
+            sides[side].endpoint.didCommit()
+        } else if let changes = sides[side].endpoint.takeChanges() {
+            sides[side].committing = (changes, sides[side].effects.count)
+        }
+    }
+
+    /// The program takes a message, deals with it, and sometimes confirms.
+    private mutating func take(_ side: Int) {
+        if let bytes = sides[side].endpoint.take() {
+            sides[side].effects.append(Self.decode(bytes))
+        }
+        // Also the effects of messages that are not confirmed yet are undone by a crash.
+        sides[side].endpoint.confirm(through: sides[side].endpoint.takenCount)
+    }
+
+    /// Brings up a link; each side learns of it at its own time.
+    private mutating func connect() {
+        newestLink += 1
+        underWay[newestLink] = [[], []]
+        notice(Int.random(in: 0...1, using: &generator))
+    }
+
+    private mutating func notice(_ side: Int) {
+        guard underWay[newestLink] != nil, sides[side].link != newestLink else { return }
+        sides[side].link = newestLink
+        sides[side].endpoint.linkBegan()
+    }
+
+    private mutating func cut() {
+        underWay[newestLink] = nil
+        for side in 0...1 where sides[side].link == newestLink { end(side) }
+    }
+
+    private mutating func end(_ side: Int) {
+        sides[side].link = nil
+        sides[side].endpoint.linkEnded()
+        // The peer learns of it later, when it takes the next link; until then nothing arrives.
+        underWay[newestLink] = nil
+    }
+
+    // MARK: - Lost states
+
+    private mutating func crash(_ side: Int, to copy: Copy?) {
+        end(side)
+        if let copy {
+            sides[side].store = copy.store
+            sides[side].effects = copy.effects
+            sides[side].sent = copy.sent
+            sides[side].confirmed = copy.confirmed
+            sides[side].unknown = copy.unknown
+            sides[side].life += 1
+            sides[side].hasLostState = true
+        } else {
+            sides[side].effects.removeLast(
+                sides[side].effects.count - sides[side].committedEffects)
+        }
+        sides[side].committedEffects = sides[side].effects.count
+        sides[side].committing = nil
+        let store = sides[side].store
+        let kept = Set(store.messages.map(\.id))
+        // A message that was not committed was not sent, as far as the program knows.
+        for (id, content) in sides[side].sent
+        where !kept.contains(id) && id >= store.nextID {
+            all[side].removeAll { $0 == content }
+            sides[side].sent[id] = nil
+        }
+        sides[side].endpoint = DeliveryEndpoint(store, limits: limits, using: &generator)
+    }
+
+    private mutating func loseStore(_ side: Int) {
+        // If both sides' states are lost, nobody can tell a message that is sent again.
+        crash(side, to: Copy(effects: hazards.rollbacks ? [] : sides[side].effects))
+    }
+
+    private mutating func copyStore(_ side: Int) {
+        let effects = Array(sides[side].effects.prefix(sides[side].committedEffects))
+        sides[side].copies.append(
+            Copy(
+                store: sides[side].store, effects: effects, sent: sides[side].sent,
+                confirmed: sides[side].confirmed, unknown: sides[side].unknown))
+    }
+
+    private mutating func rollBack(_ side: Int) {
+        guard let copy = sides[side].copies.randomElement(using: &generator) else { return }
+        crash(side, to: copy)
+    }
+
+    // MARK: - What the programs learn
+
+    private mutating func learn(_ side: Int) throws {
+        while let event = sides[side].endpoint.nextEvent() {
+            switch event {
+            case .confirmed(let id):
+                guard let content = sides[side].sent[id] else { continue }
+                guard sides[1 - side].effects.contains(content) || sides[1 - side].hasLostState
+                else { throw Failure(description: "\(content) is confirmed and was not taken") }
+                guard !sides[side].unknown.contains(content) else {
+                    throw Failure(description: "\(content) is unknown and then confirmed")
+                }
+                sides[side].confirmed.insert(content)
+            case .unknown(let id):
+                guard let content = sides[side].sent[id] else { continue }
+                guard sides.contains(where: \.hasLostState) else {
+                    throw Failure(description: "\(content) is unknown, and no state was lost")
+                }
+                sides[side].unknown.insert(content)
+            case .storeRolledBack:
+                sides[side].rollbackReports += 1
+                guard sides[side].hasLostState else {
+                    throw Failure(description: "side \(side) was never rolled back")
+                }
+            }
+        }
+    }
+
+    // MARK: - The end
+
+    /// Lets one link stay until nothing moves, and checks what the page promises.
+    mutating func settle() throws {
+        for _ in 0..<40 {
+            cut()
+            connect()
+            for side in 0...1 { notice(side) }
+            var isQuiet = false
+            for _ in 0..<4_000 where !isQuiet {
+                let before = (underWay[newestLink]?.map(\.count) ?? [], sides.map(\.effects.count))
+                for side in 0...1 {
+                    for _ in 0..<2 { commit(side) }
+                    take(side)
+                    transmit(side)
+                    try deliver(to: side)
+                    try learn(side)
+                }
+                isQuiet =
+                    (underWay[newestLink]?.map(\.count) ?? []) == before.0
+                    && sides.map(\.effects.count) == before.1
+                    && sides.allSatisfy { $0.committing == nil }
+                    && (underWay[newestLink] ?? []).allSatisfy(\.isEmpty)
+                    && !sides.contains { $0.endpoint.hasPending }
+                if underWay[newestLink] == nil { break }
+            }
+            if isQuiet { break }
+        }
+        for side in 0...1 {
+            for _ in 0..<4 { commit(side) }
+            try learn(side)
+        }
+        try check()
+    }
+
+    private func check() throws {
+        for side in 0...1 {
+            let peer = sides[1 - side]
+            guard !sides[side].endpoint.hasPending else {
+                throw Failure(description: "messages of side \(side) stay pending")
+            }
+            for content in sides[side].sent.values
+            where !sides[side].confirmed.contains(content)
+                && !sides[side].unknown.contains(content)
+                && content.life == sides[side].life
+            { throw Failure(description: "\(content) of side \(side) has no fate") }
+            if !hazards.resendsUnknown {
+                guard Set(peer.effects).count == peer.effects.count else {
+                    throw Failure(description: "side \(1 - side) has taken a message twice")
+                }
+                var last: [Int: Int] = [:]
+                for content in peer.effects {
+                    guard content.number > last[content.life] ?? 0 else {
+                        throw Failure(
+                            description: "side \(1 - side) has taken messages out of order")
+                    }
+                    last[content.life] = content.number
+                }
+            }
+            // Without a lost state, everything arrives.
+            if !sides.contains(where: \.hasLostState) {
+                guard peer.effects == all[side] else {
+                    throw Failure(
+                        description: "side \(1 - side) has taken \(peer.effects.count) of "
+                            + "\(all[side].count) messages")
+                }
+            }
+        }
+    }
+
+    private static func encode(_ content: Content, _ length: Int) -> [UInt8] {
+        Array("\(content.life) \(content.number) ".utf8) + [UInt8](repeating: 46, count: length)
+    }
+
+    private static func decode(_ bytes: [UInt8]) -> Content {
+        let words = String(decoding: bytes, as: UTF8.self).split(separator: " ")
+        return Content(life: Int(words[0]) ?? -1, number: Int(words[1]) ?? -1)
+    }
+}

@@ -1,0 +1,40 @@
+import Testing
+
+/// Random chains of events, and what `docs/delivery.md` promises after each.
+struct DeliveryWorldTests {
+    /// Runs `count` chains of 1,000 events each.
+    private static func run(_ hazards: DeliveryWorld.Hazards, count: UInt64 = 120) {
+        for seed in ChainSeed.value * 10_000..<ChainSeed.value * 10_000 + count {
+            var world = DeliveryWorld(seed: seed, hazards)
+            do {
+                for _ in 0..<1_000 { try world.step() }
+                try world.settle()
+            } catch {
+                Issue.record("chain \(seed): \(error)")
+                return
+            }
+        }
+    }
+
+    @Test("every message arrives once and in order, however often links are lost")
+    func links() { Self.run(.init()) }
+
+    @Test("a process that ends anywhere continues from its store")
+    func crashes() { Self.run(.init(crashes: true)) }
+
+    @Test("where a state is lost, no message arrives twice, and what may be lost is reported")
+    func lostStates() { Self.run(.init(crashes: true, crashesWithoutStore: true)) }
+
+    @Test("a store that is an older copy is noticed")
+    func rollbacks() { Self.run(.init(crashes: true, rollbacks: true)) }
+
+    @Test("stores that are lost, and stores that are older copies")
+    func everything() {
+        Self.run(.init(crashes: true, crashesWithoutStore: true, rollbacks: true))
+    }
+
+    @Test("with at-least-once no message is lost")
+    func atLeastOnce() {
+        Self.run(.init(crashes: true, crashesWithoutStore: true, resendsUnknown: true))
+    }
+}

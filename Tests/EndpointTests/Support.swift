@@ -1,0 +1,52 @@
+import BLESecDelivery
+import BLESecPrimitives
+import FoundationEssentials
+
+/// Two endpoints with one link between them and no stores.
+struct EndpointPair {
+    var sides: [DeliveryEndpoint]
+    var generator: SeededGenerator
+
+    init(seed: UInt64 = 1, limits: DeliveryEndpoint.Limits = DeliveryEndpoint.Limits()) {
+        generator = SeededGenerator(seed: seed)
+        sides = []
+        for _ in 0..<2 {
+            sides.append(DeliveryEndpoint(limits: limits, using: &generator))
+        }
+        commit()
+    }
+
+    mutating func commit() {
+        for side in 0...1 {
+            while sides[side].takeChanges() != nil { sides[side].didCommit() }
+        }
+    }
+
+    mutating func connect() { for side in 0...1 { sides[side].linkBegan() } }
+
+    /// Passes records both ways until none is left.
+    mutating func exchange() throws(DeliveryError) {
+        var isMoving = true
+        while isMoving {
+            isMoving = false
+            for side in 0...1 {
+                while let record = sides[side].nextRecord(atMost: 1_000) {
+                    isMoving = true
+                    try sides[1 - side].receive(record, using: &generator)
+                    commit()
+                }
+            }
+            commit()
+        }
+    }
+}
+
+/// The seed of this run's random chains: a fixed value, unless `BLESEC_SEED` sets another.
+enum ChainSeed {
+    static let value: UInt64 = {
+        let given = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
+        let seed = given ?? 1
+        print("EndpointTests: chains from seed \(seed); BLESEC_SEED=N takes another")
+        return seed
+    }()
+}
