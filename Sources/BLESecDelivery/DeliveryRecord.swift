@@ -31,7 +31,7 @@ package struct Resume: Sendable, Equatable {
     package var credit: UInt64
 
     /// The greatest number of a message.
-    package static let greatestNumber: UInt64 = 1 << 62
+    package static let greatestNumber: UInt64 = (1 << 62) - 1
 
     package init(
         token: Identifier, peerToken: Identifier, epoch: Identifier, first: UInt64,

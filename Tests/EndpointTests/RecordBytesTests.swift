@@ -1,0 +1,93 @@
+import BLESecDelivery
+import BLESecPrimitives
+import Testing
+
+/// The bytes of records.
+struct RecordBytesTests {
+    private static func record(
+        _ kind: DeliveryRecord.Kind, using generator: inout SeededGenerator
+    ) -> DeliveryRecord {
+        func number() -> UInt64 {
+            generator.next() >> UInt64.random(in: 2..<64, using: &generator)
+        }
+        func name() -> Identifier { Identifier(using: &generator) }
+        switch kind {
+        case .resume:
+            return .resume(
+                Resume(
+                    token: name(), peerToken: .none, epoch: name(), first: number(),
+                    peerEpoch: name(),
+                    positions: Positions(
+                        confirmed: number(), held: number(), offset: Int(number())),
+                    isPeerBehind: Bool.random(using: &generator), credit: number()))
+        case .chunk:
+            let count = Int.random(in: 0...40, using: &generator)
+            return .chunk(
+                Chunk(
+                    number: number(), offset: Int(number()), length: Int(number()),
+                    bytes: (0..<count).map { UInt8($0) }[...]))
+        case .confirm: return .confirm(epoch: name(), number())
+        case .epoch: return .epoch(name())
+        case .credit: return .credit(number())
+        }
+    }
+
+    @Test("a record is read as it was written", arguments: DeliveryRecord.Kind.allCases)
+    func both(_ kind: DeliveryRecord.Kind) throws {
+        var generator = SeededGenerator(seed: ChainSeed.value)
+        for _ in 0..<200 {
+            let record = Self.record(kind, using: &generator)
+            #expect(try DeliveryRecord(kind, record.bytes) == record)
+        }
+    }
+
+    @Test("known bytes: RFC 9000's examples of numbers, and an identifier")
+    func known() throws {
+        #expect(DeliveryRecord.credit(37).bytes == [0x25])
+        #expect(DeliveryRecord.credit(15_293).bytes == [0x7B, 0xBD])
+        #expect(DeliveryRecord.credit(494_878_333).bytes == [0x9D, 0x7F, 0x3E, 0x7D])
+        #expect(
+            DeliveryRecord.credit(151_288_809_941_952_652).bytes
+                == [0xC2, 0x19, 0x7C, 0x5E, 0xFF, 0x14, 0xE8, 0x8C])
+        let identifier = Identifier(high: 0x0102_0304_0506_0708, low: 0x090A_0B0C_0D0E_0F10)
+        #expect(DeliveryRecord.epoch(identifier).bytes == Array(1...16))
+        #expect(
+            DeliveryRecord.chunk(Chunk(number: 1, offset: 64, length: 66, bytes: [7, 8])).bytes
+                == [0x01, 0x40, 0x40, 0x40, 0x42, 7, 8])
+    }
+
+    @Test("records that are cut, too long, or not in the only form, are refused")
+    func refused() {
+        var generator = SeededGenerator(seed: ChainSeed.value)
+        for kind in DeliveryRecord.Kind.allCases {
+            let bytes = Self.record(kind, using: &generator).bytes
+            // A chunk's bytes may end anywhere, so only its numbers can be cut.
+            let least = kind == .chunk ? 3 : bytes.count
+            for count in 0..<least {
+                #expect(throws: DeliveryError.self) {
+                    try DeliveryRecord(kind, Array(bytes.prefix(count)))
+                }
+            }
+            if kind != .chunk {
+                #expect(throws: DeliveryError.self) { try DeliveryRecord(kind, bytes + [0]) }
+            }
+        }
+        // 37 in two bytes; flags that nobody knows.
+        #expect(throws: DeliveryError.self) { try DeliveryRecord(.credit, [0x40, 0x25]) }
+        var resume = Self.record(.resume, using: &generator).bytes
+        resume[0] = 2
+        #expect(throws: DeliveryError.self) { try DeliveryRecord(.resume, resume) }
+    }
+
+    @Test("random bytes are refused or read, and what is read is written in the same way")
+    func random() throws {
+        var generator = SeededGenerator(seed: ChainSeed.value)
+        for _ in 0..<20_000 {
+            let kind = DeliveryRecord.Kind.allCases.randomElement(using: &generator) ?? .chunk
+            let count = Int.random(in: 0...100, using: &generator)
+            let bytes = (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
+            guard let record = try? DeliveryRecord(kind, bytes) else { continue }
+            #expect(record.bytes == bytes)
+        }
+    }
+}
