@@ -312,7 +312,8 @@ package struct DeliveryEndpoint: Sendable {
             outgoing.resume(at: resume.positions, credit: resume.credit)
         } else {
             var isLost = false
-            if !goesOn, outgoing.hasSentAny {
+            let wasUndone = knowsEpoch && resume.positions.confirmed < outgoing.first - 1
+            if !goesOn, outgoing.hasSentAny || wasUndone {
                 loseEpoch(using: &generator)
                 isLost = true
             }
