@@ -238,6 +238,9 @@ struct DeliveryWorld {
                 guard sides.contains(where: \.hasLostState) else {
                     throw Failure(description: "\(content) is unknown, and no state was lost")
                 }
+                guard !sides[side].confirmed.contains(content) else {
+                    throw Failure(description: "\(content) is confirmed and then unknown")
+                }
                 sides[side].unknown.insert(content)
             case .storeRolledBack:
                 sides[side].rollbackReports += 1
