@@ -32,6 +32,7 @@ struct VectorSide {
     /// This side's handshake with `peer`, before its first message.
     func handshake(with peer: VectorSide) throws(VectorFailure) -> HandshakeState {
         let pattern = name.pattern
+        // An ephemeral key from an earlier handshake, for fallback patterns.
         var carried: CarriedEphemeral?
         if pattern.preMessage(of: role).contains(.e), let ephemeral { carried = .local(ephemeral) }
         if pattern.preMessage(of: role.peer).contains(.e), let ephemeral = peer.ephemeral {

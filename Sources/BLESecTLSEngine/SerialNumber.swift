@@ -39,8 +39,8 @@ public struct SerialNumber: Sendable, Hashable {
 extension SerialNumber: CustomStringConvertible {
     /// Upper-case hexadecimal digits, two for each byte.
     public var description: String {
-        // RFC 5280 allows 20 bytes. From 128 bytes on, the header is longer than 2 bytes, and its
-        // other bytes are shown as well.
+        // The DER header has 2 bytes for the 20 bytes that RFC 5280 allows. An invalid number of 128
+        // bytes or more has a longer header, whose other bytes are shown as part of the number.
         let bytes = der.dropFirst(2)
         let magnitude = bytes.count > 1 && bytes.first == 0 ? bytes.dropFirst() : bytes
         return magnitude.map { byte in

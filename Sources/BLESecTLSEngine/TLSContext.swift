@@ -45,8 +45,9 @@ internal import CBLESecOpenSSL
         identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
         revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws(ChannelError) {
-        // A revocation list identifies a certificate by its issuer and serial number. Without
-        // authorities no path leads to an issuer, so no serial number would be found.
+        // A revocation list names a certificate by its serial number and by its issuer, which is the
+        // next certificate of a verified path. Without authorities there is no such path, so no
+        // entry of the list could match.
         guard revoked == nil || authorities != nil else {
             throw ChannelError(
                 .configuration,

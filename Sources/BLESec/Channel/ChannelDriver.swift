@@ -35,7 +35,7 @@ final class ChannelDriver {
 
     /// The most link calls that one turn makes to read or to send, before other channels run.
     private static let callsPerTurn = 8
-    /// The maximum number of reads before a deadline is checked. With SDUs of the default size they
+    /// The maximum number of reads before a deadline is checked. So many SDUs of the default size
     /// hold more than one whole record.
     private static let callsBeforeDeadline = 32
     /// The bytes of queued messages that do not wait for the end of the turn.
@@ -93,16 +93,16 @@ final class ChannelDriver {
         pump(now: now)
     }
 
-    /// Reads what has arrived, even if the loop has not reported it yet. While the loop reports, a
-    /// socket that was empty at the last read does not ask the kernel again.
+    /// Reads what has arrived, even if the loop has not reported it yet.
     func readUnreported() {
-        forgetReports()
+        stopWatching()
         read()
     }
 
-    /// Makes the next read ask the kernel, even if the socket was empty at the last read. Then
-    /// ``pump(now:)`` has the loop watch the link again.
-    private func forgetReports() { link.wantsRead = false }
+    /// Has the loop watch the link no longer, until ``pump(now:)`` turns that on again. A socket that
+    /// is watched, and was empty at the last read, says that it is still empty without asking the
+    /// kernel; one that is not watched asks.
+    private func stopWatching() { link.wantsRead = false }
 
     private func read(calls: Int, now: UInt64) {
         for _ in 0..<calls where machine.wantsBytes && !hasLinkEnded {
@@ -125,9 +125,11 @@ final class ChannelDriver {
 
     private func linkEnded(_ error: ChannelError?) {
         hasLinkEnded = true
-        // In direct mode a peer may end by closing the link: the stage decides if this is an error.
-        let isEnd = error == nil && machine.parameters.configuration.mode == .direct
-        machine.linkEnded(isEnd ? nil : error ?? sendError, canSend: sendError == nil, now: now)
+        // In direct mode a peer may end by closing the link. The stage decides whether that is an
+        // error, so an earlier error of sending must not decide it.
+        let mayBePlannedEnd = error == nil && machine.parameters.configuration.mode == .direct
+        let reason = mayBePlannedEnd ? nil : error ?? sendError
+        machine.linkEnded(reason, canSend: sendError == nil, now: now)
     }
 
     /// Reads again if there was no room before and there is room now.
@@ -201,8 +203,8 @@ final class ChannelDriver {
 
     /// Whether a listener may give this handshake's place to another link.
     ///
-    /// True for a peer that has not proven its identity, except while an asking trust policy
-    /// decides about it: such decisions have a limit of their own. What an unproven peer has sent
+    /// True for a peer that has not proven its identity, except while ``TrustPolicy/asking(_:)``
+    /// waits for the application's answer: such decisions have a limit of their own. What an unproven peer has sent
     /// does not protect its place, because it can be replayed.
     var mayLosePlace: Bool { stage == .unproven }
 
@@ -341,7 +343,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         trust?.handleTimeout(now: now)
         // When a stopped process continues, deadlines have passed, although bytes that arrived in
         // time are unread. They are read first, so that the peer does not count as silent.
-        forgetReports()
+        stopWatching()
         read(calls: Self.callsBeforeDeadline, now: now)
         machine.handleTimeout(now: now)
         pump(now: now)

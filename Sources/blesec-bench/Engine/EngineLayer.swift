@@ -14,8 +14,8 @@ protocol EngineLayer: AnyObject {
     /// one buffer into another.
     ///
     /// A copy between two buffers is up to 45 % slower if the destination starts a few bytes after
-    /// the source, modulo the page size. With new addresses for each sample, few samples have such
-    /// buffers, and the median does not change.
+    /// the source, modulo the page size. Without new addresses, all samples of a run could have such
+    /// buffers; with new ones few have, and these do not change the median.
     func moveBuffers(by gap: Int) throws
 }
 

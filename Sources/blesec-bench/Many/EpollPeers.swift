@@ -15,8 +15,8 @@ enum EpollPeers {
         var goodput: Double { Double(bytes) / Double(max(1, time)) * 1e9 }
     }
 
-    /// Lets every channel send `batch` messages at a time for `window` nanoseconds, and then once
-    /// more, until everything is received. Blocks this thread.
+    /// Lets every channel send `batch` messages at a time for `window` nanoseconds. Then each channel
+    /// sends once more, and the call returns when everything is received. Blocks this thread.
     static func measure(
         channels: Int, size: Int, batch: Int, window: UInt64
     ) throws -> Load {
