@@ -29,6 +29,9 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     let thread = Atomic<UInt>(0)
 
     // Used on the loop's thread only:
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var ready = JobQueue()
     var deferred: [any DeferredWork] = []
     /// What runs before the loop checks its descriptors again.

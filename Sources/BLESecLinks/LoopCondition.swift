@@ -27,6 +27,9 @@ package enum LoopEvent: Sendable {
     }
 
     private let loop: EventLoop
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var waiters: [Waiter] = []
     private var lastToken: UInt64 = 0
 

@@ -11,10 +11,16 @@ final class ChannelDriver {
     #endif
     var machine: ChannelMachine
     /// Asks the trust policy about the peer, and the store to remember it; nil once that is done.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var trust: TrustRequests?
     /// Where the channel's listener reads how far the channel is; nil without a listener, and once
     /// the channel is over.
     var progress: HandshakeProgress?
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private(set) var callDeadlines: [UInt64] = []
 
     private let loop: EventLoop

@@ -39,6 +39,9 @@ class Session: ChannelStage {
     /// Whether the link has taken everything up to and including this side's end.
     private var hasEndLeft = false
     /// When closing began, and when it last made progress.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var closing: (began: UInt64, moved: UInt64)?
     /// How long closing may go without progress.
     private(set) final var closeTimeout: Duration
