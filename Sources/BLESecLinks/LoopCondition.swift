@@ -104,10 +104,12 @@ package enum LoopEvent: Sendable {
         }
     }
 
-    /// Wakes all tasks that wait.
+    /// Wakes all tasks that wait, in the order in which they began to.
     package func wakeAll() {
         loop.assertCurrent()
-        while let waiter = waiters.popLast() { waiter.resume(isCancelled: false) }
+        let all = waiters
+        waiters = []
+        for waiter in all { waiter.resume(isCancelled: false) }
     }
 
     private func resume(_ token: UInt64, isCancelled: Bool) {
