@@ -60,8 +60,6 @@ package struct DeliveryEndpoint: Sendable {
     private let limits: Limits
     private var link = Link.none
     private var owesEpoch = false
-    /// Whether the peer's last `resume` named an epoch that it had left before.
-    private var isPeerBehind = false
     private var toldConfirmed: UInt64 = 0
     private var credit: UInt64 = 0
 
@@ -211,7 +209,7 @@ package struct DeliveryEndpoint: Sendable {
                 Resume(
                     token: token, peerToken: peerToken, epoch: outgoing.epoch,
                     first: outgoing.first, peerEpoch: incoming.epoch, positions: positions,
-                    isPeerBehind: isPeerBehind, credit: credit))
+                    credit: credit))
         }
         guard received else { return nil }
         if owesEpoch {
@@ -279,8 +277,7 @@ package struct DeliveryEndpoint: Sendable {
             return beginAnew(resume, using: &generator)
         }
         let isSameInstance = resume.token == seen.token
-        isPeerBehind = incoming.pastEpochs.contains(resume.epoch)
-        guard !isPeerBehind else {
+        guard !incoming.pastEpochs.contains(resume.epoch) else {
             link = .waitingForEnd
             return
         }
@@ -363,7 +360,6 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Whether the peer has met a later state of this side than the one that the store had.
     private func showsRollback(_ resume: Resume) -> Bool {
-        if resume.isPeerBehind { return true }
         for identifier in [resume.peerToken, resume.peerEpoch]
         where identifier != .none && !own.contains(identifier) { return true }
         if resume.peerEpoch == outgoing.epoch, !outgoing.allows(resume.positions) { return true }

@@ -20,7 +20,6 @@ extension DeliveryRecord {
         var bytes: [UInt8] = []
         switch self {
         case .resume(let resume):
-            bytes.append(resume.isPeerBehind ? 1 : 0)
             for identifier in [resume.token, resume.peerToken, resume.epoch, resume.peerEpoch] {
                 bytes.append(identifier)
             }
@@ -50,8 +49,6 @@ extension DeliveryRecord {
         var reader = Reader(bytes: bytes[...])
         switch kind {
         case .resume:
-            let flags = try reader.byte()
-            guard flags <= 1 else { throw .violation("a resume with unknown flags") }
             let token = try reader.identifier()
             let peerToken = try reader.identifier()
             let epoch = try reader.identifier()
@@ -63,8 +60,7 @@ extension DeliveryRecord {
             self = .resume(
                 Resume(
                     token: token, peerToken: peerToken, epoch: epoch, first: first,
-                    peerEpoch: peerEpoch, positions: positions, isPeerBehind: flags == 1,
-                    credit: try reader.number()))
+                    peerEpoch: peerEpoch, positions: positions, credit: try reader.number()))
         case .chunk:
             self = .chunk(
                 Chunk(

@@ -25,8 +25,6 @@ package struct Resume: Sendable, Equatable {
     /// The peer's epoch that `positions` belongs to.
     package var peerEpoch: Identifier
     package var positions: Positions
-    /// On the last link the peer was in an epoch that it had left before.
-    package var isPeerBehind: Bool
     /// The first `credit` of the link.
     package var credit: UInt64
 
@@ -35,7 +33,7 @@ package struct Resume: Sendable, Equatable {
 
     package init(
         token: Identifier, peerToken: Identifier, epoch: Identifier, first: UInt64,
-        peerEpoch: Identifier, positions: Positions, isPeerBehind: Bool, credit: UInt64
+        peerEpoch: Identifier, positions: Positions, credit: UInt64
     ) {
         self.token = token
         self.peerToken = peerToken
@@ -43,7 +41,6 @@ package struct Resume: Sendable, Equatable {
         self.first = first
         self.peerEpoch = peerEpoch
         self.positions = positions
-        self.isPeerBehind = isPeerBehind
         self.credit = credit
     }
 }

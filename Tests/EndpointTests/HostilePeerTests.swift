@@ -10,7 +10,7 @@ struct HostilePeerTests {
         var generator = SeededGenerator(seed: 7)
         var own = Resume(
             token: .none, peerToken: .none, epoch: .none, first: 1, peerEpoch: .none,
-            positions: Positions(), isPeerBehind: false, credit: 0)
+            positions: Positions(), credit: 0)
         var peer: Resume
 
         init() throws {
@@ -21,7 +21,7 @@ struct HostilePeerTests {
             peer = Resume(
                 token: Identifier(using: &generator), peerToken: .none,
                 epoch: Identifier(using: &generator), first: 1, peerEpoch: .none,
-                positions: Positions(), isPeerBehind: false, credit: 150)
+                positions: Positions(), credit: 150)
             for byte: UInt8 in 1...3 {
                 _ = endpoint.send([UInt8](repeating: byte, count: 20))
             }
@@ -232,7 +232,7 @@ struct HostilePeerTests {
                     token: name(), peerToken: name(), epoch: name(), first: number(),
                     peerEpoch: name(),
                     positions: Positions(confirmed: number(), held: number(), offset: length()),
-                    isPeerBehind: Bool.random(using: &generator), credit: number()))
+                    credit: number()))
         case 2, 3:
             let count = [0, 1, 20, 400, 700].randomElement(using: &generator) ?? 0
             return chunk(number(), at: length(), of: length(), count: count)
