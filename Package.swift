@@ -77,7 +77,7 @@ let package = Package(
             "BLESec",
             [
                 "BLESecChannelCore", "BLESecNoiseEngine", "BLESecNoise", "BLESecTLSEngine",
-                "BLESecCredentials", "BLESecLinks",
+                "BLESecCredentials", "BLESecDelivery", "BLESecLinks",
                 "BLESecL2CAP", "BLESecDiscovery", "BLESecPrimitives", "BLESecLocking",
             ]),
         library(
@@ -143,8 +143,8 @@ let package = Package(
         tests(
             "BLESecTests",
             [
-                "BLESec", "BLESecTesting", "BLESecChannelCore", "BLESecLinks", "BLESecLocking",
-                "BLESecNoise",
+                "BLESec", "BLESecTesting", "BLESecChannelCore", "BLESecDelivery", "BLESecLinks",
+                "BLESecLocking", "BLESecNoise",
                 "BLESecNoiseEngine", "BLESecTLSEngine", "BLESecCredentials", "BLESecPrimitives",
                 "TestSupport", "CBLESecOpenSSL",
             ]),

@@ -22,6 +22,8 @@ extension ChannelConfiguration {
                 "direct mode has no acknowledgements, so none can be manual")
             try require(context.isEmpty, "direct mode has no context; use the prologue")
             try require(
+                !carriesDelivery, "direct mode cannot deliver messages over more than one link")
+            try require(
                 !prologue.starts(with: "blesec/1".utf8),
                 "a prologue of direct mode may not begin with blesec/1")
         }
@@ -40,6 +42,9 @@ extension ChannelConfiguration {
             hashes.count <= 1,
             "a pre-shared key belongs to one hash; offer protocols that use the same hash")
     }
+
+    /// What this side offers beyond the base of blesec/1.
+    var features: ChannelFeatures { carriesDelivery ? .known : .known.subtracting(.delivery) }
 
     func makeEngine(
         _ offer: String, role: ChannelRole, prologue: [UInt8]

@@ -11,8 +11,11 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
 
     /// Bit 0: `ack` counts messages that the program has taken, not those that have arrived.
     package static let acknowledgesTaken = Self(rawValue: 1 << 0)
+    /// Bit 1: the channel carries the records of delivery that outlives a link, and no messages of
+    /// its own (`docs/delivery.md`).
+    package static let delivery = Self(rawValue: 1 << 1)
     /// All features that this implementation knows.
-    package static let known: Self = [.acknowledgesTaken]
+    package static let known: Self = [.acknowledgesTaken, .delivery]
     static let extensionType: UInt8 = 1
 
     /// The known features among a frame's extensions; none if the extension is missing.

@@ -15,6 +15,9 @@ extension DeliveryRecord {
         }
     }
 
+    /// The most bytes of a chunk's record that are not the message's: three numbers.
+    package static let longestChunkHeader = 24
+
     /// The bytes, without the type. Each number is at most ``Resume/greatestNumber``.
     package var bytes: [UInt8] {
         var bytes: [UInt8] = []
@@ -28,7 +31,7 @@ extension DeliveryRecord {
                 UInt64(resume.positions.offset), resume.credit,
             ] { bytes.append(number: number) }
         case .chunk(let chunk):
-            bytes.reserveCapacity(chunk.bytes.count + 24)
+            bytes.reserveCapacity(chunk.bytes.count + Self.longestChunkHeader)
             bytes.append(number: chunk.number)
             bytes.append(number: UInt64(chunk.offset))
             bytes.append(number: UInt64(chunk.length))

@@ -1,4 +1,17 @@
 internal import BLESecChannelCore
+internal import BLESecDelivery
+
+/// The layer above a channel that delivers messages over as many links as it takes
+/// (`docs/delivery.md`). The session carries its records, and calls it on the channel's loop.
+protocol DeliveryPort: AnyObject {
+    /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
+    var wantsRecords: Bool { get }
+    /// The next record for the peer, with at most `limit` bytes of a message; asked for right before
+    /// it is sealed.
+    func nextRecord(atMost limit: Int) -> DeliveryRecord?
+    /// Takes a record of the peer. A thrown error ends the channel.
+    func receive(_ record: DeliveryRecord) throws(DeliveryError)
+}
 
 /// A session in negotiated mode: records with types, acknowledgements, an explicit end and
 /// keep-alives (`docs/wire-format.md`, "Records").
@@ -19,6 +32,10 @@ final class NegotiatedSession: Session {
     /// When the latest piece of a still incomplete message arrived, or when reading resumed.
     private var messageMoved: UInt64?
     private let idleLimit, messageLimit, ackDelay: UInt64
+    /// Whether the channel carries the records of delivery, and no messages of its own.
+    private let carriesDelivery: Bool
+    /// Where these records go; the first one waits until there is a port.
+    private var port: (any DeliveryPort)?
 
     init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
         let configuration = exchange.configuration
@@ -31,7 +48,26 @@ final class NegotiatedSession: Session {
         idleLimit = configuration.timeouts.idle.wholeNanoseconds
         messageLimit = configuration.timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
+        carriesDelivery = agreement.features.contains(.delivery)
         super.init(after: exchange, agreement, now: now)
+        takesRecords = !carriesDelivery
+    }
+
+    /// Passes the records of delivery through this port from now on.
+    func use(_ port: some DeliveryPort) {
+        precondition(carriesDelivery, "only a channel that has agreed on delivery has a port")
+        self.port = port
+        updateTakesRecords()
+    }
+
+    /// Asks the port again whether it takes records.
+    func updateTakesRecords() { if let port { takesRecords = port.wantsRecords } }
+
+    override func check(_ message: [UInt8]) throws(ChannelError) {
+        guard carriesDelivery else { return }
+        throw ChannelError(
+            .configuration, "this channel carries the messages of a connection, and none of its own"
+        )
     }
 
     // MARK: - Session
@@ -81,9 +117,23 @@ final class NegotiatedSession: Session {
             if isLast { acknowledgements.didSend() }
             return true
         }
-        guard let reason = endRequested, !acknowledgements.endSent else { return false }
+        guard let reason = endRequested, !acknowledgements.endSent else {
+            return try sealDelivery()
+        }
         try records.seal(.end, [reason.rawValue])
         acknowledgements.didSendEnd()
+        return true
+    }
+
+    /// Seals the next record of delivery; none after this side's end.
+    private func sealDelivery() throws(ChannelError) -> Bool {
+        guard let port, endRequested == nil else { return false }
+        let limit = bulkPayload - DeliveryRecord.longestChunkHeader
+        let record = port.nextRecord(atMost: limit)
+        // To ask for a record can commit what the peer's next record waits for.
+        updateTakesRecords()
+        guard let record else { return false }
+        try records.seal(RecordType(record.kind), record.bytes)
         return true
     }
 
@@ -130,12 +180,12 @@ final class NegotiatedSession: Session {
         let range = plaintext.dropFirst()
         switch type {
         case .data:
-            try refuseAfterEnd()
+            try refuseMessages()
             try keep(range, isLast: true)
             messageMoved = nil
             acknowledgements.didReceive(now: now)
         case .dataMore:
-            try refuseAfterEnd()
+            try refuseMessages()
             guard !range.isEmpty else { throw .violation("an empty piece of a message") }
             if inbox.part == nil {
                 inbox.part = parameters.budget.part(for: agreement.peer, revoke: onBudgetRevoked)
@@ -171,8 +221,29 @@ final class NegotiatedSession: Session {
             restartClosing(now: now)
         case .ready: throw .wrongReady
         case .reject: throw .violation("a malformed reject")
-        default: guard type.isIgnorable else { throw .violation("a record of an unknown type") }
+        default:
+            if carriesDelivery, let kind = DeliveryRecord.Kind(type) {
+                try refuseAfterEnd()
+                return try receive(kind, range)
+            }
+            guard type.isIgnorable else { throw .violation("a record of an unknown type") }
         }
+    }
+
+    private func receive(_ kind: DeliveryRecord.Kind, _ range: Range<Int>) throws(ChannelError) {
+        guard let port else { preconditionFailure("without a port, no record is opened") }
+        let bytes = records.inbound.withBytes { $0.span.array(in: range) }
+        do throws(DeliveryError) {
+            try port.receive(try DeliveryRecord(kind, bytes))
+        } catch {
+            throw ChannelError(error)
+        }
+        updateTakesRecords()
+    }
+
+    private func refuseMessages() throws(ChannelError) {
+        guard !carriesDelivery else { throw .violation("a message on a channel of a connection") }
+        try refuseAfterEnd()
     }
 
     private func refuseAfterEnd() throws(ChannelError) {

@@ -15,7 +15,7 @@ final class Negotiation: UnauthenticatedStage {
 
     private var expected: Expected
     private(set) var transcript: NegotiationTranscript
-    /// The known features in the peer's hello or answer.
+    /// The features of this side that the peer's hello or answer has too.
     private var features: ChannelFeatures = []
 
     init(acceptor parameters: ChannelParameters) {
@@ -28,7 +28,7 @@ final class Negotiation: UnauthenticatedStage {
     init(dialer parameters: ChannelParameters) throws(ChannelError) {
         let configuration = parameters.configuration
         let hello = try Hello(
-            offers: configuration.protocols, extensions: ChannelFeatures.known.extensions)
+            offers: configuration.protocols, extensions: configuration.features.extensions)
         transcript = NegotiationTranscript(context: configuration.context)
         transcript.hello = hello.encoded
         expected = .answer(offers: hello.offers)
@@ -78,7 +78,7 @@ final class Negotiation: UnauthenticatedStage {
         guard let hello else { return .wait }
         records.inbound.consume(hello.encoded.count)
         transcript.hello = hello.encoded
-        features = ChannelFeatures(in: hello.extensions)
+        features = ChannelFeatures(in: hello.extensions).intersection(configuration.features)
         expected = .early(offers: hello.offers)
         return .again
     }
@@ -90,6 +90,10 @@ final class Negotiation: UnauthenticatedStage {
         transcript.early = early
         guard !configuration.pendingDials.refuses(early, by: configuration.ownKeys) else {
             throw .talksToItself
+        }
+        guard hasRequiredFeatures else {
+            try answer(Answer(.refused))
+            return .next(Refusing(after: self, .lacksDelivery, now: now))
         }
         guard let index = offers.firstIndex(where: configuration.protocols.contains) else {
             try answer(Answer(.refused))
@@ -176,7 +180,10 @@ final class Negotiation: UnauthenticatedStage {
         guard let answer else { return .wait }
         records.inbound.consume(answer.encoded.count)
         transcript.answer = answer.encoded
-        features = ChannelFeatures(in: answer.extensions)
+        features = ChannelFeatures(in: answer.extensions).intersection(configuration.features)
+        guard hasRequiredFeatures || [.refused, .busy].contains(answer.status) else {
+            throw .lacksDelivery
+        }
         switch answer.status {
         case .accept: return .next(handshake(offers[0], now: now))
         case .switch:
@@ -200,11 +207,15 @@ final class Negotiation: UnauthenticatedStage {
         case .refused:
             throw ChannelError(
                 .noCommonProtocol,
-                "the peer accepts none of \(offers.joined(separator: ", ")); "
-                    + "offer a protocol that it speaks")
+                "the peer accepts none of \(offers.joined(separator: ", ")), or requires that "
+                    + "messages are delivered exactly once; offer what it requires")
         case .busy:
             throw ChannelError(.busy, "the peer has too many handshakes under way; try again later")
         }
+    }
+
+    private var hasRequiredFeatures: Bool {
+        !configuration.carriesDelivery || features.contains(.delivery)
     }
 
     private func handshake(_ protocolName: String, now: UInt64) -> Handshake {
@@ -213,6 +224,13 @@ final class Negotiation: UnauthenticatedStage {
 }
 
 extension ChannelError {
+    fileprivate static var lacksDelivery: ChannelError {
+        ChannelError(
+            .noCommonProtocol,
+            "this side requires that messages are delivered exactly once, over as many links as "
+                + "it takes, and the peer does not offer that")
+    }
+
     fileprivate static var unreadable: ChannelError {
         ChannelError(
             .authenticationFailed,

@@ -27,6 +27,8 @@ class Session: ChannelStage {
     #endif
     final var inbox: Inbox
     final var activity: LinkActivity
+    /// Whether the layer above takes records now, if it has records of its own.
+    final var takesRecords = true
     /// Whether the link is lost: bytes that arrived before are read, with room for more messages.
     final var isLinkLost = false
     /// How many calls wait for the peer's acknowledgement.
@@ -141,8 +143,8 @@ class Session: ChannelStage {
 
     override var phase: ChannelPhase { hasSealedEnd || hasPeerEnded ? .closing : .established }
     final override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
-    /// False while enough messages wait for the program.
-    final override var wantsBytes: Bool { inbox.byteCount < readAhead }
+    /// False while enough messages wait for the program, or a record would come too early.
+    final override var wantsBytes: Bool { takesRecords && inbox.byteCount < readAhead }
 
     private var readAhead: Int {
         limits.readAhead

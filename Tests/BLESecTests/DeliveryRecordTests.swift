@@ -1,0 +1,193 @@
+import BLESecChannelCore
+import BLESecDelivery
+import BLESecPrimitives
+import Testing
+
+@testable import BLESec
+
+/// The records of delivery on channels, in order and out of it; `docs/delivery.md`.
+@Suite("channels carry the records of delivery")
+struct DeliveryRecordTests {
+    /// An endpoint in memory, and what its program has sent and taken.
+    private final class Side: DeliveryPort {
+        var endpoint: DeliveryEndpoint
+        var generator: SeededGenerator
+        var sent: [[UInt8]] = []
+        var taken: [[UInt8]] = []
+        var confirmed = 0
+
+        init(seed: UInt64) {
+            generator = SeededGenerator(seed: seed)
+            endpoint = DeliveryEndpoint(using: &generator)
+        }
+
+        func send(_ message: [UInt8]) {
+            sent.append(message)
+            _ = endpoint.send(message)
+        }
+
+        /// Takes and confirms what has arrived.
+        func take() {
+            while let message = endpoint.take() { taken.append(message) }
+            endpoint.confirm(through: endpoint.takenCount)
+            commit()
+        }
+
+        private func commit() {
+            while endpoint.takeChanges() != nil { endpoint.didCommit() }
+            while let event = endpoint.nextEvent() {
+                if case .confirmed = event { confirmed += 1 }
+            }
+        }
+
+        var wantsRecords: Bool { endpoint.wantsRecords }
+
+        func nextRecord(atMost limit: Int) -> DeliveryRecord? {
+            commit()
+            if let record = endpoint.nextRecord(atMost: limit) { return record }
+            commit()
+            return endpoint.nextRecord(atMost: limit)
+        }
+
+        func receive(_ record: DeliveryRecord) throws(DeliveryError) {
+            try endpoint.receive(record, using: &generator)
+            commit()
+        }
+    }
+
+    private func configurations() throws -> (ChannelConfiguration, ChannelConfiguration) {
+        var (dialer, acceptor) = try Self.plainConfigurations()
+        dialer.carriesDelivery = true
+        acceptor.carriesDelivery = true
+        return (dialer, acceptor)
+    }
+
+    private static func plainConfigurations() throws -> (ChannelConfiguration, ChannelConfiguration)
+    {
+        let pinned = try PinnedPeers()
+        return (try pinned.configuration(.dialer), try pinned.configuration(.acceptor))
+    }
+
+    private func session(of machine: borrowing ChannelMachine) throws -> NegotiatedSession {
+        let session = machine.session
+        return try #require(session as? NegotiatedSession)
+    }
+
+    private func code(of machine: borrowing ChannelMachine) -> ChannelError.Code? {
+        machine.outcome?.error.code
+    }
+
+    /// A new channel between two sides.
+    private func channel(_ dialer: Side, _ acceptor: Side) throws -> MachinePair {
+        let (one, other) = try configurations()
+        let pair = try MachinePair(dialer: one, acceptor: other)
+        pair.run()
+        dialer.endpoint.linkBegan()
+        acceptor.endpoint.linkBegan()
+        try session(of: pair.dialer).use(dialer)
+        try session(of: pair.acceptor).use(acceptor)
+        return pair
+    }
+
+    @Test("messages of random lengths arrive once and in order over channels that are cut anywhere")
+    func cuts() throws {
+        var generator = SeededGenerator(seed: 12)
+        let (dialer, acceptor) = (Side(seed: 1), Side(seed: 2))
+        for _ in 0..<30 {
+            for side in [dialer, acceptor] {
+                for _ in 0..<Int.random(in: 0...3, using: &generator) {
+                    let count = [0, 1, 100, 20_000, 60_000].randomElement(using: &generator) ?? 0
+                    let length = Int.random(in: 0...count, using: &generator)
+                    side.send((0..<length).map { _ in .random(in: 0...255, using: &generator) })
+                }
+            }
+            let pair = try channel(dialer, acceptor)
+            for _ in 0..<Int.random(in: 0...25, using: &generator) {
+                pair.step(Bool.random(using: &generator) ? .dialer : .acceptor, piece: 777)
+                dialer.take()
+                acceptor.take()
+            }
+            #expect(code(of: pair.dialer) == nil && code(of: pair.acceptor) == nil)
+        }
+        let last = try channel(dialer, acceptor)
+        for _ in 0..<2_000 {
+            last.run(piece: 777)
+            dialer.take()
+            acceptor.take()
+        }
+        #expect(dialer.sent == acceptor.taken && acceptor.sent == dialer.taken)
+        #expect(dialer.confirmed == dialer.sent.count)
+        #expect(acceptor.confirmed == acceptor.sent.count)
+    }
+
+    @Test("the first record waits until the channel has a port, and the channel does not end")
+    func waits() throws {
+        let (one, other) = try configurations()
+        let pair = try MachinePair(dialer: one, acceptor: other)
+        pair.run()
+        let (dialer, acceptor) = (Side(seed: 3), Side(seed: 4))
+        dialer.send([1, 2, 3])
+        dialer.endpoint.linkBegan()
+        try session(of: pair.dialer).use(dialer)
+        pair.run()
+        #expect(!(try session(of: pair.acceptor).wantsBytes))
+        acceptor.endpoint.linkBegan()
+        try session(of: pair.acceptor).use(acceptor)
+        pair.acceptor.didResumeReading(now: pair.now)
+        pair.run()
+        acceptor.take()
+        #expect(acceptor.taken == [[1, 2, 3]])
+    }
+
+    @Test("a channel that carries a connection's messages takes no other message")
+    func messages() throws {
+        let (dialer, acceptor) = (Side(seed: 5), Side(seed: 6))
+        let pair = try channel(dialer, acceptor)
+        do throws(ChannelError) {
+            _ = try pair.dialer.queue([1])
+            Issue.record("a message was taken")
+        } catch {
+            #expect(error.code == .configuration)
+        }
+        pair.run()
+        try session(of: pair.dialer).records.seal(.data, [1])
+        pair.run()
+        #expect(code(of: pair.acceptor) == .protocolViolation)
+    }
+
+    @Test("a peer without the feature is refused, in both roles", arguments: [true, false])
+    func required(isDialer: Bool) throws {
+        var (dialer, acceptor) = try configurations()
+        if isDialer { acceptor.carriesDelivery = false } else { dialer.carriesDelivery = false }
+        let pair = try MachinePair(dialer: dialer, acceptor: acceptor)
+        pair.run()
+        pair.passTime(.seconds(3))
+        #expect(code(of: pair.dialer) == .noCommonProtocol)
+        let isReady = pair.acceptor.isReady
+        #expect(!isReady)
+    }
+
+    @Test("without the feature, a record of delivery ends the channel")
+    func unknownType() throws {
+        let (one, other) = try Self.plainConfigurations()
+        let pair = try MachinePair(dialer: one, acceptor: other)
+        pair.run()
+        try session(of: pair.dialer).records.seal(.credit, [0])
+        pair.run()
+        #expect(code(of: pair.acceptor) == .protocolViolation)
+    }
+
+    @Test("direct mode cannot carry them")
+    func direct() throws {
+        var (dialer, _) = try configurations()
+        dialer.mode = .direct
+        var machine = ChannelMachine(
+            role: .dialer, configuration: dialer, maximumSDU: 4_096, now: 0)
+        do throws(ChannelError) {
+            try machine.begin()
+            Issue.record("the channel has begun")
+        } catch {
+            #expect(error.code == .configuration)
+        }
+    }
+}
