@@ -188,7 +188,7 @@ if Context.environment["BLESEC_FUZZ"] != nil {
             name: "blesec-fuzz",
             dependencies: [
                 "BLESec", "BLESecCredentials", "BLESecTLSEngine", "BLESecChannelCore",
-                "BLESecDiscovery", "BLESecL2CAP", "BLESecLinks",
+                "BLESecDelivery", "BLESecDiscovery", "BLESecL2CAP", "BLESecLinks",
                 "BLESecNoise", "BLESecNoiseVectors", "BLESecPrimitives", "CBLESecOpenSSL",
             ],
             path: "Fuzz/Targets", swiftSettings: strict))

@@ -10,7 +10,7 @@ struct FuzzTarget: Sendable {
 
     static let all = [
         negotiation, machine, engine, tls, noise, text, certificate, files, vectors, discovery,
-        stream,
+        stream, delivery,
     ]
 
     /// Writes each seed to a file of its own.
