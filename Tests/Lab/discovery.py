@@ -21,9 +21,8 @@ SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
 OTHER_SERVICE = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
 PYTHON = ROOT / ".build/venv/bin/python"
 CONFIGURATION = Path("/run/lab/discovery.conf")
-# A virtual controller reports an advertiser only when scanning or advertising starts, and the kernel may
-# drop a report at the start of a scan. So the tools restart the scan every second, and dial a peer that
-# they have heard once.
+# A virtual controller reports an advertiser only when scanning or advertising starts. So the tools
+# restart the scan every second, and dial a peer that they have heard once.
 OFTEN = ("--rescan", "1", "--heard", "1")
 
 

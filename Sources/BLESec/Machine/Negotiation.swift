@@ -207,8 +207,8 @@ final class Negotiation: UnauthenticatedStage {
         case .refused:
             throw ChannelError(
                 .noCommonProtocol,
-                "the peer accepts none of \(offers.joined(separator: ", ")), or requires that "
-                    + "messages are delivered exactly once; offer what it requires")
+                "the peer accepts none of \(offers.joined(separator: ", ")); "
+                    + "offer a protocol that it speaks")
         case .busy:
             throw ChannelError(.busy, "the peer has too many handshakes under way; try again later")
         }
