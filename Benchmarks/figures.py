@@ -11,8 +11,9 @@ SIZES = {"64 B": (64, 1.25), "1 KiB": (1024, 1.05), "4 KiB": (4096, 1.05), "16 K
          "65,519 B": (65519, 1.05)}
 
 
-# Why a figure may miss its limit, by the pattern of its ratio's name. Callgrind, and perf's samples of
-# threads, showed this on the machine that docs/performance.md names. If that code changes, measure again.
+# The reasons why figures miss their limits; the keys are patterns of ratios' names. Callgrind, and perf's
+# samples of threads, showed them on the machine that docs/performance.md names. When the code that a reason
+# describes changes, measure again.
 REASONS = {
     "engine/Noise_*_AESGCM_*/1024/*": (
         "Two calls of the cipher for 1 KiB take some 725 ns, so the limit leaves 36 ns for everything else. The "
@@ -28,12 +29,12 @@ REASONS = {
     "link/unix-seqpacket/*/round-trip-to-c": (
         "Each thread spends 40 % of its time in the kernel, with three calls a message, to wait, to receive and "
         "to send; a thread in C makes two. 18 % is the cipher, 15 % blesec's code, 7 % the Swift runtime's tasks, "
-        "5 % its checks of exclusive access, 3 % reference counts, 3 % mutexes and 3 % copies. Weak references "
-        "cost 2 % at most: without them, no figure changed"),
+        "5 % its checks of exclusive access, 3 % reference counts, 3 % mutexes and 3 % copies. Without weak "
+        "references, no figure changed by more than 2 %"),
     "link/unix-seqpacket/*/goodput-to-c": (
         "The receiving thread is the bottleneck. As in C, it spends 43 % of its time in the cipher, 35 % in the "
-        "kernel and 3 % on copies. 7 % is blesec's code, 3 % the Swift runtime's tasks, 2 % reference counts, and "
-        "1 % each checks of exclusive access, mutexes and memory for messages"),
+        "kernel and 3 % on copies. 7 % is blesec's code, 3 % the Swift runtime's tasks, 2 % reference counts; "
+        "checks of exclusive access, mutexes, and memory for messages take 1 % each"),
 }
 
 
@@ -44,36 +45,37 @@ def table():
     """
     for cipher, protocol in CIPHERS.items():
         for size, (count, limit) in SIZES.items():
-            yield (f"a record of {size}, {cipher}: time over the raw primitive's",
+            yield (f"a record of {size}, {cipher}: time divided by the raw primitive's",
                    f"engine/{protocol}/{count}/NoiseEngine", limit, "not measured")
     for name in ("flynn/noise", "noiseprotocol"):
-        yield (f"ChaChaPoly at 16 KiB: {name}'s time over blesec's", f"library/{name}/16384", 1.2, "not measured")
-        yield (f"ChaChaPoly at 65,519 B: {name}'s time over blesec's", f"library/{name}/65519", 1.05, "not measured")
-    yield "a TLS record: time over that of two ends of OpenSSL alone", "engine/TLS1.3/*/TLSEngine", 1.10, "not measured"
-    yield "a Noise XX handshake: time over that of its primitives", f"handshake/{NOISE}", 1.10, "not measured"
-    yield "a mutual TLS handshake: time over that of two ends of OpenSSL alone", "handshake/TLS1.3", 1.10, "not measured"
-    yield ("1 KiB there and back over a SEQPACKET pair: time over that of two blocking threads in C",
+        yield (f"ChaChaPoly at 16 KiB: {name}'s time divided by blesec's", f"library/{name}/16384", 1.2, "not measured")
+        yield (f"ChaChaPoly at 65,519 B: {name}'s time divided by blesec's", f"library/{name}/65519", 1.05, "not measured")
+    yield "a TLS record: time divided by that of two ends of OpenSSL alone", "engine/TLS1.3/*/TLSEngine", 1.10, "not measured"
+    yield "a Noise XX handshake: time divided by that of its primitives", f"handshake/{NOISE}", 1.10, "not measured"
+    yield "a mutual TLS handshake: time divided by that of two ends of OpenSSL alone", "handshake/TLS1.3", 1.10, "not measured"
+    yield ("1 KiB there and back over a SEQPACKET pair: time divided by that of two blocking threads in C",
            f"link/unix-seqpacket/{NOISE}/1024/round-trip-to-c", 1.5, "not measured")
-    yield ("16 KiB messages one way over a SEQPACKET pair: goodput over that of two blocking threads in C",
+    yield ("16 KiB messages one way over a SEQPACKET pair: goodput divided by that of two blocking threads in C",
            f"link/unix-seqpacket/{NOISE}/16384/goodput-to-c", round(1 / 1.15, 2), "not measured")
-    yield ("L2CAP, bulk: bytes of messages over bytes of SDUs", "lab/share/65536", 0.998, None)
-    yield "L2CAP: packets over the computed number", "lab/packets", 1.0, None
-    yield "L2CAP: goodput with Noise over the plain link's (emulated)", "lab/Noise to plain", 0.90, None
-    yield "L2CAP: the plain link's goodput over l2test's (emulated)", "lab/plain to l2test", 0.90, None
-    yield "L2CAP: goodput with TLS over the plain link's (emulated)", "lab/TLS to plain", 0.90, None
-    yield ("resident memory of one end of 1,000 idle channels: over 16 KiB with Noise, 64 KiB with TLS",
+    yield ("L2CAP, bulk: bytes of messages divided by bytes of SDUs", "lab/share/65536", 0.998, None)
+    yield "L2CAP: packets divided by the computed number", "lab/packets", 1.0, None
+    yield "L2CAP: goodput with Noise divided by the plain link's (emulated)", "lab/Noise to plain", 0.90, None
+    yield "L2CAP: the plain link's goodput divided by l2test's (emulated)", "lab/plain to l2test", 0.90, None
+    yield "L2CAP: goodput with TLS divided by the plain link's (emulated)", "lab/TLS to plain", 0.90, None
+    yield ("resident memory of an idle channel's end, of 1,000: divided by 16 KiB with Noise, by 64 KiB with TLS",
            "many/*/1000/idle-memory", 1.0, "this run had no 1,000 channels")
-    yield "threads that the channels add, in number", "many/threads", 0, "not measured"
-    yield ("memory mappings of 10,000 channels: over the kernel's default limit of 65,530", "many/maps", 1.0, "not measured")
-    yield ("locked memory of 10,000 channels: over the default limit of 8 MiB", "many/locked", 1.0, "not measured")
-    yield ("radio model, 2M PHY: bulk goodput with Noise over the bare channel's",
+    yield "number of threads that the channels add (not a ratio)", "many/threads", 0, "not measured"
+    yield ("memory mappings with the most channels of the run: divided by the kernel's default limit of 65,530", "many/maps", 1.0, "not measured")
+    yield ("locked memory with the most channels of the run: divided by the default limit of 8 MiB", "many/locked", 1.0, "not measured")
+    yield ("radio model, 2M PHY: bulk goodput with Noise divided by the bare channel's",
            f"radio/2M/*/{NOISE}/goodput", 0.985, "this run had no model of radio")
-    yield ("radio model: packets of a message of 100 bytes over the number that it needs",
+    yield ("radio model: packets of a message of 100 bytes divided by the number that it needs",
            f"radio/2M/*/{NOISE}/short-message", 1.0, "this run had no model of radio")
 
 
 def of_many(rows):
-    """Threads, memory mappings and locked memory of the largest number of channels, over the limits."""
+    """With the largest number of channels of the run: threads, and memory mappings and locked memory divided by
+    their limits."""
     most = max(row["channels"] for row in rows)
     costs = [row[state] for row in rows if row["channels"] == most for state in ("idle", "busy")]
     limits = {"threads": ("threads", 1), "maps": ("maps", 65530), "locked": ("locked-bytes", 8 << 20)}
@@ -88,7 +90,7 @@ def judge(ratio, limit):
 
 
 def why(name, ratio, profile):
-    """What the run found about a figure that misses its limit."""
+    """What the run found about a figure that misses its limit, and the known reason."""
     words = f"measured once, {ratio['median']:.3f}"
     if ratio["count"] > 1:
         words = f"between {ratio['least']:.3f} and {ratio['most']:.3f} in {ratio['count']} samples"

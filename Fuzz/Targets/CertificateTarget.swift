@@ -10,7 +10,7 @@ extension FuzzTarget {
     static let certificate = FuzzTarget(name: "certificate") { input in
         var script = Script(input)
         let kind = script.number(below: 6)
-        let bytes = script.everything()
+        let bytes = script.takeRest()
         switch kind {
         case 0: read(bytes)
         case 1: evaluateTrust(bytes)

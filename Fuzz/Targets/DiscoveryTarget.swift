@@ -7,16 +7,16 @@ extension FuzzTarget {
     static let discovery = FuzzTarget(name: "discovery") { input in
         var script = Script(input)
         switch script.number(below: 5) {
-        case 0: readPayload(script.everything())
+        case 0: readPayload(script.takeRest())
         case 1: readAdvertisement(&script)
         case 2:
-            let bytes = script.everything()
+            let bytes = script.takeRest()
             guard let psm = PSMValue.parse(bytes) else { return }
             precondition(psm.isDynamic && (bytes.count == 2 || bytes.count == 4))
             precondition(PSMValue.parse(PSMValue.format(psm)) == psm)
             precondition(PSMValue.parse(bytes.reversed()) == psm, "the byte order changes the PSM")
         case 3:
-            let text = String(decoding: script.everything(), as: UTF8.self)
+            let text = String(decoding: script.takeRest(), as: UTF8.self)
             if let uuid = BluetoothUUID(text) {
                 precondition(BluetoothUUID(uuid.description) == uuid)
             }
@@ -24,7 +24,7 @@ extension FuzzTarget {
                 precondition(BluetoothAddress(address.description) == address)
             }
         default:
-            let bytes = script.everything()
+            let bytes = script.takeRest()
             guard let fragment = StreamFragment(bytes) else { return }
             precondition(fragment.bytes == bytes, "a fragment has one form")
             precondition((fragment.acceptedSize != nil) == (fragment.kind == .open))

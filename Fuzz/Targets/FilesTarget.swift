@@ -10,7 +10,7 @@ extension FuzzTarget {
         var script = Script(input)
         let kind = script.number(below: 8)
         let path = Folder.path + "/file"
-        let bytes = script.everything()
+        let bytes = script.takeRest()
         Folder.write(bytes, to: path)
         switch kind {
         case 0: readIdentity(path)

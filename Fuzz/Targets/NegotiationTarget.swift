@@ -5,7 +5,7 @@ extension FuzzTarget {
     static let negotiation = FuzzTarget(name: "negotiation") { input in
         var script = Script(input)
         let offerCount = script.number(below: 18)
-        let bytes = script.everything()
+        let bytes = script.takeRest()
         if let hello = try? Hello(prefixOf: bytes.span) {
             precondition(bytes.starts(with: hello.encoded))
             let again = must { try Hello(offers: hello.offers, extensions: hello.extensions) }

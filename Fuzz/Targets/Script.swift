@@ -21,7 +21,7 @@ struct Script {
     /// length 255 means all remaining bytes.
     mutating func piece() -> [UInt8] {
         let count = byte()
-        return count == 255 ? everything() : take(Int(count))
+        return count == 255 ? takeRest() : take(Int(count))
     }
 
     mutating func take(_ count: Int) -> [UInt8] {
@@ -29,7 +29,7 @@ struct Script {
         return Array(rest.prefix(count))
     }
 
-    mutating func everything() -> [UInt8] { take(rest.count) }
+    mutating func takeRest() -> [UInt8] { take(rest.count) }
 
     /// `bytes` with one defect: a changed bit, a missing end, a missing beginning, or extra bytes
     /// (none, if the input gives none).

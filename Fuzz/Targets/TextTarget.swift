@@ -7,12 +7,12 @@ internal import BLESecNoise
 internal import BLESecTLSEngine
 
 extension FuzzTarget {
-    /// Text forms of one line: keys, protocols, endpoints, addresses, PSMs, URIs, serial numbers,
+    /// Values that are written in one line of text: keys, protocols, endpoints, addresses, PSMs, URIs, serial numbers,
     /// names of peers. Also the bytes of an L2CAP socket address.
     static let text = FuzzTarget(name: "text") { input in
         var script = Script(input)
         let kind = script.number(below: 9)
-        let bytes = script.everything()
+        let bytes = script.takeRest()
         let text = String(decoding: bytes, as: UTF8.self)
         switch kind {
         case 0: readKeys(text)

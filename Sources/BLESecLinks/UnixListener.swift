@@ -37,7 +37,7 @@ package final class UnixListener: LinkListener {
                     unix: address.kind, peerDescription: describe(descriptor, name))
             },
             closing: {
-                guard let now = try? Socket.identify(path), now == identity else { return }
+                guard let found = try? Socket.identify(path), found == identity else { return }
                 try? Socket.remove(path)
             })
         return UnixListener(address, listener)

@@ -1,4 +1,4 @@
-/// A change to a pattern's data; Noise §8.1.
+/// A change to a pattern's messages or pre-messages; Noise §8.1.
 public enum PatternModifier: Sendable, Hashable {
     /// `pskN`: a psk before message 0's tokens (N = 0) or after those of message N − 1; Noise §9.4.
     case psk(Int)
@@ -58,7 +58,7 @@ extension HandshakePattern {
             guard first.sender == .initiator, messages.count > 1,
                 [[.e], [.s], [.e, .s]].contains(first.tokens)
             else { throw .noFallback(pattern: name) }
-            // §7.1 allows only this order, even if `s` was in the pre-message already.
+            // Always in this order, the only one that §7.1 allows.
             pattern.initiatorPreMessage = [.e, .s].filter {
                 first.tokens.contains($0) || initiatorPreMessage.contains($0)
             }

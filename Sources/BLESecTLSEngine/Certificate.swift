@@ -105,7 +105,7 @@ extension Certificate {
         return from...to
     }
 
-    /// Whether `issuer` has signed the certificate; checks both its key and its name.
+    /// Whether the certificate names `issuer` as its issuer, and the issuer's key has signed it.
     package func isIssued(by issuer: Certificate) -> Bool {
         ERR_clear_error()
         defer { ERR_clear_error() }

@@ -22,10 +22,11 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var isSuspended = false
     private var isDone = false
     private var isAdmitted = false
-    /// Whether the peer was refused. The channel calls `admit()` even then, since a `reject` record
-    /// cannot be sealed before; a refused peer gets no session ticket.
+    /// Whether the peer was refused; it gets no session ticket. The channel calls `admit()` for such a
+    /// peer too, since no record, not even `reject`, can be sealed before.
     private var isRefused = false
     private var records = TLSRecords()
+    /// Whether the channel is in negotiated mode, and not in direct mode.
     private let isNegotiated: Bool
 
     /// Begins a handshake.
@@ -46,9 +47,9 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     package var framesHandshake: Bool { false }
-    /// Announced by `KeyUpdate`.
+    /// True: TLS announces a new key with `KeyUpdate`.
     package var announcesRekey: Bool { true }
-    /// Proven by `close_notify`.
+    /// True: TLS proves it with `close_notify`.
     package var provesEnd: Bool { true }
     /// The payload that fills one TLS record.
     package var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }

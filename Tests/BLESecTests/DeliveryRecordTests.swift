@@ -137,6 +137,10 @@ struct DeliveryRecordTests {
         pair.run()
         acceptor.take()
         #expect(acceptor.taken == [[1, 2, 3]])
+        #expect(try session(of: pair.acceptor).hasCarried)
+        #expect(!(try session(of: pair.dialer).hasCarried))
+        pair.run()
+        #expect(try session(of: pair.dialer).hasCarried)
     }
 
     @Test("a channel that carries a connection's messages takes no other message")

@@ -142,7 +142,7 @@ struct TrustDecisionTests {
     }
 
     @Test(
-        "a replaced deny list ends a live channel if it names the peer, and only then")
+        "a new content of the deny list ends a live channel if it names the peer, and only then")
     func denyList() async throws {
         let fixture = try ChannelFixture()
         let list = DenyList()
@@ -170,10 +170,10 @@ struct TrustDecisionTests {
         let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let pinsAnotherKey = TrustPolicy.pinned([
+        let otherKeyPolicy = TrustPolicy.pinned([
             PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
         ])
-        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = pinsAnotherKey }
+        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = otherKeyPolicy }
         let tasks = [fixture.opening(dialer), fixture.opening(refusing)]
         #expect(await failure(of: tasks[0]) == .refused)
         #expect(await failure(of: tasks[1]) == .untrusted)

@@ -10,13 +10,13 @@ struct RecordBytesTests {
         func number() -> UInt64 {
             generator.next() >> UInt64.random(in: 2..<64, using: &generator)
         }
-        func name() -> Identifier { Identifier(using: &generator) }
+        func identifier() -> Identifier { Identifier(using: &generator) }
         switch kind {
         case .resume:
             return .resume(
                 Resume(
-                    token: name(), peerToken: .none, epoch: name(), first: number(),
-                    peerEpoch: name(),
+                    token: identifier(), peerToken: .none, epoch: identifier(), first: number(),
+                    peerEpoch: identifier(),
                     positions: Positions(
                         confirmed: number(), held: number(), offset: Int(number())),
                     credit: number()))
@@ -26,14 +26,14 @@ struct RecordBytesTests {
                 Chunk(
                     number: number(), offset: Int(number()), length: Int(number()),
                     bytes: (0..<count).map { UInt8($0) }[...]))
-        case .confirm: return .confirm(epoch: name(), number())
-        case .epoch: return .epoch(name())
+        case .confirm: return .confirm(epoch: identifier(), number())
+        case .epoch: return .epoch(identifier())
         case .credit: return .credit(number())
         }
     }
 
     @Test("a record is read as it was written", arguments: DeliveryRecord.Kind.allCases)
-    func both(_ kind: DeliveryRecord.Kind) throws {
+    func writtenAndRead(_ kind: DeliveryRecord.Kind) throws {
         var generator = SeededGenerator(seed: ChainSeed.value)
         for _ in 0..<200 {
             let record = Self.record(kind, using: &generator)
@@ -56,12 +56,12 @@ struct RecordBytesTests {
                 == [0x01, 0x40, 0x40, 0x40, 0x42, 7, 8])
     }
 
-    @Test("records that are cut, too long, or not in the only form, are refused")
+    @Test("records that are cut, are too long, or have a number in a longer form, are refused")
     func refused() {
         var generator = SeededGenerator(seed: ChainSeed.value)
         for kind in DeliveryRecord.Kind.allCases {
             let bytes = Self.record(kind, using: &generator).bytes
-            // A chunk's bytes may end anywhere, so only its numbers can be cut.
+            // A chunk that is cut in its bytes is a chunk; one with less than three bytes lacks a number.
             let least = kind == .chunk ? 3 : bytes.count
             for count in 0..<least {
                 #expect(throws: DeliveryError.self) {

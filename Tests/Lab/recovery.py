@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests/Lab/recovery.py: recovery after bluetoothd was restarted, an adapter was off, or a peer stopped.
+"""Tests/Lab/recovery.py: bluetoothd is restarted, an adapter is off, a peer hangs.
 Runs in the laboratory: Tests/Lab/run recovery.
 
 Separate from the other discovery tests, since kernel 6.1 may crash when an adapter disappears, and the
@@ -27,7 +27,7 @@ class RecoveryTests(DiscoveryTests):
         cls.dialer_of_silent_peer = starter.dial_and_silence("hci3", "hci2")
 
     def dial_and_silence(self, listening_adapter, dialing_adapter):
-        """Starts a dialer, and stops its listener as soon as the channel is ready. Returns the dialer."""
+        """Starts a dialer, and suspends its listener as soon as the channel is ready. Returns the dialer."""
         listener = self.listen(
             *self.pin("dialer"), service=THIRD_SERVICE, adapter=listening_adapter,
             given=self.given("back", bytes(MEBIBYTE)))
@@ -63,7 +63,7 @@ class RecoveryTests(DiscoveryTests):
             tool.line("the adapter is on again", within=30)
         self.expect_recovered(listener, dialer)
 
-    def test_recovers_from_switch(self):
+    def test_recovers_from_adapter_off(self):
         """a listener and a dialer report that their adapter was off, and work again once it is on"""
         listener, dialer = self.listener_and_searching_dialer()
         # While an adapter is off, no tool has a peer to dial, because kernel 6.1 may crash when an adapter
@@ -77,7 +77,7 @@ class RecoveryTests(DiscoveryTests):
         self.expect_recovered(listener, dialer)
 
     def test_silent_peer(self):
-        """a peer that is found and stops when the channel is ready is given up"""
+        """a dialer gives up a peer that hangs as soon as the channel is ready"""
         self.expect(self.dialer_of_silent_peer, TIMED_OUT, "(silent .* for 60 s|within 30 s)", within=75)
 
 

@@ -1,8 +1,8 @@
 internal import BLESecChannelCore
 internal import BLESecNoise
 
-/// A session in direct mode: each record is a message, and nothing else is sent. A side ends with
-/// an empty record; only over TLS does it prove the end.
+/// A session in direct mode: each record is a message, except empty ones. A side ends with an empty
+/// record; only over TLS does it prove the end. An empty first record can be the proof of a key.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
     private var hasSentEnd = false
@@ -15,12 +15,12 @@ final class DirectSession: Session {
         after handshake: Handshake, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) -> ChannelStage {
         handshake.records.engine.isPeerProven
-            ? try DirectSession(proven: handshake, agreement, now: now)
+            ? try DirectSession(afterProofIn: handshake, agreement, now: now)
             : DirectProof(after: handshake, agreement, now: now)
     }
 
     init(
-        proven previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64
+        afterProofIn previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) {
         super.init(after: previous, agreement, now: now)
         // An empty record is the proof, because the application may have nothing to send first.
@@ -70,7 +70,7 @@ final class DirectSession: Session {
     // MARK: - The end
 
     /// When a link without half-close has been quiet long enough to be closed.
-    private var quietTime: UInt64 { activity.lastSign.after(.seconds(1)) }
+    private var quietTime: UInt64 { activity.lastActivity.after(.seconds(1)) }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
         let next = super.nextTimeout(now: now)
@@ -80,7 +80,7 @@ final class DirectSession: Session {
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         let step = try super.handleTimeout(now: now)
-        try checkRecord(now: now)
+        try checkRecordDeadline(now: now)
         return step
     }
 
@@ -137,7 +137,7 @@ final class DirectProof: UnauthenticatedStage {
         guard records.engine.isPeerProven else {
             throw .unproven("the peer's first message proves nothing")
         }
-        let session = try DirectSession(proven: self, agreement, now: now)
+        let session = try DirectSession(afterProofIn: self, agreement, now: now)
         // An empty message that serves as the proof is not an end.
         if !plaintext.isEmpty { try session.receive(plaintext, now: now) }
         session.records.inbound.consume(record.consumed)
@@ -166,7 +166,7 @@ extension ChannelError {
     fileprivate static func unproven(_ what: String) -> ChannelError {
         ChannelError(
             .unproven,
-            "\(what); with this pattern in direct mode it has to send a message first, which may be "
-                + "empty")
+            "\(what); with this pattern in direct mode the peer proves its key with its first message, "
+                + "which may be empty")
     }
 }

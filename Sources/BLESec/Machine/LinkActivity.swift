@@ -14,7 +14,7 @@ struct LinkActivity {
     }
 
     /// The last sign that the peer is alive.
-    var lastSign: UInt64 { max(lastArrival, lastProgress) }
+    var lastActivity: UInt64 { max(lastArrival, lastProgress) }
     mutating func didReceive(now: UInt64) { lastArrival = now }
 
     mutating func didSend(now: UInt64) {

@@ -36,6 +36,8 @@ final class NegotiatedSession: Session {
     private let carriesDelivery: Bool
     /// Where these records go; the first one waits until there is a port.
     private var port: (any DeliveryPort)?
+    /// Whether the peer has sent a part of a message of delivery, or confirmed one.
+    private var hasCarriedDelivery = false
 
     init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
         let configuration = exchange.configuration
@@ -80,7 +82,7 @@ final class NegotiatedSession: Session {
     override var isSendingComplete: Bool { acknowledgements.isSendingComplete }
     override var ackPendingSince: UInt64? { acknowledgements.ackPendingSince }
     override var hasCarried: Bool {
-        acknowledgements.received > (acknowledgements.endReceived ? 1 : 0)
+        hasCarriedDelivery || acknowledgements.received > (acknowledgements.endReceived ? 1 : 0)
             || acknowledgements.acknowledged > (acknowledgements.isSendingComplete ? 1 : 0)
     }
 
@@ -238,6 +240,7 @@ final class NegotiatedSession: Session {
         } catch {
             throw ChannelError(error)
         }
+        if kind == .chunk || kind == .confirm { hasCarriedDelivery = true }
         updateTakesRecords()
     }
 
@@ -267,7 +270,7 @@ final class NegotiatedSession: Session {
 
     // MARK: - Time
 
-    private var idleDeadline: UInt64 { activity.lastSign.after(idleLimit) }
+    private var idleDeadline: UInt64 { activity.lastActivity.after(idleLimit) }
     private var mayPing: Bool { !owesPing && outstandingPing == nil }
     private var pingTime: UInt64 { activity.lastArrival.after(idleLimit / 2) }
     private var paddingTime: UInt64 { max(activity.lastArrival, lastPadding).after(idleLimit / 2) }
@@ -298,7 +301,7 @@ final class NegotiatedSession: Session {
             throw .late(
                 "the peer has been silent and took nothing for", configuration.timeouts.idle)
         }
-        try checkRecord(now: now)
+        try checkRecordDeadline(now: now)
         if let messageMoved, now >= messageMoved.after(messageLimit) {
             throw .late(
                 "no further piece of a message came within", configuration.timeouts.message)

@@ -215,7 +215,7 @@ class Session: ChannelStage {
         return .wait
     }
 
-    final func checkRecord(now: UInt64) throws(ChannelError) {
+    final func checkRecordDeadline(now: UInt64) throws(ChannelError) {
         guard wantsBytes, let recordBegan, now >= recordBegan.after(recordTimeout) else { return }
         throw .late("a record was begun and not finished within", configuration.timeouts.record)
     }

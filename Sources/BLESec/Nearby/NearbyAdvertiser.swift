@@ -21,10 +21,12 @@ actor NearbyAdvertiser {
     private var throttle = AdvertisingThrottle()
     private(set) var state = AdvertisingState.on
 
-    /// The GATT service and its PSM, and the advertisement and its payload, as published.
+    /// The GATT service, as published.
     private var application: Registration?
+    /// The PSM that the GATT service tells.
     private var publishedPSM: PSM?
     private var advertisement: Registration?
+    /// What the advertisement tells.
     private var advertised: AdvertisementPayload?
     /// The byte stream over GATT, if this side offers it.
     private var streams: GATTStreamServer?
@@ -33,7 +35,7 @@ actor NearbyAdvertiser {
     private var task: Task<Void, Never>?
     /// The task's sleep; cancelled when there is something to do.
     private var sleepTask: Task<Void, Never>?
-    private var mustAdvertise = false
+    private var mustUpdate = false
     private var keepsApplication = false
     private var isClosed = false
 
@@ -62,12 +64,12 @@ actor NearbyAdvertiser {
     /// Counts a peer that connected and proved no identity.
     func peerFailed() {
         throttle.peerFailed(at: loop.now)
-        if throttle.resumptionTime(asOf: loop.now) != nil { advertiseSoon() }
+        if throttle.resumptionTime(asOf: loop.now) != nil { updateSoon() }
     }
 
     /// Wakes the task, because what to advertise may have changed.
-    func advertiseSoon() {
-        mustAdvertise = true
+    func updateSoon() {
+        mustUpdate = true
         sleepTask?.cancel()
     }
 
@@ -93,11 +95,11 @@ actor NearbyAdvertiser {
     /// suspension is over. While advertising is suspended, because too many peers failed to
     /// authenticate, the advertisement is withdrawn.
     ///
-    /// - Returns: a task that sleeps until there is something to do, unless ``advertiseSoon()``
+    /// - Returns: a task that sleeps until there is something to do, unless ``updateSoon()``
     ///   ends it; `nil` once the advertiser is closed.
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
-        mustAdvertise = false
+        mustUpdate = false
         let isResuming =
             state.isSame(as: .crowded) && throttle.resumptionTime(asOf: loop.now) == nil
         if isResuming || loop.now >= renewal ?? .distantFuture {
@@ -106,11 +108,11 @@ actor NearbyAdvertiser {
         }
         let renewal = renewal ?? loop.now.advanced(by: setup.options.renewal)
         self.renewal = renewal
-        let reopening = throttle.resumptionTime(asOf: loop.now)
-        var next = min(renewal, reopening ?? .distantFuture)
-        var state = reopening == nil ? AdvertisingState.on : .crowded
+        let resumption = throttle.resumptionTime(asOf: loop.now)
+        var next = min(renewal, resumption ?? .distantFuture)
+        var state = resumption == nil ? AdvertisingState.on : .crowded
         do throws(DiscoveryError) {
-            try await publish(advertises: reopening == nil)
+            try await publish(advertises: resumption == nil)
         } catch {
             state = .failed(ChannelError(discovery: error))
             next = min(next, loop.now.advanced(by: Self.retryDelay))
@@ -120,7 +122,7 @@ actor NearbyAdvertiser {
             return nil
         }
         changed(to: state)
-        if mustAdvertise { next = loop.now }
+        if mustUpdate { next = loop.now }
         let sleepTask = Task(executorPreference: loop) { [loop] in
             do { try await loop.sleep(until: next) } catch {}
         }
@@ -149,13 +151,13 @@ actor NearbyAdvertiser {
     private func makeTag() -> AdvertisementTag {
         let tag = AdvertisementTag.random(using: &generator)
         self.tag = tag
-        service?.assumeIsolated { $0.advertises(tag) }
+        service?.assumeIsolated { $0.tagChanged(to: tag) }
         return tag
     }
 
     /// Updates what is published, if it has changed.
     private func publish(advertises: Bool) async throws(DiscoveryError) {
-        // When the adapter is on again, its registrations return; the next call updates them.
+        // What is registered stays registered while the adapter is off. A later call updates it.
         guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         guard !isClosed else { return }

@@ -42,7 +42,7 @@ actor NearbyDialer {
     isolated deinit { scanTask?.cancel() }
     var peers: [PeerTable.Entry] { policy.table.entries }
     var isEndingLinks: Bool { !releases.isEmpty }
-    func advertises(_ tag: AdvertisementTag) { policy.ownTag = tag }
+    func tagChanged(to tag: AdvertisementTag) { policy.ownTag = tag }
 
     func start() async throws(DiscoveryError) {
         timer = LoopTimer(loop: loop, handler: self)

@@ -127,7 +127,7 @@ public actor NearbyService {
         statusObservers.tell(status)
         guard state == .on else { return }
         dialer?.assumeIsolated { $0.run() }
-        advertiser?.assumeIsolated { $0.advertiseSoon() }
+        advertiser?.assumeIsolated { $0.updateSoon() }
     }
 
     /// Also reports events to `observer`, on the loop.
@@ -287,7 +287,7 @@ public actor NearbyService {
     }
 
     func renewalFailed(_ error: ChannelError) { report(.advertising(.failed(error))) }
-    func advertises(_ tag: AdvertisementTag) { dialer?.assumeIsolated { $0.advertises(tag) } }
+    func tagChanged(to tag: AdvertisementTag) { dialer?.assumeIsolated { $0.tagChanged(to: tag) } }
 
     // MARK: - Channels
 

@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The limit of Noise engines: one library's cipher, called from C, over one buffer.
+/// What Noise engines are compared with: one library's cipher, called from C, over one buffer.
 @safe final class RawKeys {
     enum Library: String, CaseIterable {
         case sodium = "libsodium"
