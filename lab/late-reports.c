@@ -3,8 +3,8 @@
 //
 // btvirt writes its first report within a tenth of a millisecond after its answer to the command that
 // starts a scan. The kernel drops reports until a worker thread has noted that the scan has started,
-// which takes up to a millisecond in the laboratory. So it dropped half of all reports, and on some
-// machines nearly all. A radio hears an advertisement milliseconds after the start at the earliest.
+// which takes up to a millisecond in the laboratory. So it dropped half of all reports, and sometimes all
+// of 30 scans. A radio hears an advertisement milliseconds after the start at the earliest.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
