@@ -21,7 +21,8 @@ struct DatagramEnd: ~Copyable {
         return datagram
     }
 
-    /// Nil if the datagram is forged, repeated or too old. Anybody can send such a datagram; it changes nothing.
+    /// Nil if the datagram is forged, repeated or too old. Anybody can send such a datagram; it
+    /// changes nothing.
     mutating func open(_ datagram: [UInt8]) -> [UInt8]? {
         guard datagram.count >= 8 else { return nil }
         let nonce = datagram.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
