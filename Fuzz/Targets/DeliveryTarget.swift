@@ -51,7 +51,7 @@ private struct DeliveryScene {
     }
 
     mutating func step(_ script: inout Script) {
-        switch script.number(below: 12) {
+        switch script.number(below: 13) {
         case 0: send(0, Int(script.byte()) * 10)
         case 1: send(1, Int(script.byte()) * 10)
         case 2: pass(script.number(below: 2), atMost: Int(script.byte()) * 4 + 1)
@@ -62,6 +62,7 @@ private struct DeliveryScene {
         case 7: endCommit(script.number(below: 2))
         case 8: cut(startsAnew: true)
         case 9: cut(startsAnew: false)
+        case 10: sides[script.number(below: 2)].endpoint.finish()
         default:
             for end in 0...1 {
                 beginCommit(end)
@@ -74,6 +75,7 @@ private struct DeliveryScene {
     }
 
     private mutating func send(_ end: Int, _ length: Int) {
+        guard !sides[end].endpoint.hasFinished else { return }
         sides[end].sent.append(length)
         let mark = UInt8(truncatingIfNeeded: sides[end].sent.count)
         _ = sides[end].endpoint.send([UInt8](repeating: mark, count: length))
@@ -116,6 +118,10 @@ private struct DeliveryScene {
         sides[end].isCommitting = false
         sides[end].endpoint.didCommit()
         while let event = sides[end].endpoint.nextEvent() {
+            if event == .finished {
+                precondition(sides[1 - end].endpoint.hasPeerFinished, "finished and not taken")
+                continue
+            }
             guard case .confirmed(let id) = event else {
                 fatalError("\(event), and no state is lost")
             }
@@ -141,8 +147,9 @@ private struct DeliveryScene {
     /// Without further cuts, everything arrives and is confirmed.
     mutating func settle() {
         cut(startsAnew: true)
+        for end in 0...1 { sides[end].endpoint.finish() }
         var rounds = 0
-        while (0...1).contains(where: { sides[$0].confirmed < sides[$0].sent.count }) {
+        while !sides.allSatisfy(\.endpoint.hasToldAll) {
             rounds += 1
             precondition(rounds < 100_000, "no progress")
             for end in 0...1 {
@@ -196,8 +203,9 @@ private struct HostilePeerScene {
     }
 
     mutating func step(_ script: inout Script) {
-        switch script.number(below: 6) {
+        switch script.number(below: 7) {
         case 0: beginLink()
+        case 5: endpoint.finish()
         case 1: commit()
         case 2: receive(record(&script))
         case 3:
@@ -224,8 +232,7 @@ private struct HostilePeerScene {
             // What breaks a rule ends the link.
             endpoint.linkEnded()
         }
-        let most =
-            Self.limits.window + 2 * Self.limits.longest
+        let most = Self.limits.window + 2 * Self.limits.longest
         precondition(endpoint.heldBytes <= most, "held \(endpoint.heldBytes) bytes")
     }
 
@@ -252,6 +259,7 @@ private struct HostilePeerScene {
         case .confirm: return .confirm(epoch: script.choice(identifiers), UInt64(script.byte()))
         case .epoch: return .epoch(script.choice(identifiers))
         case .credit: return .credit(UInt64(script.byte()))
+        case .finish: return .finish(UInt64(script.byte()))
         }
     }
 }

@@ -1,4 +1,5 @@
-/// The first byte of every record's plaintext (`docs/wire-format.md`, "Records").
+/// The first byte of every record's plaintext (`docs/wire-format.md`, "Records"). `BLESecDelivery`
+/// has the types 0x09 to 0x0E.
 package struct RecordType: RawRepresentable, Hashable, Sendable {
     package let rawValue: UInt8
 
@@ -23,16 +24,6 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
     package static let reject = Self(rawValue: 0x07)
     /// The number of messages that the sender acknowledges so far, as a u64.
     package static let ack = Self(rawValue: 0x08)
-    /// What one side of delivery tells first on a link; `docs/delivery.md`, like the next four.
-    package static let resume = Self(rawValue: 0x09)
-    /// A part of a message that is delivered over as many links as it takes.
-    package static let chunk = Self(rawValue: 0x0A)
-    /// Which of these messages the receiver's program has taken.
-    package static let confirm = Self(rawValue: 0x0B)
-    /// The sender numbers its messages anew.
-    package static let epoch = Self(rawValue: 0x0C)
-    /// How much of messages the sender of this record takes.
-    package static let credit = Self(rawValue: 0x0D)
     /// Padding of any length, without a meaning.
     package static let padding = Self(rawValue: 0x80)
 

@@ -7,6 +7,8 @@ package struct DeliveryEndpoint: Sendable {
     package enum Event: Sendable, Equatable {
         /// The peer's program has taken the message.
         case confirmed(id: UInt64)
+        /// The peer's program has taken everything up to this side's end.
+        case finished
         /// Whether the peer's program has taken the message cannot be known any more.
         case unknown(id: UInt64)
         /// The store is an older copy of a store that the peer has met.
@@ -58,6 +60,8 @@ package struct DeliveryEndpoint: Sendable {
     /// Messages up to this id came from the store.
     private let restoredID: UInt64
     private let limits: Limits
+    /// Whether the program sends nothing more.
+    package private(set) var hasFinished: Bool
     private var link = Link.none
     private var owesEpoch = false
     private var toldConfirmed: UInt64 = 0
@@ -103,6 +107,7 @@ package struct DeliveryEndpoint: Sendable {
         nextID = stored.nextID
         restoredID = stored.nextID - 1
         askedLeft = stored.left
+        hasFinished = stored.hasFinished
         self.limits = limits
         committed = Marks(
             epoch: stored.epoch, left: stored.left, confirmed: stored.confirmed)
@@ -148,6 +153,18 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Queues a message, and returns its id.
     package mutating func send(_ bytes: [UInt8]) -> UInt64 {
+        precondition(!hasFinished, "a program that has finished sends nothing")
+        return queue(bytes)
+    }
+
+    /// Queues this side's end: the program sends nothing more.
+    package mutating func finish() {
+        guard !hasFinished else { return }
+        hasFinished = true
+        _ = queue(nil)
+    }
+
+    private mutating func queue(_ bytes: [UInt8]?) -> UInt64 {
         let message = StoredEndpoint.Message(id: nextID, bytes: bytes)
         nextID += 1
         outgoing.append(message)
@@ -155,8 +172,13 @@ package struct DeliveryEndpoint: Sendable {
         return message.id
     }
 
-    /// The next message of the peer.
-    package mutating func take() -> [UInt8]? { incoming.take() }
+    /// The next message of the peer; nil as well after the peer's end.
+    package mutating func take() -> [UInt8]? {
+        defer { confirmEnd() }
+        return incoming.take()
+    }
+    /// Whether the program has taken everything up to the peer's end.
+    package var hasPeerFinished: Bool { incoming.hasFinished }
     /// How many messages the program has taken.
     package var takenCount: UInt64 { incoming.takenCount }
 
@@ -165,6 +187,26 @@ package struct DeliveryEndpoint: Sendable {
         if incoming.confirm(through: count) {
             change(.confirmed(incoming.confirmed), blocks: false)
         }
+        confirmEnd()
+    }
+
+    private mutating func confirmEnd() {
+        guard incoming.confirmEnd() else { return }
+        change(.confirmed(incoming.confirmed), blocks: false)
+        change(.peerFinished, blocks: false)
+    }
+
+    /// Whether each side's program has taken everything up to the other's end, as far as this side
+    /// can know, and its store has it.
+    package var isComplete: Bool {
+        hasFinished && !hasPending && incoming.hasConfirmedEnd && changes.isEmpty && !isCommitting
+    }
+    /// Whether the peer has been told so on this link, and nothing is left to be sent.
+    package var hasToldAll: Bool {
+        guard case .up(sent: true, received: true) = link, isComplete else {
+            return false
+        }
+        return toldConfirmed == incoming.confirmed && !owesEpoch
     }
 
     /// Whether messages wait for their fate.
@@ -190,11 +232,9 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Whether this side must end the link, since its state is another one than it has told.
     package var mustEndLink: Bool { if case .ending = link { !isBlocked } else { false } }
-    /// Whether a record may be passed to ``receive(_:using:)`` now.
-    package var wantsRecords: Bool {
-        guard case .up = link else { return false }
-        return !isBlocked
-    }
+    /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that is to end, records
+    /// are dropped, so that its owner reads on and learns of the end.
+    package var wantsRecords: Bool { if case .up = link { !isBlocked } else { true } }
 
     /// The next record for the peer, with at most `limit` bytes of a message.
     package mutating func nextRecord(atMost limit: Int) -> DeliveryRecord? {
@@ -229,7 +269,7 @@ package struct DeliveryEndpoint: Sendable {
             }
             return nil
         }
-        return outgoing.takeChunk(atMost: limit).map { .chunk($0) }
+        return outgoing.takeRecord(atMost: limit)
     }
 
     /// Takes a record of the link. A thrown error ends the link.
@@ -247,6 +287,9 @@ package struct DeliveryEndpoint: Sendable {
         switch record {
         case .resume: break
         case .chunk(let chunk): try incoming.append(chunk)
+        case .finish(let number):
+            try incoming.finish(at: number)
+            confirmEnd()
         case .confirm(let epoch, let number):
             // It may have crossed this side's `epoch`.
             guard epoch == outgoing.epoch else { return }
@@ -338,10 +381,10 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     private mutating func retire(through number: UInt64) {
-        let ids = outgoing.retire(through: number)
-        guard !ids.isEmpty else { return }
+        let retired = outgoing.retire(through: number)
+        guard !retired.isEmpty else { return }
         change(.retired(through: number), blocks: false)
-        news.waiting += ids.map { .confirmed(id: $0) }
+        news.waiting += retired.map { $0.bytes == nil ? .finished : .confirmed(id: $0.id) }
     }
 
     private mutating func begin(peerEpoch epoch: Identifier, after confirmed: UInt64) {

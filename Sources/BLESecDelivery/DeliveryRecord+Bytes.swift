@@ -1,8 +1,9 @@
 /// The bytes of a record behind its type; `docs/delivery.md`, "Bytes".
 extension DeliveryRecord {
-    /// The type of the record that carries this one.
+    /// The type of the channel's record (`docs/wire-format.md`, "Records").
     package enum Kind: UInt8, Sendable, CaseIterable {
-        case resume, chunk, confirm, epoch, credit
+        case resume = 0x09
+        case chunk, confirm, epoch, credit, finish
     }
 
     package var kind: Kind {
@@ -12,6 +13,7 @@ extension DeliveryRecord {
         case .confirm: .confirm
         case .epoch: .epoch
         case .credit: .credit
+        case .finish: .finish
         }
     }
 
@@ -41,6 +43,7 @@ extension DeliveryRecord {
             bytes.append(number: number)
         case .epoch(let epoch): bytes.append(epoch)
         case .credit(let credit): bytes.append(number: credit)
+        case .finish(let number): bytes.append(number: number)
         }
         return bytes
     }
@@ -73,6 +76,7 @@ extension DeliveryRecord {
             self = .confirm(epoch: try reader.identifier(), try reader.number())
         case .epoch: self = .epoch(try reader.identifier())
         case .credit: self = .credit(try reader.number())
+        case .finish: self = .finish(try reader.number())
         }
         guard reader.bytes.isEmpty else { throw .violation("a record with bytes left over") }
     }

@@ -4,6 +4,8 @@ package enum DeliveryRecord: Sendable, Equatable {
     case resume(Resume)
     /// A part of a message.
     case chunk(Chunk)
+    /// The sender's program has finished, and this number in the order of its messages says so.
+    case finish(UInt64)
     /// The receiver's program has taken all messages of the epoch up to this number.
     case confirm(epoch: Identifier, UInt64)
     /// The sender begins this epoch at message 1.

@@ -23,13 +23,23 @@ struct IncomingMessages: Sendable {
     private let longest: Int
 
     private struct Place { var epoch: Identifier, number: UInt64 }
-    private struct Message { var place: Place, bytes: [UInt8] }
+    /// A message, or the peer's end, which has no bytes.
+    private struct Message {
+        var place: Place
+        var bytes: [UInt8]?
+        var cost: Int { (bytes?.count ?? 0) + OutgoingMessages.overhead }
+    }
+    /// Whether the program has taken everything up to the peer's end.
+    private(set) var hasFinished: Bool
+    /// The peer's end, until this side has confirmed it.
+    private var reachedEnd: Place?
 
     init(_ stored: StoredEndpoint, window: Int, longest: Int) {
         epoch = stored.peerEpoch
         pastEpochs = Set(stored.pastEpochs)
         confirmed = stored.confirmed
         held = stored.confirmed
+        hasFinished = stored.hasPeerFinished
         self.window = window
         self.longest = longest
     }
@@ -91,30 +101,68 @@ struct IncomingMessages: Sendable {
         guard end <= chunk.length, chunk.bytes.count > 0 || chunk.length == 0,
             chunk.offset == 0 || chunk.length == partialLength
         else { throw .violation("a chunk that does not fit its message") }
-        if !isMidMessage {
-            guard cost < granted else { throw .violation("a message without credit") }
-            cost += UInt64(chunk.length - chunk.offset + OutgoingMessages.overhead)
-        }
+        if !isMidMessage { try begin(costing: chunk.length - chunk.offset) }
         partialLength = chunk.length
         partial += chunk.bytes
         isMidMessage = !chunk.isLast
         guard chunk.isLast else { return }
-        held += 1
-        waitingBytes += partial.count + OutgoingMessages.overhead
-        waiting.append(Message(place: Place(epoch: epoch, number: held), bytes: partial))
+        keep(partial)
         dropPartial()
+    }
+
+    mutating func finish(at number: UInt64) throws(DeliveryError) {
+        guard held < Resume.greatestNumber, number == held + 1, partial.isEmpty, !isMidMessage
+        else { throw .violation("an end that does not follow the last message") }
+        try begin(costing: 0)
+        keep(nil)
+        reachEnd()
+    }
+
+    private mutating func begin(costing bytes: Int) throws(DeliveryError) {
+        guard cost < granted else { throw .violation("a message without credit") }
+        cost += UInt64(bytes + OutgoingMessages.overhead)
+    }
+
+    private mutating func keep(_ bytes: [UInt8]?) {
+        held += 1
+        let message = Message(place: Place(epoch: epoch, number: held), bytes: bytes)
+        waitingBytes += message.cost
+        waiting.append(message)
     }
 
     // MARK: - The program
 
     mutating func take() -> [UInt8]? {
-        guard !waiting.isEmpty else { return nil }
-        let message = waiting.removeFirst()
-        waitingBytes -= message.bytes.count + OutgoingMessages.overhead
+        guard !hasFinished, let message = waiting.first, let bytes = message.bytes else {
+            return nil
+        }
+        waiting.removeFirst()
+        waitingBytes -= message.cost
         taken.append(message.place)
         takenCount += 1
-        return message.bytes
+        reachEnd()
+        return bytes
     }
+
+    /// Notes the peer's end, if the program has taken everything before it.
+    private mutating func reachEnd() {
+        while let next = waiting.first, next.bytes == nil {
+            waiting.removeFirst()
+            waitingBytes -= next.cost
+            reachedEnd = next.place
+            hasFinished = true
+        }
+    }
+
+    /// Confirms the peer's end, if the program has confirmed everything before it. Returns whether
+    /// the position in the peer's epoch has moved.
+    mutating func confirmEnd() -> Bool {
+        guard taken.isEmpty, let end = reachedEnd.take(), end.epoch == epoch else { return false }
+        confirmed = end.number
+        return true
+    }
+    /// Whether the peer's end is there and confirmed.
+    var hasConfirmedEnd: Bool { hasFinished && reachedEnd == nil }
 
     /// Confirms the messages up to the `count`-th that the program has taken. Returns whether the
     /// position in the peer's epoch has moved.

@@ -48,7 +48,7 @@ struct OutgoingMessages: Sendable {
         else { return false }
         guard positions.offset > 0 else { return true }
         let number = positions.held + 1
-        return number <= begun && positions.offset < (message(number)?.bytes.count ?? 0)
+        return number <= begun && positions.offset < (message(number)?.bytes?.count ?? 0)
     }
 
     /// Continues where the peer is.
@@ -70,49 +70,59 @@ struct OutgoingMessages: Sendable {
         return next.number
     }
 
-    /// Takes the next chunk, which leaves now.
-    mutating func takeChunk(atMost limit: Int) -> Chunk? {
+    /// Takes the next chunk or end, which leaves now.
+    mutating func takeRecord(atMost limit: Int) -> DeliveryRecord? {
         guard let number = nextNumber, let message = message(number) else { return nil }
-        let length = message.bytes.count
+        guard let bytes = message.bytes else {
+            cost += UInt64(Self.overhead)
+            begun = max(begun, number)
+            didSend(number)
+            return .finish(number)
+        }
+        let length = bytes.count
         if !isMidMessage { cost += UInt64(length - next.offset + Self.overhead) }
         let end = min(length, next.offset + limit)
         let chunk = Chunk(
             number: number, offset: next.offset, length: length,
-            bytes: message.bytes[next.offset..<end])
+            bytes: bytes[next.offset..<end])
         begun = max(begun, number)
         isMidMessage = end < length
-        if isMidMessage {
-            next.offset = end
-        } else {
-            sent = max(sent, number)
-            next = (number + 1, 0)
-        }
-        return chunk
+        if isMidMessage { next.offset = end } else { didSend(number) }
+        return .chunk(chunk)
+    }
+
+    private mutating func didSend(_ number: UInt64) {
+        sent = max(sent, number)
+        next = (number + 1, 0)
     }
 
     // MARK: - Fates
 
-    /// Removes the messages up to `number`, and returns their ids.
-    mutating func retire(through number: UInt64) -> [UInt64] {
+    /// Removes the messages up to `number`, and returns them.
+    mutating func retire(through number: UInt64) -> ArraySlice<StoredEndpoint.Message> {
         guard number >= first else { return [] }
-        let count = min(messages.count, Int(number - first + 1))
-        let ids = messages.prefix(count).map(\.id)
-        messages.removeFirst(count)
+        let retired = messages.prefix(Int(number - first + 1))
+        messages.removeFirst(retired.count)
         first = number + 1
-        return ids
+        return retired
     }
 
-    /// Whether a message that is kept may have left.
-    var hasSentAny: Bool { sent >= first && !messages.isEmpty }
+    /// Whether a message that is kept may have left. An end does not count: to take it twice is the
+    /// same as to take it once.
+    var hasSentAny: Bool {
+        guard sent >= first else { return false }
+        return messages.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
+    }
 
-    /// Begins an epoch with the messages that stay, and returns the ids of the others.
+    /// Begins an epoch with the messages that stay, and returns the ids of the others. An end stays
+    /// always.
     mutating func begin(
         _ epoch: Identifier, keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) -> (lost: [UInt64], kept: Set<UInt64>) {
         var lost: [UInt64] = []
         var kept: [StoredEndpoint.Message] = []
         for (offset, message) in messages.enumerated() {
-            if stays(message.id, first + UInt64(offset) <= sent) {
+            if message.bytes == nil || stays(message.id, first + UInt64(offset) <= sent) {
                 kept.append(message)
             } else {
                 lost.append(message.id)

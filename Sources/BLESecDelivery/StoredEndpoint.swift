@@ -1,10 +1,12 @@
 /// What a store keeps of an endpoint: enough to continue after the process has ended.
 package struct StoredEndpoint: Sendable, Equatable {
-    /// A message that the peer has not confirmed.
+    /// A message that the peer has not confirmed, or this side's end, which has a number as messages
+    /// have.
     package struct Message: Sendable, Equatable {
         /// The message's number among all that the program has sent, whatever the epoch.
         package var id: UInt64
-        package var bytes: [UInt8]
+        /// The bytes of a message; nil for this side's end.
+        package var bytes: [UInt8]?
     }
 
     /// The tokens of this side's instances, and its epochs; oldest first.
@@ -26,6 +28,9 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var pastEpochs: [Identifier] = []
     /// This side's position *confirmed* in the peer's epoch.
     package var confirmed: UInt64 = 0
+    /// Whether this side has finished, and whether the peer has and this side has confirmed that.
+    package var hasFinished = false
+    package var hasPeerFinished = false
 
     /// How many of ``own`` are kept. A peer that shows an older one makes this side believe that its
     /// store was rolled back.
@@ -45,6 +50,7 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .message(let message):
             messages.append(message)
             nextID = message.id + 1
+            if message.bytes == nil { hasFinished = true }
         case .left(let number): left = max(left, number)
         case .retired(let number):
             guard number >= first else { return }
@@ -63,6 +69,7 @@ package struct StoredEndpoint: Sendable, Equatable {
             peerEpoch = epoch
             self.confirmed = confirmed
         case .confirmed(let number): confirmed = number
+        case .peerFinished: hasPeerFinished = true
         }
     }
 }
@@ -77,7 +84,7 @@ package struct PeerState: Sendable, Equatable {
 package enum StoreChange: Sendable, Equatable {
     /// A new instance of this side.
     case token(Identifier)
-    /// A message of the program, with the next number.
+    /// A message of the program or its end, with the next number.
     case message(StoredEndpoint.Message)
     /// Messages up to this number may have left.
     case left(through: UInt64)
@@ -93,4 +100,6 @@ package enum StoreChange: Sendable, Equatable {
     case peerEpoch(Identifier, confirmed: UInt64)
     /// This side's program has taken the peer's messages up to this number.
     case confirmed(UInt64)
+    /// This side's program has taken everything up to the peer's end.
+    case peerFinished
 }

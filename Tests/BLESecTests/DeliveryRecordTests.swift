@@ -19,6 +19,7 @@ struct DeliveryRecordTests {
         init(seed: UInt64) {
             generator = SeededGenerator(seed: seed)
             endpoint = DeliveryEndpoint(using: &generator)
+            commit()
         }
 
         func send(_ message: [UInt8]) {
@@ -33,7 +34,11 @@ struct DeliveryRecordTests {
             commit()
         }
 
-        private func commit() {
+        /// Whether the store is busy, so that what is asked of it stays uncommitted.
+        var isStoreBusy = false
+
+        func commit() {
+            guard !isStoreBusy else { return }
             while endpoint.takeChanges() != nil { endpoint.didCommit() }
             while let event = endpoint.nextEvent() {
                 if case .confirmed = event { confirmed += 1 }
@@ -85,7 +90,9 @@ struct DeliveryRecordTests {
         dialer.endpoint.linkBegan()
         acceptor.endpoint.linkBegan()
         try session(of: pair.dialer).use(dialer)
+        pair.dialer.portChanged(now: pair.now)
         try session(of: pair.acceptor).use(acceptor)
+        pair.acceptor.portChanged(now: pair.now)
         return pair
     }
 
@@ -106,6 +113,11 @@ struct DeliveryRecordTests {
                 pair.step(Bool.random(using: &generator) ? .dialer : .acceptor, piece: 777)
                 dialer.take()
                 acceptor.take()
+            }
+            for role in [ChannelRole.dialer, .acceptor] {
+                let sdu = pair.take(role)
+                let count = Int.random(in: 0...sdu.count, using: &generator)
+                pair.deliver(Array(sdu.prefix(count)), to: role.peer)
             }
             #expect(code(of: pair.dialer) == nil && code(of: pair.acceptor) == nil)
         }
@@ -129,11 +141,12 @@ struct DeliveryRecordTests {
         dialer.send([1, 2, 3])
         dialer.endpoint.linkBegan()
         try session(of: pair.dialer).use(dialer)
+        pair.dialer.portChanged(now: pair.now)
         pair.run()
         #expect(!(try session(of: pair.acceptor).wantsBytes))
         acceptor.endpoint.linkBegan()
         try session(of: pair.acceptor).use(acceptor)
-        pair.acceptor.didResumeReading(now: pair.now)
+        pair.acceptor.portChanged(now: pair.now)
         pair.run()
         acceptor.take()
         #expect(acceptor.taken == [[1, 2, 3]])
@@ -141,6 +154,38 @@ struct DeliveryRecordTests {
         #expect(!(try session(of: pair.dialer).hasCarried))
         pair.run()
         #expect(try session(of: pair.dialer).hasCarried)
+    }
+
+    @Test("records wait while the store commits, and are taken when it has committed")
+    func busyStore() throws {
+        let (dialer, acceptor) = (Side(seed: 7), Side(seed: 8))
+        let pair = try channel(dialer, acceptor)
+        acceptor.isStoreBusy = true
+        dialer.send([1])
+        dialer.send([2])
+        pair.run()
+        // The peer's `resume` is taken, and what follows waits until its token is committed.
+        #expect(!(try session(of: pair.acceptor).wantsBytes))
+        acceptor.isStoreBusy = false
+        acceptor.commit()
+        pair.acceptor.portChanged(now: pair.now)
+        acceptor.take()
+        pair.run()
+        acceptor.take()
+        #expect(acceptor.taken == [[1], [2]])
+    }
+
+    @Test("a side that waits for the end of a link reads on, and learns of it")
+    func waitsForEnd() throws {
+        let (dialer, acceptor) = (Side(seed: 9), Side(seed: 10))
+        let pair = try channel(dialer, acceptor)
+        pair.run()
+        acceptor.endpoint.linkEnded()
+        pair.acceptor.portChanged(now: pair.now)
+        dialer.send([1])
+        pair.dialer.end(.interrupted)
+        pair.run()
+        #expect(try session(of: pair.acceptor).peerEndReason == .interrupted)
     }
 
     @Test("a channel that carries a connection's messages takes no other message")
@@ -176,7 +221,8 @@ struct DeliveryRecordTests {
         let (one, other) = try Self.plainConfigurations()
         let pair = try MachinePair(dialer: one, acceptor: other)
         pair.run()
-        try session(of: pair.dialer).records.seal(.credit, [0])
+        let type = RecordType(rawValue: DeliveryRecord.Kind.credit.rawValue)
+        try session(of: pair.dialer).records.seal(type, [0])
         pair.run()
         #expect(code(of: pair.acceptor) == .protocolViolation)
     }

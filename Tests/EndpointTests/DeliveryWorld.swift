@@ -10,6 +10,8 @@ struct DeliveryWorld {
         var crashesWithoutStore = false
         var rollbacks = false
         var resendsUnknown = false
+        /// Whether programs finish before the chain's end.
+        var finishes = false
     }
 
     /// A message's content: who sent it, in which life of the program's own record, and its number
@@ -93,12 +95,14 @@ struct DeliveryWorld {
         case 956..<958: if hazards.crashesWithoutStore { loseStore(side) }
         case 958..<962: copyStore(side)
         case 962..<965: if hazards.rollbacks { rollBack(side) }
+        case 965..<966: if hazards.finishes { sides[side].endpoint.finish() }
         default: notice(side)
         }
         try learn(side)
     }
 
     private mutating func send(_ side: Int) {
+        guard !sides[side].endpoint.hasFinished else { return }
         sides[side].count += 1
         let content = Content(life: sides[side].life, number: sides[side].count)
         let length = [0, 1, 10, 900, 3_000].randomElement(using: &generator) ?? 0
@@ -242,6 +246,10 @@ struct DeliveryWorld {
                     throw Failure(description: "\(content) is confirmed and then unknown")
                 }
                 sides[side].unknown.insert(content)
+            case .finished:
+                guard sides[1 - side].endpoint.hasPeerFinished else {
+                    throw Failure(description: "the end of side \(side) was not taken")
+                }
             case .storeRolledBack:
                 sides[side].rollbackReports += 1
                 guard sides[side].hasLostState else {
@@ -255,6 +263,7 @@ struct DeliveryWorld {
 
     /// Lets one link stay until nothing moves, and checks what the page promises.
     mutating func settle() throws {
+        for side in 0...1 { sides[side].endpoint.finish() }
         for _ in 0..<40 {
             cut()
             connect()
@@ -274,7 +283,7 @@ struct DeliveryWorld {
                     && sides.map(\.effects.count) == before.1
                     && sides.allSatisfy { $0.committing == nil }
                     && (underWay[newestLink] ?? []).allSatisfy(\.isEmpty)
-                    && !sides.contains { $0.endpoint.hasPending }
+                    && sides.allSatisfy { $0.endpoint.hasToldAll }
                 if underWay[newestLink] == nil { break }
             }
             if isQuiet { break }
@@ -289,8 +298,8 @@ struct DeliveryWorld {
     private func check() throws {
         for side in 0...1 {
             let peer = sides[1 - side]
-            guard !sides[side].endpoint.hasPending else {
-                throw Failure(description: "messages of side \(side) stay pending")
+            guard sides[side].endpoint.isComplete, sides[side].endpoint.hasToldAll else {
+                throw Failure(description: "side \(side) is not complete")
             }
             for content in sides[side].sent.values
             where !sides[side].confirmed.contains(content)

@@ -22,6 +22,9 @@ struct DeliveryWorldTests {
     @Test("a process that ends anywhere continues from its store")
     func crashes() { Self.run(.init(crashes: true)) }
 
+    @Test("programs that finish: each end arrives behind all messages, and both sides are complete")
+    func ends() { Self.run(.init(crashes: true, finishes: true)) }
+
     @Test("where a state is lost, no message arrives twice, and what may be lost is reported")
     func lostStates() { Self.run(.init(crashes: true, crashesWithoutStore: true)) }
 

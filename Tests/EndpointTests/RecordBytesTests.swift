@@ -29,6 +29,7 @@ struct RecordBytesTests {
         case .confirm: return .confirm(epoch: identifier(), number())
         case .epoch: return .epoch(identifier())
         case .credit: return .credit(number())
+        case .finish: return .finish(number())
         }
     }
 

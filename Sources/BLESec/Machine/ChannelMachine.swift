@@ -245,6 +245,15 @@ struct ChannelMachine: ~Copyable {
         return true
     }
 
+    /// Asks the port whether it takes records now; if it does again, processes those that have
+    /// arrived. The driver then sends and reads.
+    mutating func portChanged(now: UInt64) {
+        guard !isOver, let session = session as? NegotiatedSession else { return }
+        let wasFull = !wantsBytes
+        session.updateTakesRecords()
+        resumeReading(wasFull: wasFull, now: now)
+    }
+
     /// Records that the program receives again: the peer's silence is measured from now on.
     mutating func didResumeReading(now: UInt64) {
         guard let session, !isOver else { return }

@@ -13,6 +13,19 @@ protocol DeliveryPort: AnyObject {
     func receive(_ record: DeliveryRecord) throws(DeliveryError)
 }
 
+extension ChannelError {
+    fileprivate init(_ error: DeliveryError) {
+        switch error {
+        case .violation(let what): self = .violation(what)
+        case .tooLong(let length):
+            self.init(
+                .limitExceeded,
+                "the peer announces a message of \(length) bytes, which is longer than this side "
+                    + "allows")
+        }
+    }
+}
+
 /// A session in negotiated mode: records with types, acknowledgements, an explicit end and
 /// keep-alives (`docs/wire-format.md`, "Records").
 final class NegotiatedSession: Session {
@@ -55,14 +68,14 @@ final class NegotiatedSession: Session {
         takesRecords = !carriesDelivery
     }
 
-    /// Passes the records of delivery through this port from now on.
+    /// Passes the records of delivery through this port from now on;
+    /// ``ChannelMachine/portChanged(now:)`` is next.
     func use(_ port: some DeliveryPort) {
         precondition(carriesDelivery, "only a channel that has agreed on delivery has a port")
         self.port = port
-        updateTakesRecords()
     }
 
-    /// Asks the port again whether it takes records.
+    /// Asks the port whether it takes records.
     func updateTakesRecords() { if let port { takesRecords = port.wantsRecords } }
 
     override func check(_ message: [UInt8]) throws(ChannelError) {
@@ -131,11 +144,8 @@ final class NegotiatedSession: Session {
     private func sealDelivery() throws(ChannelError) -> Bool {
         guard let port, endRequested == nil else { return false }
         let limit = bulkPayload - DeliveryRecord.longestChunkHeader
-        let record = port.nextRecord(atMost: limit)
-        // To ask for a record can commit what the peer's next record waits for.
-        updateTakesRecords()
-        guard let record else { return false }
-        try records.seal(RecordType(record.kind), record.bytes)
+        guard let record = port.nextRecord(atMost: limit) else { return false }
+        try records.seal(RecordType(rawValue: record.kind.rawValue), record.bytes)
         return true
     }
 
@@ -224,7 +234,7 @@ final class NegotiatedSession: Session {
         case .ready: throw .wrongReady
         case .reject: throw .violation("a malformed reject")
         default:
-            if carriesDelivery, let kind = DeliveryRecord.Kind(type) {
+            if carriesDelivery, let kind = DeliveryRecord.Kind(rawValue: type.rawValue) {
                 try refuseAfterEnd()
                 return try receive(kind, range)
             }
