@@ -53,9 +53,10 @@ public struct ChannelConfiguration: Sendable {
     public var presharedKeys: [PreSharedKey] = []
     /// Allows patterns that send this side's static key in clear, or reveal it to any peer.
     public var allowsExposedIdentity = false
-    /// Whether the channel carries messages that are delivered over as many links as it takes, and
-    /// none of its own; the peer must do the same. Negotiated mode only.
-    package var carriesDelivery = false
+    /// Whether the channel is for a connection whose messages arrive exactly once
+    /// (``PeerConnection/Guarantee/exactlyOnce(_:)``); it then carries no messages of its own. The
+    /// peer must do the same. Negotiated mode only.
+    public var carriesDelivery = false
     /// The process's unfinished dials, by which a device detects a connection to itself.
     package var pendingDials = PendingDials.shared
     /// A fixed ephemeral key, only for the worked examples of the wire format.

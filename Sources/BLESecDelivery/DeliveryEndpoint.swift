@@ -209,8 +209,12 @@ package struct DeliveryEndpoint: Sendable {
         return toldConfirmed == incoming.confirmed && !owesEpoch
     }
 
-    /// Whether messages wait for their fate.
+    /// Whether messages, or this side's end, wait for their fate.
     package var hasPending: Bool { !outgoing.messages.isEmpty }
+    /// How many messages wait for their fate, and their bytes.
+    package var pending: (count: Int, bytes: Int) { outgoing.pending }
+    /// Whether a message waits for the program.
+    package var hasMessage: Bool { incoming.hasMessage }
     /// The bytes of the peer's messages that are kept here.
     package var heldBytes: Int { incoming.heldBytes }
 

@@ -144,6 +144,8 @@ struct IncomingMessages: Sendable {
         return bytes
     }
 
+    var hasMessage: Bool { !hasFinished && waiting.first?.bytes != nil }
+
     /// Notes the peer's end, if the program has taken everything before it.
     private mutating func reachEnd() {
         while let next = waiting.first, next.bytes == nil {

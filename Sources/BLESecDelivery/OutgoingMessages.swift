@@ -5,6 +5,8 @@ struct OutgoingMessages: Sendable {
     /// The number of the first message that is kept; without messages, the next number.
     private(set) var first: UInt64
     private(set) var messages: ArraySlice<StoredEndpoint.Message>
+    /// How many of these are messages and not ends, and their bytes.
+    private(set) var pending: (count: Int, bytes: Int) = (0, 0)
     /// The highest number of a message that may have left whole.
     private(set) var sent: UInt64
     /// The highest number of a message of which a byte may have left.
@@ -23,6 +25,7 @@ struct OutgoingMessages: Sendable {
         sent = stored.left
         begun = stored.left
         next = (stored.first, 0)
+        for message in messages { count(message, 1) }
     }
 
     /// The highest number of a message; one less than ``first`` without messages.
@@ -31,7 +34,16 @@ struct OutgoingMessages: Sendable {
     /// What a message counts towards the credit in addition to its bytes.
     static let overhead = 64
 
-    mutating func append(_ message: StoredEndpoint.Message) { messages.append(message) }
+    mutating func append(_ message: StoredEndpoint.Message) {
+        messages.append(message)
+        count(message, 1)
+    }
+
+    private mutating func count(_ message: StoredEndpoint.Message, _ sign: Int) {
+        guard let bytes = message.bytes else { return }
+        pending.count += sign
+        pending.bytes += sign * bytes.count
+    }
 
     // MARK: - A link
 
@@ -103,6 +115,7 @@ struct OutgoingMessages: Sendable {
         guard number >= first else { return [] }
         let retired = messages.prefix(Int(number - first + 1))
         messages.removeFirst(retired.count)
+        for message in retired { count(message, -1) }
         first = number + 1
         return retired
     }
@@ -126,6 +139,7 @@ struct OutgoingMessages: Sendable {
                 kept.append(message)
             } else {
                 lost.append(message.id)
+                count(message, -1)
             }
         }
         self.epoch = epoch

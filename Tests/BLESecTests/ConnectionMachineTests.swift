@@ -52,7 +52,9 @@ private struct TimedMachine {
     }
 
     mutating func peerEnds(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
-        machine.peerEnded(reason, hasCarried: true, isCurrent: true, at: now, using: &generator)
+        machine.peerEnded(
+            reason, isFinal: machine.rules.endsWithPeer, hasCarried: true, isCurrent: true, at: now,
+            using: &generator)
     }
 
     mutating func loseLink(hasCarried: Bool) -> ConnectionMachine.Step {

@@ -2,59 +2,9 @@ import BLESecChannelCore
 import BLESecLinks
 import BLESecLocking
 import BLESecTesting
-import TestSupport
 import Testing
 
 @testable import BLESec
-
-/// The identities of two peers and the path of a Unix socket, for connections between the peers
-/// that lose their links.
-private struct ReconnectFixture {
-    let pinned: PinnedPeers
-    let endpoint: Endpoint
-    private let folder = ScratchFolder()
-
-    init() throws {
-        pinned = try PinnedPeers()
-        endpoint = try Endpoint(parsing: "unix:\(folder.file("socket"))")
-    }
-
-    static var rules: ReconnectPolicy {
-        var rules = ReconnectPolicy()
-        rules.backoff = Backoff(first: .milliseconds(20), most: .milliseconds(100))
-        return rules
-    }
-
-    func listen() async throws -> SecureListener {
-        try await SecureListener.listen(
-            on: endpoint, configuration: pinned.configuration(.acceptor))
-    }
-
-    func dialing(_ rules: ReconnectPolicy = rules) async throws -> PeerConnection {
-        await PeerConnection.start(
-            .dialing(endpoint, configuration: try pinned.configuration(.dialer)),
-            to: PeerKey(fingerprint: pinned.acceptor.fingerprint), rules: rules)
-    }
-
-    func accepting(
-        from listener: SecureListener, _ rules: ReconnectPolicy = rules
-    ) async -> PeerConnection {
-        await PeerConnection.start(.accepting(from: listener), rules: rules)
-    }
-}
-
-extension PeerConnection {
-    /// Ends the present link without telling the peer, as when radio contact is lost.
-    fileprivate func cut() async {
-        let channel = current
-        await channel?.abort()
-    }
-
-    /// Waits until the connection reports `state`, or has been closed.
-    fileprivate func wait(for state: ConnectionState) async {
-        for await status in states() where status.state == state { return }
-    }
-}
 
 @Suite("Connections that reconnect", .timeLimit(.minutes(2)))
 struct PeerConnectionTests {

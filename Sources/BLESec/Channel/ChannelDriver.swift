@@ -154,6 +154,18 @@ final class ChannelDriver {
         if isFirst || isMuch { pump() } else { flushAtEndOfTurn() }
     }
 
+    /// Takes the records that have waited for the port of delivery, and sends those that it has: at
+    /// the times of ``flush()`` if the port has a message, otherwise at the end of the turn.
+    func portChanged(hasMessage: Bool) {
+        let now = now
+        machine.portChanged(now: now)
+        if hasMessage, lastSendTurn != loop.turn, !link.wantsWrite {
+            pump(now: now)
+        } else {
+            flushAtEndOfTurn()
+        }
+    }
+
     /// Runs ``pump()`` at the end of the turn.
     func flushAtEndOfTurn() {
         guard !isFlushPending else { return }

@@ -439,6 +439,21 @@ public actor SecureChannel {
         if !wasPending || session.owesAck(now: now) { driver.flushAtEndOfTurn() }
     }
 
+    // MARK: - Delivery
+
+    /// Whether the channel carries the messages of a connection that delivers them exactly once.
+    var carriesDelivery: Bool { session?.agreement.features.contains(.delivery) ?? false }
+
+    /// Carries the records of delivery through this port from now on.
+    func carry(_ port: some DeliveryPort) {
+        guard !isOver, let session = session as? NegotiatedSession else { return }
+        session.use(port)
+        driver.portChanged(hasMessage: true)
+    }
+
+    /// Something has changed for the port: it has records to send, or takes records again.
+    func portChanged(hasMessage: Bool) { driver.portChanged(hasMessage: hasMessage) }
+
     // MARK: - Closing
 
     /// Ends the channel without losing messages, and returns when the channel is closed. Then both

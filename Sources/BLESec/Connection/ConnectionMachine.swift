@@ -165,12 +165,14 @@ struct ConnectionMachine {
     }
 
     /// Decides what to do when the peer of a channel has sent its end.
+    ///
+    /// - Parameter isFinal: whether the end, if its reason is `done`, holds for later links too.
     mutating func peerEnded(
-        _ reason: EndReason, hasCarried: Bool, isCurrent: Bool, at now: MonotonicTime,
+        _ reason: EndReason, isFinal: Bool, hasCarried: Bool, isCurrent: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Ending {
         guard isCurrent else { return .leaves(.nothing) }
-        if reason.error == nil, rules.endsWithPeer {
+        if reason.error == nil, isFinal {
             hasPeerEnded = true
             return haveBothEnded ? .closes : .stays
         }

@@ -21,8 +21,27 @@ public enum WhenDisconnected: Sendable, Hashable {
 
 /// A message whose fate is not known yet.
 public struct PendingDelivery: Sendable {
-    let channel: SecureChannel
-    let number: UInt64
+    /// What knows the fate.
+    enum Source {
+        case link(SecureChannel)
+        case connection(PeerConnection)
+    }
+
+    /// The message's number among those that were sent: on the link or, with
+    /// ``PeerConnection/Guarantee/exactlyOnce(_:)``, on the connection.
+    public let number: UInt64
+    private let source: Source
+
+    init(number: UInt64, _ source: Source) {
+        self.number = number
+        self.source = source
+    }
+
     /// Returns the fate of the message once certain; `unknown` if the task is cancelled first.
-    public func delivery() async -> Delivery { await channel.delivery(of: number) }
+    public func delivery() async -> Delivery {
+        switch source {
+        case .link(let channel): await channel.delivery(of: number)
+        case .connection(let connection): await connection.delivery(of: number)
+        }
+    }
 }

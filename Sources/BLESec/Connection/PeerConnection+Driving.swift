@@ -111,6 +111,18 @@ extension PeerConnection {
     /// closed. If the channel is over or ended on this side, only its messages are kept.
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool {
+        guard await channel.carriesDelivery == (lane != nil) else {
+            let error = ChannelError(
+                .configuration,
+                lane == nil
+                    ? "the channel carries messages that arrive exactly once, and the connection "
+                        + "does not (PeerConnection.Guarantee)"
+                    : "messages arrive exactly once only over channels that are configured to carry "
+                        + "them (ChannelConfiguration.carriesDelivery)")
+            await channel.abort(error)
+            shut(error)
+            return false
+        }
         let new = ConnectionMachine.NewChannel(
             peer: await channel.peer,
             history: await ChannelHistory(of: channel, readyAt: loop.now),
@@ -134,9 +146,16 @@ extension PeerConnection {
     }
 
     private func use(_ channel: SecureChannel) async {
-        let older = current
+        let older = dropCurrent()
         current = channel
-        unread.append(channel)
+        if let lane {
+            let port = lane.beginLink()
+            self.port = port
+            lastProgress = loop.now
+            channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
+        } else {
+            unread.append(channel)
+        }
         attemptTask?.cancel()
         waiting.wake(.link)
         waiting.wake(.message)
@@ -145,7 +164,7 @@ extension PeerConnection {
             await self?.handleEnd(of: channel, reason)
         }
         if let older { await endDuplicate(older) }
-        if machine.hasFinished { try? await channel.finish() }
+        if machine.hasFinished, lane == nil { try? await channel.finish() }
     }
 
     private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnread }
@@ -184,10 +203,11 @@ extension PeerConnection {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
         let isCurrent = current === channel
+        let isFinal = lane?.isComplete ?? machine.rules.endsWithPeer
         let ending = change {
             $0.peerEnded(
-                reason, hasCarried: hasCarried, isCurrent: isCurrent, at: loop.now,
-                using: &generator)
+                reason, isFinal: isFinal, hasCarried: hasCarried, isCurrent: isCurrent,
+                at: loop.now, using: &generator)
         }
         switch ending {
         case .stays:
@@ -210,10 +230,17 @@ extension PeerConnection {
         await ended(channel)
     }
 
+    /// Uses the present channel no more, and returns it.
+    @discardableResult
+    func dropCurrent() -> SecureChannel? {
+        port.take()?.end()
+        return current.take()
+    }
+
     /// Stops using a channel that is still being closed.
     func leave(_ channel: SecureChannel) {
         leaving = channel
-        current = nil
+        dropCurrent()
         // A task that waits for its turn, but would not wait for a link, must learn of the loss.
         waiting.wake(.turn)
     }
@@ -229,7 +256,7 @@ extension PeerConnection {
     /// Stops using a channel that has ended.
     func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarried: Bool) {
         guard current === channel else { return }
-        current = nil
+        dropCurrent()
         let step = change {
             $0.lost(error, hasCarried: hasCarried, at: loop.now, using: &generator)
         }
@@ -248,7 +275,9 @@ extension PeerConnection {
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)
-        if let channel = current.take() { Task(executorPreference: loop) { await channel.abort() } }
+        if let channel = dropCurrent() {
+            Task(executorPreference: loop) { await channel.abort() }
+        }
         attemptTask?.cancel()
         arrivalTask?.cancel()
         // Peers that still connect are refused.

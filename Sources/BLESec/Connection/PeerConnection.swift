@@ -8,9 +8,11 @@ public import BLESecLinks
 /// returns the messages of all links as one stream. The peer is the expected one or, if none is
 /// expected, the first that connects; channels to other peers are ended.
 ///
-/// A message from ``send(_:whenDisconnected:)-([UInt8],_)`` whose fate is `delivered` has been
-/// acknowledged. If a link is lost, the fate of the messages under way is unknown, and the
-/// connection never sends them again, so that no message arrives twice.
+/// By default each message belongs to one link. A message from
+/// ``send(_:whenDisconnected:)-([UInt8],_)`` whose fate is `delivered` has been acknowledged. If a
+/// link is lost, the fate of the messages under way is unknown, and the connection never sends them
+/// again, so that no message arrives twice. With ``Guarantee/exactlyOnce(_:)`` messages outlive
+/// links.
 ///
 /// A silent peer is detected within the ``ChannelTimeouts/idle`` time of the channel, which sends a
 /// ping after half of this time. Dropping the last reference ends the link and may lose messages;
@@ -39,6 +41,13 @@ public actor PeerConnection {
 
     let waiting: LoopCondition
 
+    /// The messages that outlive links, if they are to arrive exactly once.
+    private(set) var lane: MessageLane?
+    /// The lane's access of the channel in use.
+    var port: MessageLane.Port?
+    /// When something last happened that a closing connection waits for.
+    var lastProgress: MonotonicTime
+
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
@@ -51,12 +60,14 @@ public actor PeerConnection {
     ///   - peer: the expected peer, in addition to the channels' trust policy; `nil` for the first
     ///     peer that connects.
     ///   - rules: the time limits and the backoff.
+    ///   - delivery: what the connection promises about its messages.
     ///   - loop: the loop to run on; by default the route's own loop, or the shared loop.
     public static func start(
         _ route: PeerRoute, to peer: PeerKey? = nil, rules: ReconnectPolicy = ReconnectPolicy(),
-        loop: EventLoop? = nil
+        delivery: Guarantee = .atMostOnce, loop: EventLoop? = nil
     ) async -> PeerConnection {
         let connection = PeerConnection(route, peer, rules, loop ?? route.loop ?? .shared)
+        if case .exactlyOnce(let options) = delivery { await connection.makeLane(options) }
         await connection.begin()
         return connection
     }
@@ -70,6 +81,18 @@ public actor PeerConnection {
             rules: rules, expected: peer?.fingerprint,
             routeSettlesDuplicates: route.settlesDuplicates, now: loop.now)
         waiting = LoopCondition(loop: loop)
+        lastProgress = loop.now
+    }
+
+    private func makeLane(_ options: DeliveryOptions) {
+        lane = MessageLane(options) { [weak self, loop] in
+            // On another loop, the connection's loop looks soon.
+            if loop.isCurrent {
+                self?.assumeIsolated { $0.heardFromLane() }
+            } else {
+                loop.execute { self?.assumeIsolated { $0.heardFromLane() } }
+            }
+        }
     }
 
     isolated deinit {
@@ -102,7 +125,8 @@ public actor PeerConnection {
 
     // MARK: - Sending
 
-    /// Sends a message, and returns its fate once the peer has acknowledged it or the link is lost.
+    /// Sends a message, and returns its fate once the peer has acknowledged it or the link is lost;
+    /// with ``Guarantee/exactlyOnce(_:)`` a lost link decides nothing.
     ///
     /// Receive the peer's messages meanwhile: the acknowledgement comes after them. The only
     /// deadlines are those of the link: while the peer's program hangs but its device responds,
@@ -138,12 +162,11 @@ public actor PeerConnection {
                     || whenDisconnected == .fail && current == nil
             }
         }
+        if let lane { return try await send(message, on: lane, whenDisconnected) }
         while true {
             if !machine.canSend { throw machine.closedError }
             guard let channel = current else {
-                guard whenDisconnected == .wait else {
-                    throw ChannelError(.noSuchPeer, "there is no link to the peer now")
-                }
+                guard whenDisconnected == .wait else { throw .noLink }
                 try await waiting.wait(for: .link, on: self) {
                     current != nil || !machine.canSend
                 }
@@ -151,7 +174,7 @@ public actor PeerConnection {
             }
             do throws(ChannelError) {
                 let number = try await channel.enqueue(message)
-                return PendingDelivery(channel: channel, number: number)
+                return PendingDelivery(number: number, .link(channel))
             } catch {
                 if machine.hasFinished { throw machine.closedError }
                 // On an ending channel nothing was sent; any other error concerns this message.
@@ -170,6 +193,7 @@ public actor PeerConnection {
     /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
     ///   peer's end closed it; `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
+        if let lane { return try await receive(from: lane) }
         while true {
             guard let channel = unread.first else {
                 if machine.isClosed {
@@ -197,18 +221,20 @@ public actor PeerConnection {
     }
 
     /// The number of the message that ``receive()`` returned last, counted from 1 over all links.
-    public var lastReceived: UInt64 { receipts.count }
+    public var lastReceived: UInt64 { lane?.takenCount ?? receipts.count }
 
     /// Confirms the messages 1 to `number`; see ``SecureChannel/confirm(through:)``. Has an effect
     /// only on channels with manual acknowledgement.
     ///
-    /// Messages from a lost link can no longer be confirmed; their fate is unknown to the peer.
+    /// Messages from a lost link can no longer be confirmed, and their fate is unknown to the peer,
+    /// except with ``Guarantee/exactlyOnce(_:)``.
     ///
     /// - Throws: `configuration` when the message has not been received yet.
     public func confirm(through number: UInt64) async throws(ChannelError) {
         try require(
-            number <= receipts.count,
-            "message \(number) cannot be confirmed: \(receipts.count) have been received")
+            number <= lastReceived,
+            "message \(number) cannot be confirmed: \(lastReceived) have been received")
+        if let lane { return confirm(through: number, on: lane) }
         for (channel, number) in receipts.take(through: number) {
             try await channel.confirm(through: number)
         }
@@ -226,6 +252,7 @@ public actor PeerConnection {
         machine.finish()
         waiting.wake(.link)
         waiting.wake(.turn)
+        if let lane { return finish(lane) }
         guard let channel = current else { return }
         try? await channel.finish()
         guard machine.haveBothEnded, let last = current else { return }
@@ -239,11 +266,17 @@ public actor PeerConnection {
     /// - Parameters:
     ///   - reason: tells the peer whether it has everything.
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
-    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw.
+    /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too, until
+    /// each program has taken everything up to the other's end. Then it waits until the peer knows
+    /// that, or for 30 seconds.
+    ///
+    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw, except
+    ///   with ``Guarantee/exactlyOnce(_:)``.
     public func close(
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {
-        leaving = current.take() ?? leaving
+        if let lane, reason == .done { return try await close(lane, within: limit) }
+        leaving = dropCurrent() ?? leaving
         shut(nil)
         // Messages that still arrive can be read afterwards.
         try? await leaving?.finish(reason)

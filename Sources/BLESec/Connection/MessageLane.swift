@@ -1,0 +1,214 @@
+internal import BLESecChannelCore
+internal import BLESecDelivery
+internal import BLESecLinks
+internal import BLESecLocking
+
+/// The messages of a connection that are delivered exactly once: they outlive its channels, whose
+/// loops share the lane.
+final class MessageLane: Sendable {
+    fileprivate struct State {
+        var endpoint: DeliveryEndpoint
+        var generator = SystemRandomNumberGenerator()
+        /// The number of the newest link. What channels of older links say changes nothing.
+        var link: UInt64 = 0
+        var fates = Fates()
+        /// Whether a message has got its fate since the connection was told last.
+        var hasNewFate = false
+        /// Whether the connection is told, and has not looked yet.
+        var isNewsPending = false
+    }
+
+    /// What the connection learns when it looks.
+    struct News {
+        /// This side's state has changed, and the link with its old state must end.
+        var mustEndLink: Bool
+        /// Both sides are complete, and the peer has been told so on this link.
+        var hasToldAll: Bool
+    }
+
+    private let state: Locked<State>
+    private let options: PeerConnection.DeliveryOptions
+    /// Tells the connection that a message, a fate or the peer's end is there; called on any thread.
+    private let onNews: @Sendable () -> Void
+
+    init(_ options: PeerConnection.DeliveryOptions, onNews: @escaping @Sendable () -> Void) {
+        self.options = options
+        self.onNews = onNews
+        var limits = DeliveryEndpoint.Limits()
+        limits.window = options.readAhead
+        limits.longest = options.maximumMessageLength
+        limits.resendsUnknown = options.resendsUnknown
+        var generator = SystemRandomNumberGenerator()
+        state = Locked(State(endpoint: DeliveryEndpoint(limits: limits, using: &generator)))
+        change { _ in }
+    }
+
+    /// Changes the endpoint, and commits what follows.
+    private func change<Result, Failure: Error>(
+        _ body: (inout State) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try state.withLock { state throws(Failure) in
+            defer { state.commit() }
+            return try body(&state)
+        }
+    }
+
+    private func look<Result>(_ body: (borrowing DeliveryEndpoint) -> Result) -> Result {
+        state.withLock { body($0.endpoint) }
+    }
+
+    // MARK: - The program
+
+    /// Queues a message, and returns its number; nil if there is no room for it now.
+    func send(_ message: [UInt8]) throws(ChannelError) -> UInt64? {
+        guard message.count <= options.maximumMessageLength, message.count <= options.maximumBytes
+        else {
+            throw ChannelError(
+                .limitExceeded,
+                "a message of \(message.count) bytes is longer than the "
+                    + "\(min(options.maximumMessageLength, options.maximumBytes)) bytes allowed")
+        }
+        return change { state in
+            guard hasRoom(for: message.count, state.endpoint.pending) else { return nil }
+            return state.endpoint.send(message)
+        }
+    }
+
+    var whenFull: PeerConnection.WhenFull { options.whenFull }
+    func hasRoom(for length: Int) -> Bool { look { hasRoom(for: length, $0.pending) } }
+
+    private func hasRoom(for length: Int, _ pending: (count: Int, bytes: Int)) -> Bool {
+        pending.count == 0
+            || pending.count < options.maximumMessages
+                && pending.bytes + length <= options.maximumBytes
+    }
+
+    func finish() { change { $0.endpoint.finish() } }
+
+    /// The next message of the peer, which counts as confirmed unless messages are confirmed by hand.
+    func take() -> [UInt8]? {
+        change { state in
+            guard let message = state.endpoint.take() else { return nil }
+            if options.acknowledgement == .automatic {
+                state.endpoint.confirm(through: state.endpoint.takenCount)
+            }
+            return message
+        }
+    }
+
+    func confirm(through number: UInt64) { change { $0.endpoint.confirm(through: number) } }
+
+    var takenCount: UInt64 { look { $0.takenCount } }
+    var hasMessage: Bool { look { $0.hasMessage } }
+    /// Whether the program has taken everything up to the peer's end.
+    var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
+    /// Whether each program has taken everything up to the other's end.
+    var isComplete: Bool { look { $0.isComplete } }
+    /// How many messages have no fate yet.
+    var pendingCount: Int { look { $0.pending.count } }
+
+    /// Whether the peer has not confirmed this side's end.
+    var isEndPending: Bool { look { $0.hasFinished && $0.hasPending } }
+
+    /// The fate of a message; nil while it is open.
+    func fate(of number: UInt64) -> Delivery? { state.withLock { $0.fates.fate(of: number) } }
+    /// Takes the next fate that the program has not taken, in the order of the messages.
+    func takeFate() -> (number: UInt64, fate: Delivery)? { state.withLock { $0.fates.take() } }
+    var hasFate: Bool { state.withLock { $0.fates.hasNext } }
+
+    /// What the connection must do; from now on it is told again.
+    func takeNews() -> News {
+        state.withLock { state in
+            state.isNewsPending = false
+            return News(
+                mustEndLink: state.endpoint.mustEndLink, hasToldAll: state.endpoint.hasToldAll)
+        }
+    }
+
+    // MARK: - Links
+
+    /// Begins to use a new link, and drops the older one.
+    func beginLink() -> Port {
+        change { state in
+            state.link += 1
+            state.endpoint.linkBegan()
+            return Port(lane: self, link: state.link)
+        }
+    }
+
+    /// The access of one link's channel. Once a newer link has begun, its calls do nothing.
+    final class Port: DeliveryPort, Sendable {
+        private let lane: MessageLane
+        private let link: UInt64
+
+        fileprivate init(lane: MessageLane, link: UInt64) {
+            self.lane = lane
+            self.link = link
+        }
+
+        /// The link is not used any more.
+        func end() { lane.change { if $0.link == link { $0.endpoint.linkEnded() } } }
+
+        var wantsRecords: Bool {
+            lane.state.withLock { $0.link == link ? $0.endpoint.wantsRecords : true }
+        }
+
+        func nextRecord(atMost limit: Int) -> DeliveryRecord? {
+            let (record, isNews) = lane.state.withLock { state -> (DeliveryRecord?, Bool) in
+                guard state.link == link else { return (nil, false) }
+                var record = state.endpoint.nextRecord(atMost: limit)
+                state.commit()
+                // The endpoint may have asked for a commit before it sends.
+                if record == nil { record = state.endpoint.nextRecord(atMost: limit) }
+                return (record, state.noteLink())
+            }
+            if isNews { lane.onNews() }
+            return record
+        }
+
+        func receive(_ record: DeliveryRecord) throws(DeliveryError) {
+            let isNews = try lane.change { state throws(DeliveryError) -> Bool in
+                guard state.link == link else { return false }
+                try state.endpoint.receive(record, using: &state.generator)
+                state.commit()
+                return state.noteNews()
+            }
+            if isNews { lane.onNews() }
+        }
+    }
+}
+
+extension MessageLane.State {
+    /// Commits to memory, which needs no time, and notes the fates that follow.
+    fileprivate mutating func commit() {
+        while endpoint.takeChanges() != nil { endpoint.didCommit() }
+        while let event = endpoint.nextEvent() {
+            switch event {
+            case .confirmed(let id): decide(.delivered, id)
+            case .unknown(let id): decide(.unknown, id)
+            case .finished, .storeRolledBack: break
+            }
+        }
+    }
+
+    private mutating func decide(_ fate: Delivery, _ number: UInt64) {
+        fates.add(fate, number)
+        hasNewFate = true
+    }
+
+    /// Returns whether the connection must be told that it has something to do for its link.
+    fileprivate mutating func noteLink() -> Bool {
+        guard !isNewsPending else { return false }
+        isNewsPending = endpoint.hasToldAll || endpoint.mustEndLink
+        return isNewsPending
+    }
+
+    /// Returns whether the connection must be told that something has arrived.
+    fileprivate mutating func noteNews() -> Bool {
+        guard !isNewsPending else { return false }
+        let hasArrived = endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
+        isNewsPending = hasArrived || endpoint.hasToldAll || endpoint.mustEndLink
+        hasNewFate = false
+        return isNewsPending
+    }
+}

@@ -1,0 +1,209 @@
+internal import BLESecChannelCore
+internal import BLESecLinks
+
+extension PeerConnection {
+    /// What a connection promises about its messages.
+    public enum Guarantee: Sendable {
+        /// Each message belongs to the link on which it was sent. It arrives once or not at all.
+        case atMostOnce
+        /// Messages arrive once and in order, however often the link is lost, while both processes
+        /// live; `docs/delivery.md` has the rules. The peer must do the same, and both sides'
+        /// channels must be configured for it (``ChannelConfiguration/carriesDelivery``).
+        ///
+        /// When the peer's process was another one before, its state is lost: messages that may have
+        /// arrived are `unknown`, and the others go to the new process.
+        case exactlyOnce(DeliveryOptions = DeliveryOptions())
+    }
+
+    /// The bounds of a connection whose messages arrive exactly once.
+    public struct DeliveryOptions: Sendable {
+        /// How many messages may wait for their fate; 10,000.
+        public var maximumMessages = 10_000
+        /// How many bytes of messages may wait for their fate; 64 MiB. Messages are kept until the
+        /// peer's program has taken them.
+        public var maximumBytes = 64 << 20
+        /// The longest message in bytes, sent or received; 16 MiB. Both sides need the same limit: a
+        /// longer message of the peer ends each link.
+        public var maximumMessageLength = 16 << 20
+        /// How many bytes of whole messages the peer may send before the program receives them;
+        /// 256 KiB. A message that has begun may exceed this.
+        public var readAhead = 256 << 10
+        /// What to do with a message when there is no room for it.
+        public var whenFull = WhenFull.wait
+        /// Which messages count as taken: those that ``PeerConnection/receive()`` has returned, or
+        /// those that ``PeerConnection/confirm(through:)`` names.
+        public var acknowledgement = ChannelConfiguration.Acknowledgement.automatic
+        /// Whether a message whose fate is unknown, since the peer's state was lost, is sent again.
+        /// It may then arrive twice.
+        public var resendsUnknown = false
+
+        /// The default bounds.
+        public init() {}
+    }
+
+    /// What to do with a message when too many wait for their fate.
+    public enum WhenFull: Sendable, Hashable {
+        /// Wait for room.
+        case wait
+        /// Throw `limitExceeded`, without sending the message.
+        case fail
+    }
+
+    /// The fates of the messages in the order in which they were sent, each once, with their numbers
+    /// from 1 (``PendingDelivery/number``). The stream ends when the connection is closed. Only with
+    /// ``Guarantee/exactlyOnce(_:)``; otherwise the stream is empty.
+    public nonisolated var deliveries: AsyncStream<(number: UInt64, delivery: Delivery)> {
+        AsyncStream { await self.nextDelivery() }
+    }
+
+    private func nextDelivery() async -> (number: UInt64, delivery: Delivery)? {
+        guard let lane else { return nil }
+        while true {
+            if let (number, fate) = lane.takeFate() { return (number, fate) }
+            guard !machine.isClosed, !Task.isCancelled else { return nil }
+            try? await waiting.wait(for: .acknowledgement, on: self) {
+                lane.hasFate || machine.isClosed
+            }
+        }
+    }
+}
+
+// A connection with a lane.
+extension PeerConnection {
+    func send(
+        _ message: [UInt8], on lane: MessageLane, _ whenDisconnected: WhenDisconnected
+    ) async throws(ChannelError) -> PendingDelivery {
+        while true {
+            if !machine.canSend { throw machine.closedError }
+            if current == nil, whenDisconnected == .fail { throw .noLink }
+            if let number = try lane.send(message) {
+                tellChannel(hasMessage: true)
+                return PendingDelivery(number: number, .connection(self))
+            }
+            guard lane.whenFull == .wait else {
+                throw ChannelError(
+                    .limitExceeded, "\(lane.pendingCount) messages wait for the peer to take them")
+            }
+            try await waiting.wait(for: .room, on: self) {
+                lane.hasRoom(for: message.count) || !machine.canSend
+                    || whenDisconnected == .fail && current == nil
+            }
+        }
+    }
+
+    func delivery(of number: UInt64) async -> Delivery {
+        guard let lane else { return .unknown }
+        try? await waiting.wait(for: .acknowledgement, on: self) {
+            lane.fate(of: number) != nil || machine.isClosed
+        }
+        return lane.fate(of: number) ?? .unknown
+    }
+
+    func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
+        while true {
+            if let message = lane.take() {
+                lastProgress = loop.now
+                tellChannel()
+                return message
+            }
+            if lane.hasPeerFinished { return nil }
+            if machine.isClosed {
+                if let failure = machine.status.failure { throw failure }
+                return nil
+            }
+            try await waiting.wait(for: .message, on: self) {
+                lane.hasMessage || lane.hasPeerFinished || machine.isClosed
+            }
+        }
+    }
+
+    func confirm(through number: UInt64, on lane: MessageLane) {
+        lane.confirm(through: number)
+        tellChannel()
+    }
+
+    func finish(_ lane: MessageLane) {
+        lane.finish()
+        tellChannel(hasMessage: true)
+    }
+
+    /// Has the channel in use ask its port again.
+    private func tellChannel(hasMessage: Bool = false) {
+        guard let channel = current else { return }
+        if channel.loop.isCurrent {
+            channel.assumeIsolated { $0.portChanged(hasMessage: hasMessage) }
+        } else {
+            channel.loop.execute {
+                channel.assumeIsolated { $0.portChanged(hasMessage: hasMessage) }
+            }
+        }
+    }
+
+    /// Looks what has changed in the lane.
+    func heardFromLane() {
+        guard let lane else { return }
+        let news = lane.takeNews()
+        lastProgress = loop.now
+        for event in [LoopEvent.message, .acknowledgement, .room, .change] { waiting.wake(event) }
+        guard let channel = current, news.mustEndLink || news.hasToldAll else { return }
+        // The channel may be in the middle of a call.
+        Task(executorPreference: channel.loop) {
+            if news.mustEndLink {
+                await channel.abort(ChannelError(.closed, "this side continues in another epoch"))
+            } else {
+                try? await channel.finish()
+            }
+        }
+    }
+
+    // MARK: - Closing
+
+    /// How long a complete side waits for a peer that may not know that it is complete too.
+    private static let farewell: Duration = .seconds(30)
+
+    func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
+        await finish()
+        let limit = limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
+        lastProgress = loop.now
+        while !lane.isComplete, !machine.isClosed {
+            let deadline = lastProgress.advanced(by: limit)
+            if loop.now >= deadline {
+                let error = Self.incomplete(lane, limit)
+                shut(nil)
+                throw error
+            }
+            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
+                lane.isComplete || machine.isClosed
+            }
+            if isCancelled { throw ChannelError(.cancelled, "the task that waited was cancelled") }
+        }
+        guard lane.isComplete else {
+            throw machine.status.failure ?? Self.incomplete(lane, limit)
+        }
+        let deadline = loop.now.advanced(by: Self.farewell)
+        while !machine.isClosed, loop.now < deadline {
+            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
+                machine.isClosed
+            }
+            if isCancelled { break }
+        }
+        shut(nil)
+        try? await leaving?.waitUntilOver()
+    }
+
+    private static func incomplete(_ lane: MessageLane, _ limit: Duration) -> ChannelError {
+        let count = lane.pendingCount
+        if count > 0 || lane.isEndPending {
+            return .late(
+                "the peer has not confirmed everything (\(count) messages), and there was no "
+                    + "progress within", limit, .unacknowledged)
+        }
+        return .late("the peer has not finished, and there was no progress within", limit)
+    }
+}
+
+extension ChannelError {
+    static var noLink: ChannelError {
+        ChannelError(.noSuchPeer, "there is no link to the peer now")
+    }
+}

@@ -1,0 +1,297 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecLocking
+import BLESecPrimitives
+import Testing
+
+@testable import BLESec
+
+/// Connections whose messages outlive links; `docs/delivery.md`.
+@Suite("messages arrive exactly once", .timeLimit(.minutes(2)))
+struct ExactlyOnceTests {
+    private static func fixture() throws -> ReconnectFixture {
+        var fixture = try ReconnectFixture()
+        fixture.carriesDelivery = true
+        return fixture
+    }
+
+    private static func options(
+        _ change: (inout PeerConnection.DeliveryOptions) -> Void = { _ in }
+    ) -> PeerConnection.Guarantee {
+        var options = PeerConnection.DeliveryOptions()
+        change(&options)
+        return .exactlyOnce(options)
+    }
+
+    private static func message(_ number: Int, _ length: Int = 0) -> [UInt8] {
+        Array("\(number) ".utf8) + [UInt8](repeating: 46, count: length)
+    }
+
+    private static func number(_ message: [UInt8]) -> Int? {
+        Int(String(decoding: message.prefix { $0 != 32 }, as: UTF8.self))
+    }
+
+    /// Receives everything up to the peer's end.
+    private static func everything(from connection: PeerConnection) async throws -> [Int] {
+        var numbers: [Int] = []
+        while let message = try await connection.receive() {
+            numbers.append(try #require(number(message)))
+        }
+        return numbers
+    }
+
+    @Test(
+        "over 40 cuts every message arrives once and in order, and both sides close",
+        arguments: [false, true])
+    func cuts(onOtherLoops: Bool) async throws {
+        let fixture = try Self.fixture()
+        let loops = onOtherLoops ? [EventLoop(name: "one"), EventLoop(name: "two")] : []
+        let listener = try await fixture.listen(channelLoops: loops)
+        let sides = [
+            try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce()),
+            await fixture.accepting(from: listener, ReconnectFixture.rules, .exactlyOnce()),
+        ]
+        let count = 2_000
+        let received = Locked([[Int](), [Int]()])
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for (side, connection) in sides.enumerated() {
+                group.addTask {
+                    let numbers = try await Self.everything(from: connection)
+                    received.withLock { $0[side] = numbers }
+                }
+                group.addTask {
+                    var generator = SeededGenerator(seed: UInt64(side))
+                    for number in 0..<count {
+                        let length = Int.random(in: 0...1_000, using: &generator)
+                        _ = try await connection.send(
+                            Self.message(number, number % 100 == 0 ? 100 * length : length))
+                        if number % 20 == 19 {
+                            try await connection.loop.sleep(for: .milliseconds(3))
+                        }
+                    }
+                    try await connection.close(within: .seconds(20))
+                }
+                group.addTask {
+                    var numbers: [UInt64] = []
+                    for await (number, fate) in connection.deliveries where numbers.count < count {
+                        #expect(fate == .delivered)
+                        numbers.append(number)
+                        if numbers.count == count { break }
+                    }
+                    #expect(numbers == Array(1...UInt64(count)))
+                }
+            }
+            group.addTask {
+                for cut in 0..<40 {
+                    try await sides[0].loop.sleep(for: .milliseconds(15))
+                    await sides[cut % 2].cut()
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(received.withLock { $0 } == [Array(0..<count), Array(0..<count)])
+        for loop in loops { await loop.shutdown() }
+    }
+
+    @Test("a message is delivered when the peer's program has taken or confirmed it")
+    func confirmed() async throws {
+        let fixture = try Self.fixture()
+        let listener = try await fixture.listen()
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+        let acceptor = await fixture.accepting(
+            from: listener, ReconnectFixture.rules, Self.options { $0.acknowledgement = .manual })
+        let isDelivered = Locked(false)
+        let sent = Task {
+            let fate = try await dialer.deliver(Self.message(1))
+            isDelivered.withLock { $0 = true }
+            return fate
+        }
+        #expect(try await acceptor.receive() == Self.message(1))
+        // The message outlives links that are lost before it is confirmed, and comes once.
+        for _ in 0..<2 {
+            await acceptor.cut()
+            await dialer.wait(for: .connected)
+        }
+        _ = try await dialer.send(Self.message(2))
+        #expect(try await acceptor.receive() == Self.message(2))
+        #expect(!isDelivered.withLock { $0 })
+        try await acceptor.confirm(through: 1)
+        #expect(try await sent.value == .delivered)
+        await #expect(throws: ChannelError(.configuration, "")) {
+            try await acceptor.confirm(through: 3)
+        }
+        try await acceptor.confirm(through: acceptor.lastReceived)
+        async let closing: Void = dialer.close()
+        #expect(try await acceptor.receive() == nil)
+        try await acceptor.close()
+        try await closing
+    }
+
+    @Test("both sides deliver before they receive")
+    func bothDeliver() async throws {
+        let fixture = try Self.fixture()
+        let listener = try await fixture.listen()
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+        let acceptor = await fixture.accepting(
+            from: listener, ReconnectFixture.rules, .exactlyOnce())
+        let count = 3_000
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for connection in [dialer, acceptor] {
+                // More than the peer takes before its program receives.
+                let sent = try await Self.pending(count, on: connection)
+                group.addTask {
+                    for pending in sent { #expect(await pending.delivery() == .delivered) }
+                }
+            }
+            for connection in [dialer, acceptor] {
+                group.addTask {
+                    for number in 0..<count {
+                        #expect(try await connection.receive() == Self.message(number, 1_000))
+                    }
+                    try await connection.close(within: .seconds(20))
+                }
+            }
+            try await group.waitForAll()
+        }
+    }
+
+    private static func pending(
+        _ count: Int, on connection: PeerConnection
+    ) async throws -> [PendingDelivery] {
+        var sent: [PendingDelivery] = []
+        for number in 0..<count {
+            sent.append(try await connection.send(message(number, 1_000)))
+        }
+        return sent
+    }
+
+    @Test("a full connection waits or throws, and a message that never fits throws at once")
+    func full() async throws {
+        let fixture = try Self.fixture()
+        let listener = try await fixture.listen()
+        let bounds: (inout PeerConnection.DeliveryOptions) -> Void = {
+            $0.maximumMessages = 3
+            $0.maximumBytes = 1_000
+            $0.maximumMessageLength = 900
+        }
+        let dialer = try await fixture.dialing(
+            ReconnectFixture.rules,
+            Self.options {
+                bounds(&$0)
+                $0.whenFull = .fail
+            })
+        await #expect(throws: ChannelError(.limitExceeded, "")) {
+            _ = try await dialer.send([UInt8](repeating: 0, count: 901))
+        }
+        for _ in 0..<3 { _ = try await dialer.send([1]) }
+        await #expect(throws: ChannelError(.limitExceeded, "")) { _ = try await dialer.send([1]) }
+        let acceptor = await fixture.accepting(
+            from: listener, ReconnectFixture.rules, Self.options(bounds))
+        for _ in 0..<3 { #expect(try await acceptor.receive() == [1]) }
+        let big = [UInt8](repeating: 2, count: 900)
+        let sending = Task {
+            for _ in 0..<4 { _ = try await acceptor.send(big) }
+            try await acceptor.close(within: .seconds(20))
+        }
+        for _ in 0..<4 { #expect(try await dialer.receive() == big) }
+        #expect(try await dialer.receive() == nil)
+        try await dialer.close()
+        try await sending.value
+    }
+
+    @Test("what may have arrived at a process that is gone is unknown, and the rest goes to the next")
+    func lostPeer() async throws {
+        let fixture = try Self.fixture()
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+        let first = await fixture.accepting(
+            from: try await fixture.listen(), ReconnectFixture.rules,
+            Self.options { $0.acknowledgement = .manual })
+        let taken = try await dialer.send([1])
+        let left = try await dialer.send([2])
+        #expect(try await first.receive() == [1])
+        try await first.confirm(through: 1)
+        #expect(await taken.delivery() == .delivered)
+        #expect(try await first.receive() == [2])
+        await first.abort()
+        await dialer.wait(for: .backingOff)
+        let kept = try await dialer.send([3])
+        let second = await fixture.accepting(
+            from: try await fixture.listen(), ReconnectFixture.rules, .exactlyOnce())
+        #expect(await left.delivery() == .unknown)
+        #expect(try await second.receive() == [3])
+        #expect(await kept.delivery() == .delivered)
+        async let closing: Void = dialer.close()
+        #expect(try await second.receive() == nil)
+        try await second.close()
+        try await closing
+    }
+
+    @Test("links that are cut after the ends, before each side knows: both sides close without error")
+    func farewell() async throws {
+        for round in 0..<10 {
+            let fixture = try Self.fixture()
+            let listener = try await fixture.listen()
+            let sides = [
+                try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce()),
+                await fixture.accepting(from: listener, ReconnectFixture.rules, .exactlyOnce()),
+            ]
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for side in sides {
+                    group.addTask {
+                        _ = try await side.send([1])
+                        #expect(try await side.receive() == [1])
+                        // While the other side has not closed, each cut falls into the end.
+                        if side === sides[0] {
+                            try await side.loop.sleep(for: .milliseconds(20 + round))
+                        }
+                        try await side.close(within: .seconds(20))
+                    }
+                }
+                group.addTask {
+                    for cut in 0..<(round % 4) {
+                        try await sides[0].loop.sleep(for: .milliseconds(8))
+                        guard await sides.first?.isComplete == false else { return }
+                        await sides[cut % 2].cut()
+                    }
+                }
+                try await group.waitForAll()
+            }
+        }
+    }
+
+    @Test("a peer that never takes anything: closing reports what is not acknowledged")
+    func unacknowledged() async throws {
+        let fixture = try Self.fixture()
+        let listener = try await fixture.listen()
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+        let acceptor = await fixture.accepting(
+            from: listener, ReconnectFixture.rules, .exactlyOnce())
+        _ = try await dialer.send([1])
+        await acceptor.wait(for: .connected)
+        await #expect(throws: ChannelError(.unacknowledged, "")) {
+            try await dialer.close(within: .milliseconds(300))
+        }
+        #expect(try await acceptor.receive() == [1])
+        await #expect(throws: ChannelError.self) {
+            try await acceptor.close(within: .milliseconds(300))
+        }
+    }
+
+    @Test("a connection and channels that are configured differently are refused")
+    func mismatch() async throws {
+        for carries in [false, true] {
+            var fixture = try Self.fixture()
+            fixture.carriesDelivery = carries
+            let listener = try await fixture.listen()
+            let dialer = try await fixture.dialing(
+                ReconnectFixture.rules, carries ? .atMostOnce : .exactlyOnce())
+            await dialer.wait(for: .closed)
+            #expect(await dialer.status.failure?.code == .configuration)
+            await listener.close()
+        }
+    }
+}
+
+extension PeerConnection {
+    fileprivate var isComplete: Bool { lane?.isComplete ?? false }
+}
