@@ -213,6 +213,8 @@ package struct DeliveryEndpoint: Sendable {
     package var hasPending: Bool { !outgoing.messages.isEmpty }
     /// How many messages wait for their fate, and their bytes.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
+    /// Whether the program has taken a message and not confirmed it.
+    package var hasUnconfirmed: Bool { incoming.hasUnconfirmed }
     /// Whether a message waits for the program.
     package var hasMessage: Bool { incoming.hasMessage }
     /// The bytes of the peer's messages that are kept here.
@@ -240,8 +242,9 @@ package struct DeliveryEndpoint: Sendable {
     /// are dropped, so that its owner reads on and learns of the end.
     package var wantsRecords: Bool { if case .up = link { !isBlocked } else { true } }
 
-    /// The next record for the peer, with at most `limit` bytes of a message.
-    package mutating func nextRecord(atMost limit: Int) -> DeliveryRecord? {
+    /// The next record for the peer, with at most `limit` bytes of a message; without a limit, no part
+    /// of a message.
+    package mutating func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
         guard case .up(let sent, let received) = link, !isBlocked else { return nil }
         guard sent else {
             link = .up(sent: true, received: received)
@@ -265,7 +268,7 @@ package struct DeliveryEndpoint: Sendable {
             return .confirm(epoch: incoming.epoch, toldConfirmed)
         }
         if let credit = incoming.takeCredit() { return .credit(credit) }
-        guard let number = outgoing.nextNumber else { return nil }
+        guard let limit, let number = outgoing.nextNumber else { return nil }
         guard committed.epoch == outgoing.epoch, number <= committed.left else {
             if number > askedLeft {
                 askedLeft = outgoing.last

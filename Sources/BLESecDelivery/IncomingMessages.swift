@@ -144,6 +144,7 @@ struct IncomingMessages: Sendable {
         return bytes
     }
 
+    var hasUnconfirmed: Bool { !taken.isEmpty }
     var hasMessage: Bool { !hasFinished && waiting.first?.bytes != nil }
 
     /// Notes the peer's end, if the program has taken everything before it.

@@ -16,16 +16,15 @@ enum ChatCommand {
                 + "started in the same way, and either side may find the other. With ENDPOINT, one "
                 + "side dials the endpoint, and the other side waits there with --listen.",
             "Each line of standard input goes to the peer, and each line from the peer goes to "
-                + "standard output. A line is delivered when the peer's side has written it. If "
-                + "the link is lost while a line is under way, nobody can know whether the line "
-                + "has arrived: the line is unknown, and is not sent again. While the peer is out "
-                + "of reach, blesec looks for it, and newly typed lines wait.",
+                + "standard output, exactly once. A line is delivered when the peer's side has "
+                + "written it. While the peer is out of reach, blesec looks for it, and lines "
+                + "wait. If the peer's blesec is started anew, nobody can know whether lines that "
+                + "were under way have arrived: they are unknown, and are not sent again.",
             "On a terminal, the fate of a line is shown below the line. Elsewhere, standard error "
-                + "says `sent N` for line N, and later `delivered N` or `unknown N`. A peer with "
-                + "an older blesec reports only that it has the line, and standard error then says "
-                + "`received N`. With --json, these reports, the states of the connection and the "
-                + "peer's lines are JSON objects. Characters that a terminal would act on are "
-                + "shown as \\u{...}; the objects use the escapes of JSON.",
+                + "says `sent N` for line N, and later `delivered N` or `unknown N`. With --json, "
+                + "these reports, the states of the connection and the peer's lines are JSON "
+                + "objects. Characters that a terminal would act on are shown as \\u{...}; the "
+                + "objects use the escapes of JSON.",
             "The chat ends at the end of standard input or with Ctrl-C, after everything that was "
                 + "sent is delivered. The chat does not end when the peer leaves. --peer names the "
                 + "peer to accept, and so does --remember with a name that is known. With "
@@ -51,7 +50,8 @@ enum ChatCommand {
         let notes = ConnectionNotes(memory, failures)
         if !options.isPinned { configuration.trust = notes.firstComer }
         let (route, end) = try await makeRoute(arguments, options, configuration, notes, failures)
-        let connection = await PeerConnection.start(route, to: expected)
+        let connection = await PeerConnection.start(
+            route, to: expected, delivery: PersistentArguments.delivery)
         let screen = ChatScreen()
         let lines = LineReader { () throws(ChannelError) in try await StandardInput.shared.next() }
         let session = ConnectionSession(

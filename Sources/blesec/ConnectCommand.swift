@@ -3,17 +3,12 @@ internal import BLESecToolKit
 
 /// `blesec connect ENDPOINT`
 enum ConnectCommand {
-    private static let persist = Option(
-        name: "--persist",
-        help: "Whenever the link is lost, dial or look for the peer again, until both sides have "
-            + "said that they have sent everything.")
-
     static let command = Command(
         name: "blesec connect",
         summary: "open a channel to a listener and pipe standard input and output",
         operands: ["ENDPOINT"],
         options: ChannelOptions.all + NearbyArguments.dialing
-            + PeerMemory.all + [persist, PersistentArguments.idle],
+            + PeerMemory.all + [PersistentArguments.persist, PersistentArguments.idle],
         description: [
             "Dials ENDPOINT, and both sides prove their identities. Then standard input goes to "
                 + "the peer, and what the peer sends goes to standard output. ENDPOINT is "
@@ -32,9 +27,11 @@ enum ConnectCommand {
                 + "after that is still written. The exit status is 0 only when both sides have "
                 + "said that they have sent everything, and each side has confirmed that it has "
                 + "received everything.",
-            "With --persist, blesec replaces a lost link. Data that was sent but not yet confirmed "
-                + "when the link was lost may have arrived or not, and is not sent again. If there "
-                + "was such data, the exit status is 76, after all other data was sent.",
+            "With --persist on both sides, blesec replaces a lost link, and what each side sends "
+                + "arrives exactly once, while both processes live. If the peer's process is "
+                + "replaced, pieces that may have arrived are not sent again, and the exit status "
+                + "is 76. When everything is sent and confirmed, blesec waits up to 30 seconds for "
+                + "a peer that may not know that yet.",
             "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",
         ],
         examples: [
@@ -52,23 +49,24 @@ enum ConnectCommand {
         statuses: ChannelOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        let isPersistent = arguments.has(PersistentArguments.persist)
         let memory = try PeerMemory(arguments)
         let target = try Target(arguments, memory)
         let known = try target.peer == nil ? memory.expected : nil
         let options = try ChannelOptions(arguments, expecting: target.peer, known: known)
         let notes = ConnectionNotes(memory, FailureLog())
         var configuration = options.configuration
-        if arguments.has(persist) {
+        if isPersistent {
             configuration = try PersistentArguments.configuration(options, arguments)
         } else if arguments.has(PersistentArguments.idle) {
-            throw arguments.usage("\(PersistentArguments.idle.name) goes with \(persist.name)")
+            throw arguments.usage("\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)")
         }
         let way: Way
         switch target {
         case .endpoint(let endpoint):
             try arguments.refuse(NearbyArguments.dialing, "goes with service:UUID or peer:KEY")
             way = dialing(
-                endpoint, configuration, isOnlyAttempt: !arguments.has(persist), expecting: known,
+                endpoint, configuration, isOnlyAttempt: !isPersistent, expecting: known,
                 memory,
                 notes)
         case .service(let service), .peer(_, let service):
@@ -84,8 +82,8 @@ enum ConnectCommand {
                 end: { await search.end() })
         }
         do throws(ChannelError) {
-            if arguments.has(persist) {
-                try await runReconnecting(arguments, options, way, to: target.peer, notes)
+            if isPersistent {
+                try await persist(options, way, to: target.peer, notes)
             } else {
                 try await run(arguments, options, way, notes)
             }
@@ -151,33 +149,14 @@ enum ConnectCommand {
         if arguments.has(.json) { await ChannelNotes.complete(channel) }
     }
 
-    /// Keeps a connection until both sides have sent their ends.
-    private static func runReconnecting(
-        _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, to peer: PeerKey?,
-        _ notes: ConnectionNotes
+    private static func persist(
+        _ options: ChannelOptions, _ way: Way, to peer: PeerKey?, _ notes: ConnectionNotes
     ) async throws(ChannelError) {
-        let interruption = Interruption()
-        var rules = ReconnectPolicy()
-        rules.endsWithPeer = true
-        let connection = await PeerConnection.start(.dialing(way.dial), to: peer, rules: rules)
-        let session = ConnectionSession(
-            connection: connection, interruption: interruption, timeLimit: options.timeLimit,
-            input: { () throws(ChannelError) in try await StandardInput.shared.next() },
-            output: { message throws(ChannelError) in try await StandardOutput.send(message) },
-            onStatus: { status throws(ChannelError) in try notes.report(status) },
-            waitsForPeer: true)
-        let unknown: Int
         do throws(ChannelError) {
-            unknown = try await session.run()
+            try await PersistentArguments.pipe(over: .dialing(way.dial), to: peer, options, notes)
         } catch {
             throw way.explained(error)
         }
-        try await StandardOutput.finish()
-        guard unknown > 0 else { return }
-        throw ChannelError(
-            .unacknowledged,
-            "of what was sent, \(unknown) pieces were under way when a link was lost, and may be "
-                + "missing")
     }
 
     private enum Target {

@@ -58,7 +58,7 @@ struct ConnectionSession: Sendable {
             case .sentEverything(let count):
                 unknown = count
                 guard waitsForPeer else {
-                    await leave(.done)
+                    await leave(nil)
                     return count
                 }
                 await connection.finish()
@@ -67,13 +67,16 @@ struct ConnectionSession: Sendable {
                 await leave(.interrupted)
                 throw error
             case .interrupted:
-                await leave(waitsForPeer ? .interrupted : .done)
+                await leave(waitsForPeer ? .interrupted : nil)
                 throw interruption.error ?? ChannelError(.terminated, "ended")
             case .closed(let error?): throw error
             case .closed(nil): break
             }
             if let unknown, wroteEverything {
-                await leave(.done)
+                interruption.setAction(nil)
+                try await interruption.cancelling { [connection] () async throws(ChannelError) in
+                    try await connection.close(within: Self.patience)
+                }
                 return unknown
             }
         }
@@ -167,10 +170,18 @@ struct ConnectionSession: Sendable {
         }
     }
 
-    /// Ends the connection, within a time limit.
-    private func leave(_ reason: EndReason) async {
-        await endWithinLimits(on: connection.loop) {
-            try? await connection.close(reason, within: $0)
+    /// How long a side that has everything waits without any progress for a peer that has not.
+    private static let patience: Duration = .seconds(30)
+
+    /// Ends the connection before both sides have finished, within a time limit. Without a reason,
+    /// this side leaves in good order.
+    private func leave(_ reason: EndReason?) async {
+        await endWithinLimits(on: connection.loop) { limit in
+            if let reason {
+                try? await connection.close(reason, within: limit)
+            } else {
+                try? await connection.leave(within: limit)
+            }
         } orAbort: {
             await connection.abort()
         }

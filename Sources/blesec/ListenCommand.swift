@@ -11,7 +11,8 @@ enum ListenCommand {
     static let command = Command(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
         operands: ["[ENDPOINT]"],
-        options: ChannelOptions.all + NearbyArguments.accepting + [keep],
+        options: ChannelOptions.all + NearbyArguments.accepting
+            + [keep, PersistentArguments.persist, PersistentArguments.idle],
         description: [
             "Listens on ENDPOINT. When a peer dials, both sides prove their identities. Then "
                 + "standard input goes to the peer, and what the peer sends goes to standard "
@@ -32,6 +33,10 @@ enum ListenCommand {
                 + "still written. The exit status is 0 only when both sides have said that they "
                 + "have sent everything, and each side has confirmed that it has received "
                 + "everything.",
+            "With --persist on both sides, a lost link is replaced, and what each side sends arrives "
+                + "exactly once, while both processes live. Without a pinned peer, the first peer "
+                + "that comes is the only one. When everything is sent and confirmed, blesec waits "
+                + "up to 30 seconds for a peer that may not know that yet.",
             "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",
         ],
         examples: [
@@ -48,59 +53,89 @@ enum ListenCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let options = try ChannelOptions(arguments)
-        let interruption = Interruption()
         let failures = FailureLog()
-        let source: ChannelSource
-        if arguments.operands.isEmpty {
-            guard arguments.has(NearbyArguments.service) else {
-                throw arguments.usage("ENDPOINT is missing, or --service UUID instead of it")
+        guard arguments.has(PersistentArguments.persist) else {
+            if arguments.has(PersistentArguments.idle) {
+                throw arguments.usage(
+                    "\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)")
             }
-            source = try await nearby(arguments, options, failures)
-        } else {
+            let interruption = Interruption()
+            let source = try await source(arguments, options, options.configuration, failures)
+            return try await source.use { () async throws(ChannelError) in
+                try await serve(source, options, interruption, keeps: arguments.has(keep))
+            }
+        }
+        try arguments.refuse([keep], "goes without \(PersistentArguments.persist.name)")
+        let notes = ConnectionNotes(try PeerMemory(arguments), failures)
+        var configuration = try PersistentArguments.configuration(options, arguments)
+        if !options.isPinned { configuration.trust = notes.firstComer }
+        let source = try await source(arguments, options, configuration, failures)
+        try await source.use { () async throws(ChannelError) in
+            try await PersistentArguments.pipe(over: source.route, to: nil, options, notes)
+        }
+    }
+
+    /// Where accepted channels come from.
+    private enum ChannelSource: Sendable {
+        case listener(SecureListener)
+        case service(NearbyService)
+
+        func accept() async throws(ChannelError) -> SecureChannel {
+            switch self {
+            case .listener(let listener): try await listener.accept()
+            case .service(let service): try await service.next()
+            }
+        }
+
+        var route: PeerRoute {
+            switch self {
+            case .listener(let listener): .accepting(from: listener)
+            case .service(let service): .nearby(service)
+            }
+        }
+
+        func close() async {
+            switch self {
+            case .listener(let listener): await listener.close()
+            case .service(let service): await service.close()
+            }
+        }
+
+        /// Closes the source after `body`.
+        func use(_ body: () async throws(ChannelError) -> Void) async throws(ChannelError) {
+            do throws(ChannelError) {
+                try await body()
+            } catch {
+                await close()
+                throw error
+            }
+            await close()
+        }
+    }
+
+    private static func source(
+        _ arguments: Arguments, _ options: ChannelOptions, _ configuration: ChannelConfiguration,
+        _ failures: FailureLog
+    ) async throws(ChannelError) -> ChannelSource {
+        guard arguments.operands.isEmpty else {
             try arguments.refuse(NearbyArguments.accepting, "goes without an ENDPOINT")
-            let endpoint = try ChannelOptions.endpoint(arguments)
-            source = try await listen(on: endpoint, options, failures)
+            let listener = try await SecureListener.listen(
+                on: ChannelOptions.endpoint(arguments), configuration: configuration)
+            await failures.follow(listener)
+            ChannelNotes.listening(listener.localEndpoint)
+            return .listener(listener)
         }
-        do throws(ChannelError) {
-            try await serve(source, options, interruption, keeps: arguments.has(keep))
-        } catch {
-            await source.close()
-            throw error
+        guard arguments.has(NearbyArguments.service) else {
+            throw arguments.usage("ENDPOINT is missing, or --service UUID instead of it")
         }
-        await source.close()
-    }
-
-    /// A source of accepted channels: a listener or a service.
-    private struct ChannelSource: Sendable {
-        let accept: @Sendable () async throws(ChannelError) -> SecureChannel
-        let close: @Sendable () async -> Void
-    }
-
-    private static func listen(
-        on endpoint: Endpoint, _ options: ChannelOptions, _ failures: FailureLog
-    ) async throws(ChannelError) -> ChannelSource {
-        let listener = try await SecureListener.listen(
-            on: endpoint, configuration: options.configuration)
-        await failures.follow(listener)
-        ChannelNotes.listening(listener.localEndpoint)
-        return ChannelSource(
-            accept: { () throws(ChannelError) in try await listener.accept() },
-            close: { await listener.close() })
-    }
-
-    private static func nearby(
-        _ arguments: Arguments, _ options: ChannelOptions, _ failures: FailureLog
-    ) async throws(ChannelError) -> ChannelSource {
         var settings = try NearbyArguments(
             arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
         settings.options.dials = false
         let service = try await NearbyService.start(
-            settings.service, configuration: options.configuration, options: settings.options,
+            settings.service, configuration: configuration, options: settings.options,
             onEvent: NearbyNotes(failures: failures).onEvent)
         await NearbyNotes.advertising(service)
-        return ChannelSource(
-            accept: { () throws(ChannelError) in try await service.next() },
-            close: { await service.close() })
+        return .service(service)
     }
 
     private static func serve(

@@ -47,7 +47,7 @@ struct DeliveryRecordTests {
 
         var wantsRecords: Bool { endpoint.wantsRecords }
 
-        func nextRecord(atMost limit: Int) -> DeliveryRecord? {
+        func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
             commit()
             if let record = endpoint.nextRecord(atMost: limit) { return record }
             commit()

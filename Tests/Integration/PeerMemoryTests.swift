@@ -41,15 +41,22 @@ extension Integration {
             arguments: ["connect", "chat"])
         func badLine(command: String) throws {
             makeState("blesec", knownPeers: "lamp SHA256:short\n", lastAddresses: "nonsense\n")
-            let listener = try pair.listen()
+            let listener: Subprocess
+            if command == "chat" {
+                listener = try Tool.start(
+                    ["chat", pair.endpoint(), "--listen", "--peer", pair.dialerKey]
+                        + identity("listener"), input: .held, within: 20)
+                _ = try listener.line("listening on ")
+            } else {
+                listener = try pair.listen()
+            }
             let dialer = try Subprocess(
                 Tool.path,
                 [command, pair.endpoint(), "--peer", pair.listenerKey] + identity("dialer"),
                 input: .bytes(Array("all of it\n".utf8)),
                 environment: ["XDG_STATE_HOME": pair.folder.path])
             if command == "chat" {
-                // A line that is typed after the listener has left would wait for the next link. So
-                // the listener ends its input only when the dialer's line has arrived.
+                // A chat ends with its input, and a line that comes later would wait.
                 _ = try listener.output("all of it".utf8.count, with: [dialer])
                 listener.endInput()
             }

@@ -12,6 +12,8 @@ final class MessageLane: Sendable {
         /// The number of the newest link. What channels of older links say changes nothing.
         var link: UInt64 = 0
         var fates = Fates()
+        /// Whether the program may take messages: false once it leaves.
+        var isTaking = true
         /// Whether a message has got its fate since the connection was told last.
         var hasNewFate = false
         /// Whether the connection is told, and has not looked yet.
@@ -88,7 +90,7 @@ final class MessageLane: Sendable {
     /// The next message of the peer, which counts as confirmed unless messages are confirmed by hand.
     func take() -> [UInt8]? {
         change { state in
-            guard let message = state.endpoint.take() else { return nil }
+            guard state.isTaking, let message = state.endpoint.take() else { return nil }
             if options.acknowledgement == .automatic {
                 state.endpoint.confirm(through: state.endpoint.takenCount)
             }
@@ -98,8 +100,13 @@ final class MessageLane: Sendable {
 
     func confirm(through number: UInt64) { change { $0.endpoint.confirm(through: number) } }
 
+    /// From now on, the program takes no more messages.
+    func stopTaking() { state.withLock { $0.isTaking = false } }
+    /// Whether the program has taken a message and not confirmed it.
+    var hasUnconfirmed: Bool { look { $0.hasUnconfirmed } }
+
     var takenCount: UInt64 { look { $0.takenCount } }
-    var hasMessage: Bool { look { $0.hasMessage } }
+    var hasMessage: Bool { state.withLock { $0.isTaking && $0.endpoint.hasMessage } }
     /// Whether the program has taken everything up to the peer's end.
     var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
     /// Whether each program has taken everything up to the other's end.
@@ -146,14 +153,11 @@ final class MessageLane: Sendable {
             self.link = link
         }
 
-        /// The link is not used any more.
-        func end() { lane.change { if $0.link == link { $0.endpoint.linkEnded() } } }
-
         var wantsRecords: Bool {
             lane.state.withLock { $0.link == link ? $0.endpoint.wantsRecords : true }
         }
 
-        func nextRecord(atMost limit: Int) -> DeliveryRecord? {
+        func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
             let (record, isNews) = lane.state.withLock { state -> (DeliveryRecord?, Bool) in
                 guard state.link == link else { return (nil, false) }
                 var record = state.endpoint.nextRecord(atMost: limit)

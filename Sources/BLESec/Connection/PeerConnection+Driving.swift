@@ -146,11 +146,10 @@ extension PeerConnection {
     }
 
     private func use(_ channel: SecureChannel) async {
-        let older = dropCurrent()
+        let older = current
         current = channel
         if let lane {
             let port = lane.beginLink()
-            self.port = port
             lastProgress = loop.now
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
         } else {
@@ -230,17 +229,10 @@ extension PeerConnection {
         await ended(channel)
     }
 
-    /// Uses the present channel no more, and returns it.
-    @discardableResult
-    func dropCurrent() -> SecureChannel? {
-        port.take()?.end()
-        return current.take()
-    }
-
     /// Stops using a channel that is still being closed.
     func leave(_ channel: SecureChannel) {
         leaving = channel
-        dropCurrent()
+        current = nil
         // A task that waits for its turn, but would not wait for a link, must learn of the loss.
         waiting.wake(.turn)
     }
@@ -256,7 +248,7 @@ extension PeerConnection {
     /// Stops using a channel that has ended.
     func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarried: Bool) {
         guard current === channel else { return }
-        dropCurrent()
+        current = nil
         let step = change {
             $0.lost(error, hasCarried: hasCarried, at: loop.now, using: &generator)
         }
@@ -275,9 +267,7 @@ extension PeerConnection {
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)
-        if let channel = dropCurrent() {
-            Task(executorPreference: loop) { await channel.abort() }
-        }
+        if let channel = current.take() { Task(executorPreference: loop) { await channel.abort() } }
         attemptTask?.cancel()
         arrivalTask?.cancel()
         // Peers that still connect are refused.

@@ -120,6 +120,7 @@ extension PeerConnection {
     func confirm(through number: UInt64, on lane: MessageLane) {
         lane.confirm(through: number)
         tellChannel()
+        waiting.wake(.change)
     }
 
     func finish(_ lane: MessageLane) {
@@ -158,12 +159,28 @@ extension PeerConnection {
 
     // MARK: - Closing
 
+    /// Takes no more messages, and waits until the program has confirmed those that it has taken.
+    func stopTaking(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
+        lane.stopTaking()
+        let deadline = loop.now.advanced(by: self.limit(limit))
+        while lane.hasUnconfirmed, !machine.isClosed, loop.now < deadline {
+            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
+                !lane.hasUnconfirmed || machine.isClosed
+            }
+            if isCancelled { throw ChannelError(.cancelled, "the task that waited was cancelled") }
+        }
+    }
+
+    private func limit(_ limit: Duration?) -> Duration {
+        limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
+    }
+
     /// How long a complete side waits for a peer that may not know that it is complete too.
     private static let farewell: Duration = .seconds(30)
 
     func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
         await finish()
-        let limit = limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
+        let limit = self.limit(limit)
         lastProgress = loop.now
         while !lane.isComplete, !machine.isClosed {
             let deadline = lastProgress.advanced(by: limit)

@@ -43,8 +43,6 @@ public actor PeerConnection {
 
     /// The messages that outlive links, if they are to arrive exactly once.
     private(set) var lane: MessageLane?
-    /// The lane's access of the channel in use.
-    var port: MessageLane.Port?
     /// When something last happened that a closing connection waits for.
     var lastProgress: MonotonicTime
 
@@ -276,7 +274,25 @@ public actor PeerConnection {
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {
         if let lane, reason == .done { return try await close(lane, within: limit) }
-        leaving = dropCurrent() ?? leaving
+        try await leave(reason, within: limit)
+    }
+
+    /// Ends this connection and its link, and leaves it open whether this side has sent everything: the
+    /// peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is
+    /// ``close(_:within:)``.
+    ///
+    /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more, and the call first waits
+    /// until the program has confirmed what it has received, at most `limit`. Messages without a fate
+    /// may have arrived or not.
+    public func leave(within limit: Duration? = nil) async throws(ChannelError) {
+        try await leave(.done, within: limit)
+    }
+
+    private func leave(
+        _ reason: EndReason, within limit: Duration?
+    ) async throws(ChannelError) {
+        if let lane { try await stopTaking(lane, within: limit) }
+        leaving = current.take() ?? leaving
         shut(nil)
         // Messages that still arrive can be read afterwards.
         try? await leaving?.finish(reason)

@@ -6,9 +6,9 @@ internal import BLESecDelivery
 protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
-    /// The next record for the peer, with at most `limit` bytes of a message; asked for right before
-    /// it is sealed.
-    func nextRecord(atMost limit: Int) -> DeliveryRecord?
+    /// The next record for the peer, with at most `limit` bytes of a message, or without a limit no
+    /// part of a message; asked for right before it is sealed.
+    func nextRecord(atMost limit: Int?) -> DeliveryRecord?
     /// Takes a record of the peer. A thrown error ends the channel.
     func receive(_ record: DeliveryRecord) throws(DeliveryError)
 }
@@ -132,18 +132,19 @@ final class NegotiatedSession: Session {
             if isLast { acknowledgements.didSend() }
             return true
         }
-        guard let reason = endRequested, !acknowledgements.endSent else {
-            return try sealDelivery()
-        }
+        guard !acknowledgements.endSent else { return false }
+        // Before this side's end, the peer learns what this side has taken.
+        if try sealDelivery() { return true }
+        guard let reason = endRequested else { return false }
         try records.seal(.end, [reason.rawValue])
         acknowledgements.didSendEnd()
         return true
     }
 
-    /// Seals the next record of delivery; none after this side's end.
+    /// Seals the next record of delivery; no part of a message once the end is requested.
     private func sealDelivery() throws(ChannelError) -> Bool {
-        guard let port, endRequested == nil else { return false }
-        let limit = bulkPayload - DeliveryRecord.longestChunkHeader
+        guard let port else { return false }
+        let limit = endRequested == nil ? bulkPayload - DeliveryRecord.longestChunkHeader : nil
         guard let record = port.nextRecord(atMost: limit) else { return false }
         try records.seal(RecordType(rawValue: record.kind.rawValue), record.bytes)
         return true

@@ -92,7 +92,9 @@ final class Negotiation: UnauthenticatedStage {
             throw .talksToItself
         }
         guard hasRequiredFeatures else {
-            try answer(Answer(.refused))
+            // The bit tells the dialer why.
+            let bit = ChannelFeatures.delivery.extensions
+            try answer(Answer(.refused, extensions: bit))
             return .next(Refusing(after: self, .lacksDelivery, now: now))
         }
         guard let index = offers.firstIndex(where: configuration.protocols.contains) else {
@@ -205,6 +207,11 @@ final class Negotiation: UnauthenticatedStage {
             try records.engine.fallBack(to: plan, prologue: transcript.prologue(for: .fallback))
             return .next(handshake(plan.name.description, now: now))
         case .refused:
+            if !configuration.carriesDelivery,
+                ChannelFeatures(in: answer.extensions).contains(.delivery)
+            {
+                throw .requiresDelivery
+            }
             throw ChannelError(
                 .noCommonProtocol,
                 "the peer accepts none of \(offers.joined(separator: ", ")); "
@@ -227,9 +234,18 @@ extension ChannelError {
     fileprivate static var lacksDelivery: ChannelError {
         ChannelError(
             .noCommonProtocol,
-            "this side requires that messages are delivered exactly once, over as many links as "
-                + "it takes, and the peer does not offer that")
+            "this side requires that messages arrive exactly once, and the peer is not configured "
+                + "for that; \(deliveryRemedy)")
     }
+
+    fileprivate static var requiresDelivery: ChannelError {
+        ChannelError(
+            .noCommonProtocol,
+            "the peer requires that messages arrive exactly once, and this side is not configured "
+                + "for that; \(deliveryRemedy)")
+    }
+
+    private static var deliveryRemedy: String { "start both sides of `blesec` with --persist" }
 
     fileprivate static var unreadable: ChannelError {
         ChannelError(
