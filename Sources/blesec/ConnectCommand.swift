@@ -59,7 +59,8 @@ enum ConnectCommand {
         if isPersistent {
             configuration = try PersistentArguments.configuration(options, arguments)
         } else if arguments.has(PersistentArguments.idle) {
-            throw arguments.usage("\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)")
+            throw arguments.usage(
+                "\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)")
         }
         let way: Way
         switch target {

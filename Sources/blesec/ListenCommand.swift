@@ -57,7 +57,8 @@ enum ListenCommand {
         guard arguments.has(PersistentArguments.persist) else {
             if arguments.has(PersistentArguments.idle) {
                 throw arguments.usage(
-                    "\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)")
+                    "\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)"
+                )
             }
             let interruption = Interruption()
             let source = try await source(arguments, options, options.configuration, failures)

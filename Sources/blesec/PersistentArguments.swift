@@ -5,8 +5,8 @@ internal import BLESecToolKit
 enum PersistentArguments {
     static let persist = Option(
         name: "--persist",
-        help: "Whenever the link is lost, get a new one, until both sides have sent everything. What "
-            + "each side sends arrives exactly once. The peer needs --persist, too.")
+        help: "Whenever the link is lost, get a new one, until both sides have sent everything. "
+            + "What each side sends arrives exactly once. The peer needs --persist, too.")
 
     static let idle = Option(
         name: "--idle", value: "SECONDS",

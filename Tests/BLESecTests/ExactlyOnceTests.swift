@@ -199,7 +199,7 @@ struct ExactlyOnceTests {
         try await sending.value
     }
 
-    @Test("what may have arrived at a process that is gone is unknown, and the rest goes to the next")
+    @Test("what may have arrived at a process that is gone is unknown; the rest goes to the next")
     func lostPeer() async throws {
         let fixture = try Self.fixture()
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
@@ -226,7 +226,7 @@ struct ExactlyOnceTests {
         try await closing
     }
 
-    @Test("links that are cut after the ends, before each side knows: both sides close without error")
+    @Test("links that are cut after the ends, before each side knows: both sides close")
     func farewell() async throws {
         for round in 0..<10 {
             let fixture = try Self.fixture()

@@ -168,8 +168,8 @@ struct ConnectionMachine {
     ///
     /// - Parameter isFinal: whether the end, if its reason is `done`, holds for later links too.
     mutating func peerEnded(
-        _ reason: EndReason, isFinal: Bool, hasCarried: Bool, isCurrent: Bool, at now: MonotonicTime,
-        using generator: inout some RandomNumberGenerator
+        _ reason: EndReason, isFinal: Bool, hasCarried: Bool, isCurrent: Bool,
+        at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Ending {
         guard isCurrent else { return .leaves(.nothing) }
         if reason.error == nil, isFinal {

@@ -264,9 +264,9 @@ public actor PeerConnection {
     /// - Parameters:
     ///   - reason: tells the peer whether it has everything.
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
-    /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too, until
-    /// each program has taken everything up to the other's end. Then it waits until the peer knows
-    /// that, or for 30 seconds.
+    /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
+    /// until each program has taken everything up to the other's end. Then it waits until the peer
+    /// knows that, or for 30 seconds.
     ///
     /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw, except
     ///   with ``Guarantee/exactlyOnce(_:)``.
@@ -277,13 +277,13 @@ public actor PeerConnection {
         try await leave(reason, within: limit)
     }
 
-    /// Ends this connection and its link, and leaves it open whether this side has sent everything: the
-    /// peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is
+    /// Ends this connection and its link, and leaves it open whether this side has sent everything:
+    /// the peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is
     /// ``close(_:within:)``.
     ///
     /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more, and the call first waits
-    /// until the program has confirmed what it has received, at most `limit`. Messages without a fate
-    /// may have arrived or not.
+    /// until the program has confirmed what it has received, at most `limit`. Messages without a
+    /// fate may have arrived or not.
     public func leave(within limit: Duration? = nil) async throws(ChannelError) {
         try await leave(.done, within: limit)
     }

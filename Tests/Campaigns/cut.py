@@ -1,0 +1,171 @@
+#!/usr/bin/python3
+"""cut.py: two tools with --persist, between which a proxy cuts the link at random bytes.
+
+    Tests/Campaigns/cut.py [--tool PATH] [--bytes N] [--cuts N] [--seed N]
+
+Each side sends N random bytes, in pieces of random lengths. The proxy cuts the link N times: three of ten
+times within the first 2,000 bytes, which are the handshake and what resumes the messages. What each side
+writes must be what the other side was given, and both exit statuses must be 0. Prints a line, and ends with
+`N passed, N failed`.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Proxy(threading.Thread):
+    """Passes bytes between dialers of one Unix socket and another socket, and cuts links."""
+
+    def __init__(self, front, back, cuts, spread, generator):
+        super().__init__(daemon=True)
+        self.back, self.left, self.spread, self.generator = back, cuts, spread, generator
+        self.cuts = self.carried = 0
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(front)
+        self.listener.listen(8)
+
+    def run(self):
+        while True:
+            dialer, _ = self.listener.accept()
+            acceptor = socket.socket(socket.AF_UNIX)
+            try:
+                acceptor.connect(self.back)
+            except OSError:
+                dialer.close()
+                continue
+            self.carry(dialer, acceptor)
+
+    def allowance(self):
+        """How many bytes the next link carries; none for as many as come."""
+        if self.cuts >= self.left:
+            return None
+        if self.generator.random() < 0.3:
+            return self.generator.randrange(2_000)
+        return self.generator.randrange(self.spread)
+
+    def carry(self, dialer, acceptor):
+        allowance = self.allowance()
+        other = {dialer: acceptor, acceptor: dialer}
+        with selectors.DefaultSelector() as ready, dialer, acceptor:
+            for end in other:
+                ready.register(end, selectors.EVENT_READ)
+            while other:
+                for key, _ in ready.select():
+                    end = key.fileobj
+                    if end not in other:
+                        continue
+                    try:
+                        data = end.recv(65_536 if allowance is None else min(allowance, 65_536))
+                        other[end].sendall(data)
+                    except OSError:
+                        return
+                    if not data:
+                        return
+                    self.carried += len(data)
+                    if allowance is not None:
+                        allowance -= len(data)
+                        if allowance == 0:
+                            self.cuts += 1
+                            return
+
+
+class Side:
+    """A tool that is given random bytes, and whose output is hashed."""
+
+    def __init__(self, folder, name, arguments, count, seed):
+        self.reports = folder / f"{name}.reports"
+        self.process = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.reports.open("wb"),
+            cwd=folder)
+        self.given, self.written = hashlib.sha256(), hashlib.sha256()
+        self.count = 0
+        self.threads = [
+            threading.Thread(target=self.give, args=(count, random.Random(seed)), daemon=True),
+            threading.Thread(target=self.take, daemon=True)]
+        for thread in self.threads:
+            thread.start()
+
+    def give(self, count, generator):
+        try:
+            while count > 0:
+                length = min(count, generator.choice([1, 100, 5_000, 60_000]) + generator.randrange(99))
+                piece = generator.randbytes(length)
+                self.given.update(piece)
+                self.process.stdin.write(piece)
+                self.process.stdin.flush()
+                count -= length
+            self.process.stdin.close()
+        except OSError:
+            pass
+
+    def take(self):
+        while piece := self.process.stdout.read1(65_536):
+            self.written.update(piece)
+            self.count += len(piece)
+
+    def wait(self, deadline):
+        try:
+            status = self.process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return "late"
+        for thread in self.threads:
+            thread.join(10)
+        return status
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tool", default=ROOT / ".build/release/blesec", type=Path)
+    parser.add_argument("--bytes", default=4 << 20, type=int)
+    parser.add_argument("--cuts", default=30, type=int)
+    parser.add_argument("--seed", default=random.randrange(1 << 32), type=int)
+    options = parser.parse_args()
+    generator = random.Random(options.seed)
+    tool = options.tool.resolve()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        keys = []
+        for name in ("listener", "dialer"):
+            made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
+            keys.append(made.stdout.split()[-1])
+        # At most half of the bytes are carried by the links that are cut.
+        spread = max(4_000, 2 * options.bytes // max(1, options.cuts))
+        proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, spread, generator)
+        proxy.start()
+        begun = time.monotonic()
+        sides = [
+            Side(folder, name, [tool, command, f"unix:{folder / place}", "--identity", folder / name,
+                                "--peer", key, "--persist", "--idle", "5"], options.bytes, seed)
+            for name, command, place, key, seed in (
+                ("listener", "listen", "back", keys[1], 2 * options.seed),
+                ("dialer", "connect", "front", keys[0], 2 * options.seed + 1))]
+        deadline = begun + 120 + 4 * options.cuts
+        statuses = [side.wait(deadline) for side in sides]
+        isEqual = [side.given.digest() == sides[1 - index].written.digest() for index, side in enumerate(sides)]
+        good = statuses == [0, 0] and all(isEqual) and proxy.cuts == options.cuts
+        print(
+            f"seed {options.seed}: {options.bytes} bytes each way, {proxy.cuts} cuts, {proxy.carried} bytes carried, "
+            f"{time.monotonic() - begun:.0f} s, statuses {statuses}, equal {isEqual}", flush=True)
+        if not good:
+            for side in sides:
+                print(f"wrote {side.count} bytes; last reports:\n{side.reports.read_text()[-2_000:]}")
+    print(f"{int(good)} passed, {int(not good)} failed")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    os.setpgrp()
+    sys.exit(main())
