@@ -279,11 +279,13 @@ package struct DeliveryEndpoint: Sendable {
         return outgoing.takeRecord(atMost: limit)
     }
 
-    /// Takes a record of the link. A thrown error ends the link.
+    /// Takes a record of the link. A thrown error ends the link. Returns whether the record shows
+    /// that messages of either side move.
+    @discardableResult
     package mutating func receive(
         _ record: DeliveryRecord, using generator: inout some RandomNumberGenerator
-    ) throws(DeliveryError) {
-        guard case .up(let sent, let received) = link else { return }
+    ) throws(DeliveryError) -> Bool {
+        guard case .up(let sent, let received) = link else { return false }
         if case .resume(let resume) = record {
             guard !received else { throw .violation("a second resume") }
             link = .up(sent: sent, received: true)
@@ -292,14 +294,14 @@ package struct DeliveryEndpoint: Sendable {
         guard received else { throw .violation("a record before resume") }
         meetPeer()
         switch record {
-        case .resume: break
+        case .resume: return false
         case .chunk(let chunk): try incoming.append(chunk)
         case .finish(let number):
             try incoming.finish(at: number)
             confirmEnd()
         case .confirm(let epoch, let number):
             // It may have crossed this side's `epoch`.
-            guard epoch == outgoing.epoch else { return }
+            guard epoch == outgoing.epoch else { return false }
             guard number >= outgoing.first, number <= outgoing.sent else {
                 throw .violation("a confirmation of what was not sent, or was confirmed before")
             }
@@ -310,26 +312,29 @@ package struct DeliveryEndpoint: Sendable {
                 throw .violation("an epoch that is not new")
             }
             begin(peerEpoch: epoch, after: 0)
+            return false
         case .credit(let credit):
             guard outgoing.allow(credit) else { throw .violation("a credit that is less") }
         }
+        return true
     }
 
     // MARK: - Resume
 
     private mutating func resumed(
         _ resume: Resume, using generator: inout some RandomNumberGenerator
-    ) throws(DeliveryError) {
+    ) throws(DeliveryError) -> Bool {
         guard resume.token != .none, resume.epoch != .none,
             (1...Resume.greatestNumber).contains(resume.first)
         else { throw .violation("a resume without a token, an epoch or a number") }
         if origin == .restored, showsRollback(resume) {
-            return beginAnew(resume, using: &generator)
+            beginAnew(resume, using: &generator)
+            return false
         }
         let isSameInstance = resume.token == seen.token
         guard !incoming.pastEpochs.contains(resume.epoch) else {
             link = .waitingForEnd
-            return
+            return false
         }
         arrived = resume
         // A peer with another token and another epoch has lost its state. That it shows this side's
@@ -353,10 +358,10 @@ package struct DeliveryEndpoint: Sendable {
                     throw .violation("a confirmation that was undone")
                 }
                 link = .waitingForEnd
-                return
+                return false
             }
             retire(through: resume.positions.confirmed)
-            outgoing.resume(at: resume.positions, credit: resume.credit)
+            return outgoing.resume(at: resume.positions, credit: resume.credit)
         } else {
             var isLost = false
             let wasUndone = knowsEpoch && resume.positions.confirmed < outgoing.first - 1
@@ -366,10 +371,11 @@ package struct DeliveryEndpoint: Sendable {
             }
             // A peer that knows the epoch may have a part of the first message.
             let hasPart = knowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
-            outgoing.resume(
+            _ = outgoing.resume(
                 at: Positions(
                     held: outgoing.first - 1, offset: hasPart ? resume.positions.offset : 0),
                 credit: resume.credit)
+            return false
         }
     }
 

@@ -13,6 +13,8 @@ struct OutgoingMessages: Sendable {
     private var begun: UInt64
     /// Where sending continues on this link.
     private var next: (number: UInt64, offset: Int)
+    /// Where sending continued when this link began.
+    private var resumed: (number: UInt64, offset: Int)
     /// What the messages that were begun on this link cost, and how much of that the peer allows.
     private var cost: UInt64 = 0
     private(set) var credit: UInt64 = 0
@@ -25,6 +27,7 @@ struct OutgoingMessages: Sendable {
         sent = stored.left
         begun = stored.left
         next = (stored.first, 0)
+        resumed = next
         for message in messages { count(message, 1) }
     }
 
@@ -63,10 +66,12 @@ struct OutgoingMessages: Sendable {
         return number <= begun && positions.offset < (message(number)?.bytes?.count ?? 0)
     }
 
-    /// Continues where the peer is.
-    mutating func resume(at positions: Positions, credit: UInt64) {
-        next = (positions.held + 1, positions.offset)
+    /// Continues where the peer is. Returns whether it has more than at the last time.
+    mutating func resume(at positions: Positions, credit: UInt64) -> Bool {
         self.credit = credit
+        next = (positions.held + 1, positions.offset)
+        defer { resumed = next }
+        return next > resumed
     }
 
     /// Whether the peer may allow so much: it can only grow on a link.
@@ -146,6 +151,7 @@ struct OutgoingMessages: Sendable {
         messages = kept[...]
         (first, sent, begun) = (1, 0, 0)
         next = (1, 0)
+        resumed = next
         isMidMessage = false
         return (lost, Set(kept.map(\.id)))
     }

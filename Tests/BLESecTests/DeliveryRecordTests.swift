@@ -54,9 +54,9 @@ struct DeliveryRecordTests {
             return endpoint.nextRecord(atMost: limit)
         }
 
-        func receive(_ record: DeliveryRecord) throws(DeliveryError) {
-            try endpoint.receive(record, using: &generator)
-            commit()
+        func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool {
+            defer { commit() }
+            return try endpoint.receive(record, using: &generator)
         }
     }
 

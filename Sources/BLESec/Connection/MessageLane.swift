@@ -170,14 +170,15 @@ final class MessageLane: Sendable {
             return record
         }
 
-        func receive(_ record: DeliveryRecord) throws(DeliveryError) {
-            let isNews = try lane.change { state throws(DeliveryError) -> Bool in
-                guard state.link == link else { return false }
-                try state.endpoint.receive(record, using: &state.generator)
+        func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool {
+            let (hasMoved, isNews) = try lane.change { state throws(DeliveryError) in
+                guard state.link == link else { return (false, false) }
+                let hasMoved = try state.endpoint.receive(record, using: &state.generator)
                 state.commit()
-                return state.noteNews()
+                return (hasMoved, state.noteNews())
             }
             if isNews { lane.onNews() }
+            return hasMoved
         }
     }
 }

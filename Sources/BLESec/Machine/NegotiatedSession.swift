@@ -9,8 +9,9 @@ protocol DeliveryPort: AnyObject {
     /// The next record for the peer, with at most `limit` bytes of a message, or without a limit no
     /// part of a message; asked for right before it is sealed.
     func nextRecord(atMost limit: Int?) -> DeliveryRecord?
-    /// Takes a record of the peer. A thrown error ends the channel.
-    func receive(_ record: DeliveryRecord) throws(DeliveryError)
+    /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record shows
+    /// that messages of either side move.
+    func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool
 }
 
 extension ChannelError {
@@ -49,7 +50,7 @@ final class NegotiatedSession: Session {
     private let carriesDelivery: Bool
     /// Where these records go; the first one waits until there is a port.
     private var port: (any DeliveryPort)?
-    /// Whether the peer has sent a part of a message of delivery, or confirmed one.
+    /// Whether a record of delivery has shown that messages move.
     private var hasCarriedDelivery = false
 
     init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
@@ -247,11 +248,10 @@ final class NegotiatedSession: Session {
         guard let port else { preconditionFailure("without a port, no record is opened") }
         let bytes = records.inbound.withBytes { $0.span.array(in: range) }
         do throws(DeliveryError) {
-            try port.receive(try DeliveryRecord(kind, bytes))
+            if try port.receive(try DeliveryRecord(kind, bytes)) { hasCarriedDelivery = true }
         } catch {
             throw ChannelError(error)
         }
-        if kind == .chunk || kind == .confirm { hasCarriedDelivery = true }
         updateTakesRecords()
     }
 
