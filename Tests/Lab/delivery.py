@@ -1,0 +1,85 @@
+#!/usr/bin/python3
+"""Tests/Lab/delivery.py: what two tools with --persist send arrives exactly once.
+Runs in the laboratory: Tests/Lab/run delivery. BLESEC_CUTS=N cuts the link N times instead of 8; with 50 or
+more, bluetoothd is restarted twice instead of once.
+"""
+
+import os
+import random
+import sys
+import threading
+import time
+
+from chat import ChatTests
+from discovery import SERVICE, restart_bluetoothd
+from tool import main
+
+CUTS = int(os.environ.get("BLESEC_CUTS", 8))
+RESTARTS = 2 if CUTS >= 50 else 1
+
+
+class Feed(threading.Thread):
+    """Writes random bytes in pieces of random lengths to a pipe, until it is told to stop."""
+
+    def __init__(self, path, seed):
+        super().__init__(daemon=True)
+        os.mkfifo(path)
+        # Opened for both reading and writing, so that the tool does not wait for a writer.
+        self.pipe = os.open(path, os.O_RDWR)
+        self.random, self.given, self.enough = random.Random(seed), bytearray(), threading.Event()
+
+    def run(self):
+        while not self.enough.is_set():
+            piece = self.random.randbytes(self.random.choice([1, 50, 900, 6_000]))
+            self.given += piece
+            while piece:
+                piece = piece[os.write(self.pipe, piece):]
+            time.sleep(0.02)
+        os.close(self.pipe)
+
+
+class DeliveryTests(ChatTests):
+    def more_arrived(self, written, count, within):
+        """Waits until `count` more bytes are in each file."""
+        wanted = [path.stat().st_size + count for path in written]
+        deadline = time.monotonic() + within
+        while any(path.stat().st_size < size for path, size in zip(written, wanted)):
+            self.assertLess(time.monotonic(), deadline, [path.stat().st_size for path in written])
+            time.sleep(0.05)
+
+    def test_delivery_cut(self):
+        """bytes arrive exactly once over cuts of the link and restarts of bluetoothd"""
+        written = [self.folder / f"{who}.written" for who in ("listener", "dialer")]
+        given = [self.folder / f"{who}.given" for who in ("listener", "dialer")]
+        feeds = [Feed(path, seed) for seed, path in enumerate(given)]
+        listener = self.listen(*self.pin("dialer"), "--persist", given=given[0], written=written[0])
+        dialer = self.connect(
+            f"service:{SERVICE}", *self.pin("listener"), "--persist", given=given[1],
+            written=written[1])
+        for feed in feeds:
+            feed.start()
+        generator = random.Random(1)
+        begun = time.monotonic()
+        restarts = [CUTS * (number + 1) // (RESTARTS + 1) for number in range(RESTARTS)]
+        cuts = 0
+        while cuts < CUTS:
+            self.more_arrived(written, generator.randrange(20_000), within=60)
+            if cuts in restarts:
+                restarts.remove(cuts)
+                restart_bluetoothd()
+                self.more_arrived(written, 1, within=60)
+            cuts += self.cut()
+        for feed in feeds:
+            feed.enough.set()
+        self.assertEqual(dialer.status(90), 0, dialer.lines[-20:])
+        self.assertEqual(listener.status(40), 0, listener.lines[-20:])
+        for feed, path in zip(feeds, reversed(written)):
+            feed.join(10)
+            self.assertTrue(path.read_bytes() == feed.given, f"{path} has other bytes")
+        print(
+            f"   {cuts} cuts and {RESTARTS} restarts in {time.monotonic() - begun:.0f} s; "
+            f"{len(feeds[0].given)} and {len(feeds[1].given)} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["test_delivery"], DeliveryTests))
