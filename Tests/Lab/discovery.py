@@ -322,8 +322,9 @@ def restart_bluetoothd(meanwhile=lambda: None):
 
 
 def process_name(entry):
+    """The name of a process; None if it has ended and was not waited for, so that it has no arguments."""
     try:
-        return (entry / "comm").read_text().strip()
+        return (entry / "comm").read_text().strip() if (entry / "cmdline").read_bytes() else None
     except OSError:
         return None
 
