@@ -28,6 +28,7 @@ let package = Package(
     name: "blesec",
     products: [
         .library(name: "BLESec", targets: ["BLESec"]),
+        .library(name: "BLESecStore", targets: ["BLESecStore"]),
         .library(name: "BLESecNoise", targets: ["BLESecNoise"]),
         .library(name: "BLESecTesting", targets: ["BLESecTesting"]),
         .executable(name: "blesec", targets: ["blesec"]),
@@ -45,6 +46,8 @@ let package = Package(
             name: "CBLESecSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
         .systemLibrary(
             name: "CBLESecOpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
+        .systemLibrary(
+            name: "CBLESecSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
 
         // `Lifetimes` allows SecretBytes to return a Span of the memory that it owns.
         .target(
@@ -80,6 +83,13 @@ let package = Package(
                 "BLESecCredentials", "BLESecDelivery", "BLESecLinks",
                 "BLESecL2CAP", "BLESecDiscovery", "BLESecPrimitives", "BLESecLocking",
             ]),
+        // Stores of messages on disk; only programs that use it are linked with SQLite.
+        library(
+            "BLESecStore",
+            [
+                "BLESec", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials",
+                "BLESecPrimitives", "BLESecLocking", "CBLESecSQLite",
+            ]),
         library(
             "BLESecTesting",
             ["BLESec", "BLESecLinks", "BLESecPrimitives", "CBLESecLinux", "BLESecLocking"]),
@@ -92,7 +102,7 @@ let package = Package(
         tool(
             "blesec",
             [
-                "BLESecToolKit", "BLESec", "BLESecCredentials", "BLESecTLSEngine",
+                "BLESecToolKit", "BLESec", "BLESecStore", "BLESecCredentials", "BLESecTLSEngine",
                 "BLESecChannelCore", "BLESecDiscovery",
                 "BLESecLinks", "BLESecNoise",
                 "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",
@@ -120,6 +130,12 @@ let package = Package(
             ]),
         tests("ChannelCoreTests", ["BLESecChannelCore", "BLESecPrimitives", "BLESecLocking"]),
         tests("EndpointTests", ["BLESecDelivery", "BLESecPrimitives"]),
+        tests(
+            "StoreTests",
+            [
+                "BLESecStore", "BLESec", "BLESecDelivery", "BLESecChannelCore", "BLESecPrimitives",
+                "BLESecLinks", "BLESecLocking", "TestSupport",
+            ]),
         tests("NoiseEngineTests", ["BLESecNoiseEngine", "BLESecChannelCore", "BLESecPrimitives"]),
         tests(
             "TLSEngineTests",

@@ -110,6 +110,8 @@ extension ChannelError.Code {
     public static let limitExceeded = Self(rawValue: "limit-exceeded")
     /// The link failed in a way that has no specific code; see ``ChannelError/underlying``.
     public static let link = Self(rawValue: "link")
+    /// A store of messages cannot be opened, or cannot commit.
+    public static let store = Self(rawValue: "store")
     /// An unexpected internal failure: randomness, memory, a library.
     public static let `internal` = Self(rawValue: "internal")
 }

@@ -151,9 +151,10 @@ package struct DeliveryEndpoint: Sendable {
 
     // MARK: - The program
 
-    /// Queues a message, and returns its id.
-    package mutating func send(_ bytes: [UInt8]) -> UInt64 {
+    /// Queues a message, and returns its id. The store commits the program's note with it.
+    package mutating func send(_ bytes: [UInt8], noting note: [UInt8]? = nil) -> UInt64 {
         precondition(!hasFinished, "a program that has finished sends nothing")
+        if let note { change(.sentNote(note), blocks: false) }
         return queue(bytes)
     }
 
@@ -182,12 +183,19 @@ package struct DeliveryEndpoint: Sendable {
     /// How many messages the program has taken.
     package var takenCount: UInt64 { incoming.takenCount }
 
-    /// The program has dealt with the first `count` messages that it took.
-    package mutating func confirm(through count: UInt64) {
+    /// The program has dealt with the first `count` messages that it took. The store commits the
+    /// program's note with that.
+    package mutating func confirm(through count: UInt64, noting note: [UInt8]? = nil) {
+        if let note { change(.confirmedNote(note), blocks: false) }
         if incoming.confirm(through: count) {
             change(.confirmed(incoming.confirmed), blocks: false)
         }
         confirmEnd()
+    }
+
+    /// The program has taken the fates of messages up to this id.
+    package mutating func tookFates(through id: UInt64) {
+        change(.fatesTaken(through: id), blocks: false)
     }
 
     private mutating func confirmEnd() {
@@ -198,9 +206,11 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Whether each side's program has taken everything up to the other's end, as far as this side
     /// can know, and its store has it.
-    package var isComplete: Bool {
-        hasFinished && !hasPending && incoming.hasConfirmedEnd && changes.isEmpty && !isCommitting
-    }
+    package var isComplete: Bool { isSettled && isCommitted }
+    /// The same, before the store has it.
+    package var isSettled: Bool { hasFinished && !hasPending && incoming.hasConfirmedEnd }
+    /// Whether the store has everything.
+    package var isCommitted: Bool { changes.isEmpty && !isCommitting }
     /// Whether the peer has been told so on this link, and nothing is left to be sent.
     package var hasToldAll: Bool {
         guard case .up(sent: true, received: true) = link, isComplete else {

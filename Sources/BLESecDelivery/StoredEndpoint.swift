@@ -7,6 +7,11 @@ package struct StoredEndpoint: Sendable, Equatable {
         package var id: UInt64
         /// The bytes of a message; nil for this side's end.
         package var bytes: [UInt8]?
+
+        package init(id: UInt64, bytes: [UInt8]?) {
+            self.id = id
+            self.bytes = bytes
+        }
     }
 
     /// The tokens of this side's instances, and its epochs; oldest first.
@@ -31,6 +36,17 @@ package struct StoredEndpoint: Sendable, Equatable {
     /// Whether this side has finished, and whether the peer has and this side has confirmed that.
     package var hasFinished = false
     package var hasPeerFinished = false
+    package var fates = Fates()
+    /// What the program has noted with its last message that it has sent, and with the last one that
+    /// it has confirmed.
+    package var notes = Notes()
+
+    package struct Notes: Sendable, Equatable {
+        package var sent: [UInt8] = []
+        package var confirmed: [UInt8] = []
+
+        package init() {}
+    }
 
     /// How many of ``own`` are kept. A peer that shows an older one makes this side believe that its
     /// store was rolled back.
@@ -54,11 +70,18 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .left(let number): left = max(left, number)
         case .retired(let number):
             guard number >= first else { return }
-            messages.removeFirst(min(messages.count, Int(number - first + 1)))
+            let count = min(messages.count, Int(number - first + 1))
+            for message in messages.prefix(count) where message.bytes != nil {
+                fates.add(id: message.id, isUnknown: false)
+            }
+            messages.removeFirst(count)
             first = number + 1
         case .epoch(let epoch, let keptIDs):
             self.epoch = epoch
             add(epoch)
+            for message in messages where !keptIDs.contains(message.id) {
+                fates.add(id: message.id, isUnknown: true)
+            }
             messages.removeAll { !keptIDs.contains($0.id) }
             (first, left) = (1, 0)
         case .seen(let state): seen = state
@@ -70,6 +93,9 @@ package struct StoredEndpoint: Sendable, Equatable {
             self.confirmed = confirmed
         case .confirmed(let number): confirmed = number
         case .peerFinished: hasPeerFinished = true
+        case .sentNote(let note): notes.sent = note
+        case .confirmedNote(let note): notes.confirmed = note
+        case .fatesTaken(let id): fates.take(through: id)
         }
     }
 }
@@ -78,6 +104,11 @@ package struct StoredEndpoint: Sendable, Equatable {
 package struct PeerState: Sendable, Equatable {
     package var token = Identifier.none
     package var epoch = Identifier.none
+
+    package init(token: Identifier = .none, epoch: Identifier = .none) {
+        self.token = token
+        self.epoch = epoch
+    }
 }
 
 /// A change that an endpoint asks its store to commit. The store commits changes in their order.
@@ -102,4 +133,9 @@ package enum StoreChange: Sendable, Equatable {
     case confirmed(UInt64)
     /// This side's program has taken everything up to the peer's end.
     case peerFinished
+    /// What the program notes with a message that it sends, and with one that it confirms.
+    case sentNote([UInt8])
+    case confirmedNote([UInt8])
+    /// The program has taken the fates of messages up to this id.
+    case fatesTaken(through: UInt64)
 }

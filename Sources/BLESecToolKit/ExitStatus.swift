@@ -32,7 +32,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
             case .noSuchPeer, .noSuchAdapter: .noPeer
             case .refused, .busy, .noCommonProtocol: .refused
             case .cannotCreate, .addressInUse: .cannotCreate
-            case .inputOutput, .link: .inputOutput
+            case .inputOutput, .link, .store: .inputOutput
             case .timedOut: .timedOut
             case .authenticationFailed, .unproven, .protocolViolation, .truncated, .unacknowledged,
                 .limitExceeded, .closed, .cancelled:

@@ -51,12 +51,12 @@ enum ChatCommand {
         if !options.isPinned { configuration.trust = notes.firstComer }
         let (route, end) = try await makeRoute(arguments, options, configuration, notes, failures)
         let connection = await PeerConnection.start(
-            route, to: expected, delivery: PersistentArguments.delivery)
+            route, to: expected, delivery: PersistentArguments.delivery())
         let screen = ChatScreen()
         let lines = LineReader { () throws(ChannelError) in try await StandardInput.shared.next() }
         let session = ConnectionSession(
             connection: connection, interruption: interruption, timeLimit: options.timeLimit,
-            input: { () throws(ChannelError) in try await lines.next() },
+            input: { () throws(ChannelError) in try await lines.next().map { ($0, nil) } },
             output: { message throws(ChannelError) in try await screen.show(message) },
             onDelivery: { screen.showFate($0, $1, $2) },
             onStatus: { status throws(ChannelError) in try notes.report(status) },

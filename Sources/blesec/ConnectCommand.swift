@@ -8,7 +8,7 @@ enum ConnectCommand {
         summary: "open a channel to a listener and pipe standard input and output",
         operands: ["ENDPOINT"],
         options: ChannelOptions.all + NearbyArguments.dialing
-            + PeerMemory.all + [PersistentArguments.persist, PersistentArguments.idle],
+            + PeerMemory.all + PersistentArguments.all,
         description: [
             "Dials ENDPOINT, and both sides prove their identities. Then standard input goes to "
                 + "the peer, and what the peer sends goes to standard output. ENDPOINT is "
@@ -58,9 +58,8 @@ enum ConnectCommand {
         var configuration = options.configuration
         if isPersistent {
             configuration = try PersistentArguments.configuration(options, arguments)
-        } else if arguments.has(PersistentArguments.idle) {
-            throw arguments.usage(
-                "\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)")
+        } else {
+            try PersistentArguments.refuseWithoutPersist(arguments)
         }
         let way: Way
         switch target {
@@ -84,7 +83,7 @@ enum ConnectCommand {
         }
         do throws(ChannelError) {
             if isPersistent {
-                try await persist(options, way, to: target.peer, notes)
+                try await persist(arguments, options, way, to: target.peer, notes)
             } else {
                 try await run(arguments, options, way, notes)
             }
@@ -151,10 +150,12 @@ enum ConnectCommand {
     }
 
     private static func persist(
-        _ options: ChannelOptions, _ way: Way, to peer: PeerKey?, _ notes: ConnectionNotes
+        _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, to peer: PeerKey?,
+        _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         do throws(ChannelError) {
-            try await PersistentArguments.pipe(over: .dialing(way.dial), to: peer, options, notes)
+            try await PersistentArguments.pipe(
+                over: .dialing(way.dial), to: peer, arguments, options, notes)
         } catch {
             throw way.explained(error)
         }

@@ -7,9 +7,12 @@ struct ConnectionSession: Sendable {
     let interruption: Interruption
     /// The time limit for the first channel.
     let timeLimit: TimeLimit?
-    /// Returns the next message to send; nil at the end.
-    let input: @Sendable () async throws(ChannelError) -> [UInt8]?
+    /// Returns the next message to send, and what the store is to note with it; nil at the end.
+    let input: @Sendable () async throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)?
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
+    /// The file that ``output`` writes to, and its length now; nil if messages are confirmed as soon as
+    /// they are written.
+    var outputFile: (file: OutputFile, length: Int)?
     /// Is called for each message twice: with nil when the message is sent, and with its fate when
     /// that is known. The number counts the messages from 1, in the order of sending.
     var onDelivery: @Sendable (_ fate: Delivery?, _ number: Int, _ message: [UInt8]) -> Void = {
@@ -99,16 +102,16 @@ struct ConnectionSession: Sendable {
         defer { fates.cancel() }
         var number = 0
         while true {
-            let message: [UInt8]?
+            let next: (message: [UInt8], note: [UInt8]?)?
             do throws(ChannelError) {
-                message = try await input()
+                next = await isFinished ? nil : try await input()
             } catch {
                 return error.code == .cancelled ? nil : .localFailure(error)
             }
-            guard let message else { break }
+            guard let (message, note) = next else { break }
             let pending: PendingDelivery
             do throws(ChannelError) {
-                pending = try await connection.send(message)
+                pending = try await connection.send(message, noting: note)
             } catch {
                 // The connection itself reports why it was closed.
                 let isClosed = await connection.status.state == .closed
@@ -122,7 +125,35 @@ struct ConnectionSession: Sendable {
         return .sentEverything(unknown: await fates.value)
     }
 
+    /// Whether an earlier process has sent everything.
+    private var isFinished: Bool { get async { await connection.hasFinished } }
+
     private func writeOutput() async -> Event? {
+        guard let (file, length) = outputFile else { return await writeOutput(to: nil, length: 0) }
+        // The file is made durable in the background, for all messages that came meanwhile.
+        let (written, feed) = AsyncStream<(count: UInt64, length: Int)>.makeStream(
+            bufferingPolicy: .bufferingNewest(1))
+        let confirming = Task(executorPreference: connection.loop) { () -> ChannelError? in
+            for await (count, length) in written {
+                do throws(ChannelError) {
+                    try await file.synchronize()
+                    try await connection.confirm(through: count, noting: Offset.note(length))
+                } catch {
+                    await connection.abort()
+                    return error
+                }
+            }
+            return nil
+        }
+        let event = await writeOutput(to: feed, length: length)
+        feed.finish()
+        return await confirming.value.map { .localFailure($0) } ?? event
+    }
+
+    private func writeOutput(
+        to feed: AsyncStream<(count: UInt64, length: Int)>.Continuation?, length: Int
+    ) async -> Event? {
+        var length = length
         while true {
             let message: [UInt8]?
             do throws(ChannelError) {
@@ -135,7 +166,13 @@ struct ConnectionSession: Sendable {
                 guard let message else { return .wroteEverything }
                 try await output(message)
                 // A message is confirmed, and so delivered, only after it is written.
-                try await connection.confirm(through: connection.lastReceived)
+                length += message.count
+                let count = await connection.lastReceived
+                if let feed {
+                    feed.yield((count, length))
+                } else {
+                    try await connection.confirm(through: count)
+                }
             } catch {
                 return .localFailure(error)
             }

@@ -12,7 +12,7 @@ enum ListenCommand {
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all + NearbyArguments.accepting
-            + [keep, PersistentArguments.persist, PersistentArguments.idle],
+            + [keep] + PersistentArguments.all,
         description: [
             "Listens on ENDPOINT. When a peer dials, both sides prove their identities. Then "
                 + "standard input goes to the peer, and what the peer sends goes to standard "
@@ -55,11 +55,7 @@ enum ListenCommand {
         let options = try ChannelOptions(arguments)
         let failures = FailureLog()
         guard arguments.has(PersistentArguments.persist) else {
-            if arguments.has(PersistentArguments.idle) {
-                throw arguments.usage(
-                    "\(PersistentArguments.idle.name) goes with \(PersistentArguments.persist.name)"
-                )
-            }
+            try PersistentArguments.refuseWithoutPersist(arguments)
             let interruption = Interruption()
             let source = try await source(arguments, options, options.configuration, failures)
             return try await source.use { () async throws(ChannelError) in
@@ -72,7 +68,8 @@ enum ListenCommand {
         if !options.isPinned { configuration.trust = notes.firstComer }
         let source = try await source(arguments, options, configuration, failures)
         try await source.use { () async throws(ChannelError) in
-            try await PersistentArguments.pipe(over: source.route, to: nil, options, notes)
+            try await PersistentArguments.pipe(
+                over: source.route, to: nil, arguments, options, notes)
         }
     }
 

@@ -1,4 +1,6 @@
 internal import BLESec
+internal import BLESecLocking
+internal import BLESecStore
 internal import BLESecToolKit
 
 /// The options of connections that reconnect.
@@ -28,31 +30,100 @@ enum PersistentArguments {
         return configuration
     }
 
+    static let store = Option(
+        name: "--store", value: "DIR",
+        help: "Keep what is under way in DIR, so that it also outlives this process: start the same "
+            + "command again. Goes with --persist, one --peer, and --identity or --certificate.")
+    static let input = Option(
+        name: "--input", value: "FILE",
+        help: "Send FILE, a regular file, instead of standard input. With --store, a command that is "
+            + "started again continues where it was. Goes with --persist.")
+    static let output = Option(
+        name: "--output", value: "FILE",
+        help: "Write to FILE, a regular file that is empty or does not exist, instead of to standard "
+            + "output. With --store, FILE has each byte once, even if blesec or the machine crashes. "
+            + "Goes with --persist.")
+
+    static let all = [persist, idle, store, input, output]
+
+    /// Refuses options that need `--persist`.
+    static func refuseWithoutPersist(_ arguments: Arguments) throws(ChannelError) {
+        try arguments.refuse([idle, store, input, output], "goes with \(persist.name)")
+    }
+
     /// The messages arrive exactly once, and count as taken once they are written.
-    static var delivery: PeerConnection.Guarantee {
+    static func delivery(_ store: PeerConnection.Store? = nil) -> PeerConnection.Guarantee {
         var options = PeerConnection.DeliveryOptions()
         options.acknowledgement = .manual
+        options.store = store
         return .exactlyOnce(options)
     }
 
-    /// Moves standard input and output over links of this route until both sides have sent and
-    /// written everything.
+    /// Opens the store that the arguments name, for the one peer that is accepted.
+    private static func openStore(
+        _ arguments: Arguments, _ options: ChannelOptions, to peer: PeerKey?
+    ) throws(ChannelError) -> PeerConnection.Store? {
+        guard let directory = arguments.value(store) else { return nil }
+        let keys = try arguments.values(ChannelOptions.peer).map(PeerKey.init(parsing:))
+        guard let peer = peer ?? keys.first, keys.count < 2 else {
+            throw arguments.usage("\(store.name) needs one \(ChannelOptions.peer.name)")
+        }
+        let configuration = options.configuration
+        let isTLS = configuration.protocols == [TLSContext.protocolName]
+        guard isTLS || arguments.has(ChannelOptions.identity) else {
+            throw arguments.usage(
+                "\(store.name) needs a key that stays: \(ChannelOptions.identity.name) FILE, or "
+                    + "--certificate FILE without other protocols")
+        }
+        let own = isTLS ? configuration.tls?.identity.fingerprint : configuration.identity?.fingerprint
+        guard let own else { throw arguments.usage("\(store.name) needs a key") }
+        return try .open(in: directory, own: own, peer: peer.fingerprint)
+    }
+
+    /// Moves the input and the output over links of this route until both sides have sent and written
+    /// everything.
     static func pipe(
-        over route: PeerRoute, to peer: PeerKey?, _ options: ChannelOptions,
+        over route: PeerRoute, to peer: PeerKey?, _ arguments: Arguments, _ options: ChannelOptions,
         _ notes: ConnectionNotes
     ) async throws(ChannelError) {
-        let connection = await PeerConnection.start(route, to: peer, delivery: delivery)
+        let source = try arguments.value(input).map(InputFile.init)
+        let store = try openStore(arguments, options, to: peer)
+        let connection = await PeerConnection.start(
+            route, to: peer, delivery: delivery(store))
+        let noted = await connection.notes
+        let sentThrough = try Offset.read(noted.sent)
+        let writtenThrough = try Offset.read(noted.confirmed)
+        let target = try arguments.value(output).map { path throws(ChannelError) in
+            try OutputFile(path, length: writtenThrough)
+        }
+        let readOffset = Locked(sentThrough)
         let session = ConnectionSession(
             connection: connection, interruption: Interruption(), timeLimit: options.timeLimit,
-            input: { () throws(ChannelError) in try await StandardInput.shared.next() },
-            output: { message throws(ChannelError) in try await StandardOutput.send(message) },
+            input: { () throws(ChannelError) in
+                guard let source else {
+                    return try await StandardInput.shared.next().map { ($0, nil) }
+                }
+                let offset = readOffset.withLock { $0 }
+                guard let bytes = try source.read(at: offset) else { return nil }
+                let end = offset + bytes.count
+                readOffset.withLock { $0 = end }
+                return (bytes, Offset.note(end))
+            },
+            output: { message throws(ChannelError) in
+                if let target {
+                    try target.write(message)
+                } else {
+                    try await StandardOutput.send(message)
+                }
+            },
+            outputFile: target.map { ($0, writtenThrough) },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: true)
         let unknown = try await session.run()
-        try await StandardOutput.finish()
+        if target == nil { try await StandardOutput.finish() }
         guard unknown > 0 else { return }
         throw ChannelError(
             .unacknowledged,
-            "the peer's process was replaced; of what was sent, \(unknown) pieces may be missing")
+            "the peer's state was lost; of what was sent, \(unknown) pieces may be missing")
     }
 }

@@ -1,6 +1,7 @@
 public import BLESecChannelCore
 public import BLESecLinks
 public import BLESecPrimitives
+internal import BLESecTLSEngine
 
 /// An authenticated, encrypted channel for messages to one peer.
 ///
@@ -443,6 +444,12 @@ public actor SecureChannel {
 
     /// Whether the channel carries the messages of a connection that delivers them exactly once.
     var carriesDelivery: Bool { session?.agreement.features.contains(.delivery) ?? false }
+
+    /// The key with which this side has proven itself.
+    var ownKey: Fingerprint? {
+        protocolName == TLSContext.protocolName
+            ? configuration.tls?.identity.fingerprint : configuration.identity?.fingerprint
+    }
 
     /// Carries the records of delivery through this port from now on.
     func carry(_ port: some DeliveryPort) {

@@ -11,7 +11,13 @@ final class MessageLane: Sendable {
         var generator = SystemRandomNumberGenerator()
         /// The number of the newest link. What channels of older links say changes nothing.
         var link: UInt64 = 0
-        var fates = Fates()
+        var fates: Fates
+        /// Why the store commits nothing more.
+        var failure: ChannelError?
+        /// Whether the store has committed something since the connection looked last.
+        var hasCommitted = false
+        /// Whether the store has turned out to be an older copy.
+        var wasRolledBack = false
         /// Whether the program may take messages: false once it leaves.
         var isTaking = true
         /// Whether a message has got its fate since the connection was told last.
@@ -22,6 +28,10 @@ final class MessageLane: Sendable {
 
     /// What the connection learns when it looks.
     struct News {
+        /// Why the store commits nothing more.
+        var failure: ChannelError?
+        /// Whether the store has committed something since the connection looked last.
+        var hasCommitted: Bool
         /// This side's state has changed, and the link with its old state must end.
         var mustEndLink: Bool
         /// Both sides are complete, and the peer has been told so on this link.
@@ -30,27 +40,35 @@ final class MessageLane: Sendable {
 
     private let state: Locked<State>
     private let options: PeerConnection.DeliveryOptions
-    /// Tells the connection that a message, a fate or the peer's end is there; called on any thread.
+    private let store: (any EndpointStore)?
+    /// Tells the connection that something has changed; called on any thread.
     private let onNews: @Sendable () -> Void
 
     init(_ options: PeerConnection.DeliveryOptions, onNews: @escaping @Sendable () -> Void) {
         self.options = options
         self.onNews = onNews
+        store = options.store?.endpoint
         var limits = DeliveryEndpoint.Limits()
         limits.window = options.readAhead
         limits.longest = options.maximumMessageLength
         limits.resendsUnknown = options.resendsUnknown
         var generator = SystemRandomNumberGenerator()
-        state = Locked(State(endpoint: DeliveryEndpoint(limits: limits, using: &generator)))
+        let stored = store?.stored ?? StoredEndpoint()
+        state = Locked(
+            State(
+                endpoint: DeliveryEndpoint(stored, limits: limits, using: &generator),
+                fates: stored.fates))
         change { _ in }
     }
 
-    /// Changes the endpoint, and commits what follows.
+    /// Changes the endpoint, and commits what follows: to memory at once, or to the store soon.
     private func change<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        try state.withLock { state throws(Failure) in
-            defer { state.commit() }
+        var changes: [StoreChange]?
+        defer { if let changes { commit(changes) } }
+        return try state.withLock { state throws(Failure) in
+            defer { if store == nil { state.commit() } else { changes = state.endpoint.takeChanges() } }
             return try body(&state)
         }
     }
@@ -59,10 +77,38 @@ final class MessageLane: Sendable {
         state.withLock { body($0.endpoint) }
     }
 
+    // MARK: - The store
+
+    /// Has the store commit on a thread of its own: these changes, and then those that came meanwhile.
+    private func commit(_ changes: [StoreChange]) {
+        let begun = BlockingWork.start { [self] in
+            var next: [StoreChange]? = changes
+            while let changes = next {
+                do throws(StoreFailure) {
+                    try store?.commit(changes)
+                } catch {
+                    return fail(ChannelError(.store, error.reason))
+                }
+                next = state.withLock { state in
+                    state.didCommit()
+                    state.hasCommitted = true
+                    return state.endpoint.takeChanges()
+                }
+                onNews()
+            }
+        }
+        if !begun { fail(ChannelError(.store, "the store cannot commit: there are too many threads")) }
+    }
+
+    private func fail(_ error: ChannelError) {
+        state.withLock { $0.failure = $0.failure ?? error }
+        onNews()
+    }
+
     // MARK: - The program
 
     /// Queues a message, and returns its number; nil if there is no room for it now.
-    func send(_ message: [UInt8]) throws(ChannelError) -> UInt64? {
+    func send(_ message: [UInt8], noting note: [UInt8]?) throws(ChannelError) -> UInt64? {
         guard message.count <= options.maximumMessageLength, message.count <= options.maximumBytes
         else {
             throw ChannelError(
@@ -72,11 +118,13 @@ final class MessageLane: Sendable {
         }
         return change { state in
             guard hasRoom(for: message.count, state.endpoint.pending) else { return nil }
-            return state.endpoint.send(message)
+            return state.endpoint.send(message, noting: note)
         }
     }
 
     var whenFull: PeerConnection.WhenFull { options.whenFull }
+    /// The key of this side that the store belongs to.
+    var ownKey: Fingerprint? { options.store?.own }
     func hasRoom(for length: Int) -> Bool { look { hasRoom(for: length, $0.pending) } }
 
     private func hasRoom(for length: Int, _ pending: (count: Int, bytes: Int)) -> Bool {
@@ -98,12 +146,21 @@ final class MessageLane: Sendable {
         }
     }
 
-    func confirm(through number: UInt64) { change { $0.endpoint.confirm(through: number) } }
+    func confirm(through number: UInt64, noting note: [UInt8]?) {
+        change { $0.endpoint.confirm(through: number, noting: note) }
+    }
 
     /// From now on, the program takes no more messages.
     func stopTaking() { state.withLock { $0.isTaking = false } }
     /// Whether the program has taken a message and not confirmed it.
     var hasUnconfirmed: Bool { look { $0.hasUnconfirmed } }
+
+    /// Whether the program has said, perhaps in an earlier process, that it sends nothing more.
+    var hasFinished: Bool { look { $0.hasFinished } }
+    /// Whether the store has turned out to be an older copy.
+    var wasRolledBack: Bool { state.withLock { $0.wasRolledBack } }
+    /// What the program had noted when the store was opened.
+    var notes: StoredEndpoint.Notes { store?.stored.notes ?? StoredEndpoint.Notes() }
 
     var takenCount: UInt64 { look { $0.takenCount } }
     var hasMessage: Bool { state.withLock { $0.isTaking && $0.endpoint.hasMessage } }
@@ -111,6 +168,12 @@ final class MessageLane: Sendable {
     var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
     /// Whether each program has taken everything up to the other's end.
     var isComplete: Bool { look { $0.isComplete } }
+    /// The same, before the store has it.
+    var isSettled: Bool { look { $0.isSettled } }
+    /// Whether the store has everything.
+    var isCommitted: Bool { look { $0.isCommitted } }
+    /// Why the store commits nothing more.
+    var failure: ChannelError? { state.withLock { $0.failure } }
     /// How many messages have no fate yet.
     var pendingCount: Int { look { $0.pending.count } }
 
@@ -118,16 +181,28 @@ final class MessageLane: Sendable {
     var isEndPending: Bool { look { $0.hasFinished && $0.hasPending } }
 
     /// The fate of a message; nil while it is open.
-    func fate(of number: UInt64) -> Delivery? { state.withLock { $0.fates.fate(of: number) } }
+    func fate(of number: UInt64) -> Delivery? {
+        state.withLock { $0.fates.isUnknown(id: number) }.map { $0 ? .unknown : .delivered }
+    }
+
     /// Takes the next fate that the program has not taken, in the order of the messages.
-    func takeFate() -> (number: UInt64, fate: Delivery)? { state.withLock { $0.fates.take() } }
+    func takeFate() -> (number: UInt64, fate: Delivery)? {
+        change { state in
+            guard let (id, isUnknown) = state.fates.take() else { return nil }
+            state.endpoint.tookFates(through: id)
+            return (id, isUnknown ? .unknown : .delivered)
+        }
+    }
+
     var hasFate: Bool { state.withLock { $0.fates.hasNext } }
 
     /// What the connection must do; from now on it is told again.
     func takeNews() -> News {
         state.withLock { state in
             state.isNewsPending = false
+            defer { state.hasCommitted = false }
             return News(
+                failure: state.failure, hasCommitted: state.hasCommitted,
                 mustEndLink: state.endpoint.mustEndLink, hasToldAll: state.endpoint.hasToldAll)
         }
     }
@@ -158,12 +233,14 @@ final class MessageLane: Sendable {
         }
 
         func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
-            let (record, isNews) = lane.state.withLock { state -> (DeliveryRecord?, Bool) in
+            let (record, isNews) = lane.change { state -> (DeliveryRecord?, Bool) in
                 guard state.link == link else { return (nil, false) }
                 var record = state.endpoint.nextRecord(atMost: limit)
-                state.commit()
-                // The endpoint may have asked for a commit before it sends.
-                if record == nil { record = state.endpoint.nextRecord(atMost: limit) }
+                if record == nil, lane.store == nil {
+                    // The endpoint may have asked for a commit before it sends.
+                    state.commit()
+                    record = state.endpoint.nextRecord(atMost: limit)
+                }
                 return (record, state.noteLink())
             }
             if isNews { lane.onNews() }
@@ -174,7 +251,7 @@ final class MessageLane: Sendable {
             let (hasMoved, isNews) = try lane.change { state throws(DeliveryError) in
                 guard state.link == link else { return (false, false) }
                 let hasMoved = try state.endpoint.receive(record, using: &state.generator)
-                state.commit()
+                if lane.store == nil { state.commit() }
                 return (hasMoved, state.noteNews())
             }
             if isNews { lane.onNews() }
@@ -186,18 +263,24 @@ final class MessageLane: Sendable {
 extension MessageLane.State {
     /// Commits to memory, which needs no time, and notes the fates that follow.
     fileprivate mutating func commit() {
-        while endpoint.takeChanges() != nil { endpoint.didCommit() }
+        while endpoint.takeChanges() != nil { didCommit() }
+    }
+
+    /// The store, or memory, has what it was given.
+    fileprivate mutating func didCommit() {
+        endpoint.didCommit()
         while let event = endpoint.nextEvent() {
             switch event {
-            case .confirmed(let id): decide(.delivered, id)
-            case .unknown(let id): decide(.unknown, id)
-            case .finished, .storeRolledBack: break
+            case .confirmed(let id): decide(id, isUnknown: false)
+            case .unknown(let id): decide(id, isUnknown: true)
+            case .finished: break
+            case .storeRolledBack: wasRolledBack = true
             }
         }
     }
 
-    private mutating func decide(_ fate: Delivery, _ number: UInt64) {
-        fates.add(fate, number)
+    private mutating func decide(_ id: UInt64, isUnknown: Bool) {
+        fates.add(id: id, isUnknown: isUnknown)
         hasNewFate = true
     }
 

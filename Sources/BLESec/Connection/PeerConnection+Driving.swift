@@ -123,6 +123,13 @@ extension PeerConnection {
             shut(error)
             return false
         }
+        if let own = lane?.ownKey, await channel.ownKey != own {
+            let error = ChannelError(
+                .configuration, "the store belongs to this side's key \(own), and the channel does not")
+            await channel.abort(error)
+            shut(error)
+            return false
+        }
         let new = ConnectionMachine.NewChannel(
             peer: await channel.peer,
             history: await ChannelHistory(of: channel, readyAt: loop.now),
@@ -202,7 +209,7 @@ extension PeerConnection {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
         let isCurrent = current === channel
-        let isFinal = lane?.isComplete ?? machine.rules.endsWithPeer
+        let isFinal = lane?.isSettled ?? machine.rules.endsWithPeer
         let ending = change {
             $0.peerEnded(
                 reason, isFinal: isFinal, hasCarried: hasCarried, isCurrent: isCurrent,

@@ -1,4 +1,5 @@
-internal import BLESecChannelCore
+public import BLESecChannelCore
+package import BLESecDelivery
 internal import BLESecLinks
 
 extension PeerConnection {
@@ -6,8 +7,8 @@ extension PeerConnection {
     public enum Guarantee: Sendable {
         /// Each message belongs to the link on which it was sent. It arrives once or not at all.
         case atMostOnce
-        /// Messages arrive once and in order, however often the link is lost, while both processes
-        /// live; `docs/delivery.md` has the rules. The peer must do the same, and both sides'
+        /// Messages arrive once and in order, however often the link is lost, while the processes live
+        /// or, with a store, its file does; `docs/delivery.md` has the rules. The peer must do the same, and both sides'
         /// channels must be configured for it (``ChannelConfiguration/carriesDelivery``).
         ///
         /// When the peer's process was another one before, its state is lost: messages that may have
@@ -36,9 +37,27 @@ extension PeerConnection {
         /// Whether a message whose fate is unknown, since the peer's state was lost, is sent again.
         /// It may then arrive twice.
         public var resendsUnknown = false
+        /// Where messages outlive this process; nil for memory. Module `BLESecStore` opens stores.
+        public var store: Store?
 
         /// The default bounds.
         public init() {}
+    }
+
+    /// What a connection keeps of its messages outside of this process. A store belongs to one pair
+    /// of keys, and to one connection at a time.
+    public struct Store: Sendable {
+        /// This side's key.
+        public let own: Fingerprint
+        /// The peer's key.
+        public let peer: Fingerprint
+        package let endpoint: any EndpointStore
+
+        package init(own: Fingerprint, peer: Fingerprint, _ endpoint: any EndpointStore) {
+            self.own = own
+            self.peer = peer
+            self.endpoint = endpoint
+        }
     }
 
     /// What to do with a message when too many wait for their fate.
@@ -48,6 +67,20 @@ extension PeerConnection {
         /// Throw `limitExceeded`, without sending the message.
         case fail
     }
+
+    /// What the program has noted with the last message that it has sent, and with the last one that
+    /// it has confirmed, as the store had it when it was opened; empty without notes.
+    public var notes: (sent: [UInt8], confirmed: [UInt8]) {
+        let notes = lane?.notes
+        return (notes?.sent ?? [], notes?.confirmed ?? [])
+    }
+
+    /// Whether this side has declared that it sends nothing more, perhaps in an earlier process.
+    public var hasFinished: Bool { machine.hasFinished }
+
+    /// Whether the store has turned out to be an older copy of one that the peer has met. Messages
+    /// that the copy had are then `unknown`.
+    public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
     /// The fates of the messages in the order in which they were sent, each once, with their numbers
     /// from 1 (``PendingDelivery/number``). The stream ends when the connection is closed. Only with
@@ -71,12 +104,13 @@ extension PeerConnection {
 // A connection with a lane.
 extension PeerConnection {
     func send(
-        _ message: [UInt8], on lane: MessageLane, _ whenDisconnected: WhenDisconnected
+        _ message: [UInt8], noting note: [UInt8]?, on lane: MessageLane,
+        _ whenDisconnected: WhenDisconnected
     ) async throws(ChannelError) -> PendingDelivery {
         while true {
             if !machine.canSend { throw machine.closedError }
             if current == nil, whenDisconnected == .fail { throw .noLink }
-            if let number = try lane.send(message) {
+            if let number = try lane.send(message, noting: note) {
                 tellChannel(hasMessage: true)
                 return PendingDelivery(number: number, .connection(self))
             }
@@ -117,8 +151,8 @@ extension PeerConnection {
         }
     }
 
-    func confirm(through number: UInt64, on lane: MessageLane) {
-        lane.confirm(through: number)
+    func confirm(through number: UInt64, noting note: [UInt8]?, on lane: MessageLane) {
+        lane.confirm(through: number, noting: note)
         tellChannel()
         waiting.wake(.change)
     }
@@ -146,8 +180,14 @@ extension PeerConnection {
         let news = lane.takeNews()
         lastProgress = loop.now
         for event in [LoopEvent.message, .acknowledgement, .room, .change] { waiting.wake(event) }
-        guard let channel = current, news.mustEndLink || news.hasToldAll else { return }
-        // The channel may be in the middle of a call.
+        if let failure = news.failure { return shut(failure) }
+        guard let channel = current else { return }
+        // The channel may be in the middle of a call, so it is called later.
+        if news.hasCommitted {
+            // What waited for a commit can be sent, and the records that wait for it can be taken.
+            channel.loop.execute { channel.assumeIsolated { $0.portChanged(hasMessage: true) } }
+        }
+        guard news.mustEndLink || news.hasToldAll else { return }
         Task(executorPreference: channel.loop) {
             if news.mustEndLink {
                 await channel.abort(ChannelError(.closed, "this side continues in another epoch"))
@@ -159,15 +199,15 @@ extension PeerConnection {
 
     // MARK: - Closing
 
-    /// Takes no more messages, and waits until the program has confirmed those that it has taken.
+    /// Takes no more messages, and waits until the program has confirmed those that it has taken, and
+    /// the store has everything.
     func stopTaking(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
         lane.stopTaking()
         let deadline = loop.now.advanced(by: self.limit(limit))
-        while lane.hasUnconfirmed, !machine.isClosed, loop.now < deadline {
-            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
-                !lane.hasUnconfirmed || machine.isClosed
+        while lane.hasUnconfirmed || !lane.isCommitted, !machine.isClosed, loop.now < deadline {
+            try await waitForChange(until: deadline) {
+                !lane.hasUnconfirmed && lane.isCommitted || machine.isClosed
             }
-            if isCancelled { throw ChannelError(.cancelled, "the task that waited was cancelled") }
         }
     }
 
@@ -182,30 +222,39 @@ extension PeerConnection {
         await finish()
         let limit = self.limit(limit)
         lastProgress = loop.now
-        while !lane.isComplete, !machine.isClosed {
+        while !lane.isSettled, !machine.isClosed {
             let deadline = lastProgress.advanced(by: limit)
             if loop.now >= deadline {
                 let error = Self.incomplete(lane, limit)
                 shut(nil)
                 throw error
             }
-            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
-                lane.isComplete || machine.isClosed
-            }
-            if isCancelled { throw ChannelError(.cancelled, "the task that waited was cancelled") }
+            try await waitForChange(until: deadline) { lane.isSettled || machine.isClosed }
         }
-        guard lane.isComplete else {
+        guard lane.isSettled else {
             throw machine.status.failure ?? Self.incomplete(lane, limit)
         }
         let deadline = loop.now.advanced(by: Self.farewell)
         while !machine.isClosed, loop.now < deadline {
-            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
-                machine.isClosed
+            try await waitForChange(until: deadline) { machine.isClosed }
+        }
+        while !lane.isComplete, lane.failure == nil {
+            try await waitForChange(until: .distantFuture) {
+                lane.isComplete || lane.failure != nil
             }
-            if isCancelled { break }
         }
         shut(nil)
+        if let failure = lane.failure { throw failure }
         try? await leaving?.waitUntilOver()
+    }
+
+    private func waitForChange(
+        until deadline: MonotonicTime, unless isTrue: () -> Bool
+    ) async throws(ChannelError) {
+        guard
+            await waiting.wait(for: .change, until: deadline, isolation: self, unless: isTrue)
+        else { return }
+        throw ChannelError(.cancelled, "the task that waited was cancelled")
     }
 
     private static func incomplete(_ lane: MessageLane, _ limit: Duration) -> ChannelError {

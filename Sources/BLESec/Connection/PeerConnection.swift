@@ -64,19 +64,23 @@ public actor PeerConnection {
         _ route: PeerRoute, to peer: PeerKey? = nil, rules: ReconnectPolicy = ReconnectPolicy(),
         delivery: Guarantee = .atMostOnce, loop: EventLoop? = nil
     ) async -> PeerConnection {
-        let connection = PeerConnection(route, peer, rules, loop ?? route.loop ?? .shared)
+        var expected = peer?.fingerprint
+        if case .exactlyOnce(let options) = delivery, let store = options.store {
+            expected = store.peer
+        }
+        let connection = PeerConnection(route, expected, rules, loop ?? route.loop ?? .shared)
         if case .exactlyOnce(let options) = delivery { await connection.makeLane(options) }
         await connection.begin()
         return connection
     }
 
     private init(
-        _ route: PeerRoute, _ peer: PeerKey?, _ rules: ReconnectPolicy, _ loop: EventLoop
+        _ route: PeerRoute, _ peer: Fingerprint?, _ rules: ReconnectPolicy, _ loop: EventLoop
     ) {
         self.route = route
         self.loop = loop
         machine = ConnectionMachine(
-            rules: rules, expected: peer?.fingerprint,
+            rules: rules, expected: peer,
             routeSettlesDuplicates: route.settlesDuplicates, now: loop.now)
         waiting = LoopCondition(loop: loop)
         lastProgress = loop.now
@@ -91,6 +95,7 @@ public actor PeerConnection {
                 loop.execute { self?.assumeIsolated { $0.heardFromLane() } }
             }
         }
+        if lane?.hasFinished == true { machine.finish() }
     }
 
     isolated deinit {
@@ -147,6 +152,15 @@ public actor PeerConnection {
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
+        try await send(message, noting: nil, whenDisconnected: whenDisconnected)
+    }
+
+    /// Queues a message, and has the store commit `note` together with it: for example, how far the
+    /// program has read its input. A program that starts again continues behind ``notes``, and so sends
+    /// nothing twice. Without a store, notes are lost with the process.
+    public func send(
+        _ message: [UInt8], noting note: [UInt8]?, whenDisconnected: WhenDisconnected = .wait
+    ) async throws(ChannelError) -> PendingDelivery {
         let ticket = turns.take()
         defer {
             turns.give(back: ticket)
@@ -160,7 +174,7 @@ public actor PeerConnection {
                     || whenDisconnected == .fail && current == nil
             }
         }
-        if let lane { return try await send(message, on: lane, whenDisconnected) }
+        if let lane { return try await send(message, noting: note, on: lane, whenDisconnected) }
         while true {
             if !machine.canSend { throw machine.closedError }
             guard let channel = current else {
@@ -229,10 +243,21 @@ public actor PeerConnection {
     ///
     /// - Throws: `configuration` when the message has not been received yet.
     public func confirm(through number: UInt64) async throws(ChannelError) {
+        try await confirm(through: number, noting: nil)
+    }
+
+    /// Confirms the messages 1 to `number`, and has the store commit `note` together with that: for
+    /// example, how far the program has written its output.
+    ///
+    /// The program makes its effects durable first, and undoes at its start what lies behind
+    /// ``notes``; then each message has its effect exactly once.
+    public func confirm(
+        through number: UInt64, noting note: [UInt8]?
+    ) async throws(ChannelError) {
         try require(
             number <= lastReceived,
             "message \(number) cannot be confirmed: \(lastReceived) have been received")
-        if let lane { return confirm(through: number, on: lane) }
+        if let lane { return confirm(through: number, noting: note, on: lane) }
         for (channel, number) in receipts.take(through: number) {
             try await channel.confirm(through: number)
         }

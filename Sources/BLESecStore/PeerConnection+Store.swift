@@ -1,0 +1,80 @@
+public import BLESec
+public import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecDelivery
+internal import BLESecPrimitives
+internal import Glibc
+
+extension PeerConnection.Store {
+    /// Opens the store of two keys in a directory, and makes it, and the directory, if it is missing.
+    ///
+    /// The directory holds one SQLite database for each pair of keys, so a peer with another key has
+    /// another store. Only the directory's owner may enter it. While a store is open, no other process
+    /// and no other connection can open it.
+    ///
+    /// A store holds messages in clear. A copy of it that is put back later is noticed when the peer
+    /// is met again: `PeerConnection.wasStoreRolledBack`. Once both sides have closed the connection,
+    /// the store is finished, and another transfer needs another directory.
+    ///
+    /// - Parameters:
+    ///   - directory: the path of the directory.
+    ///   - own: this side's key.
+    ///   - peer: the peer's key.
+    /// - Throws: `store` for a store that is in use, cannot be written, is damaged or is newer than
+    ///   this version; `badKey`, `cannotCreate` or `permission` for a directory that others may enter
+    ///   or that cannot be made.
+    public static func open(
+        in directory: String, own: Fingerprint, peer: Fingerprint
+    ) throws(ChannelError) -> Self {
+        let folder = try StateFolder.make(directory)
+        let name = sha256(own.digest + peer.digest).map { byte in
+            String(byte >> 4, radix: 16) + String(byte & 15, radix: 16)
+        }
+        let path = "\(folder.path)/\(name.joined()).sqlite"
+        do throws(StoreFailure) {
+            try make(at: path, own: own.description, peer: peer.description)
+            let store = try SQLiteStore(
+                at: path, own: own.description, peer: peer.description)
+            return Self(own: own, peer: peer, store)
+        } catch {
+            throw ChannelError(.store, error.reason)
+        }
+    }
+
+    /// Makes the store under another name and renames it, so that a store is never there in part.
+    private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
+        var status = stat()
+        if unsafe lstat(path, &status) == 0 {
+            // A database without a byte would be taken for a new one.
+            guard status.st_size > 0 else {
+                throw StoreFailure(
+                    "the store \(path) is damaged: it is empty; put back a copy, or move it away")
+            }
+            return
+        }
+        let new = "\(path).\(getpid()).new"
+        unsafe unlink(new)
+        let file = unsafe Glibc.open(new, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0o600)
+        guard file >= 0 else {
+            throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
+        }
+        close(file)
+        defer { unsafe unlink(new) }
+        do throws(Database.Failure) {
+            try SQLiteStore.make(at: new, own: own, peer: peer)
+        } catch {
+            throw StoreFailure(error.explanation(for: path))
+        }
+        // Another process may have made the store meanwhile: then that one stays.
+        guard unsafe link(new, path) == 0 || errno == EEXIST else {
+            throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
+        }
+        let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "."
+        let folder = unsafe Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard folder >= 0 else { return }
+        fsync(folder)
+        close(folder)
+    }
+
+    private static func describe(_ number: Int32) -> String { unsafe String(cString: strerror(number)) }
+}

@@ -1,0 +1,308 @@
+internal import BLESecChannelCore
+internal import BLESecDelivery
+internal import BLESecLocking
+internal import CBLESecSQLite
+
+/// The state of one endpoint in an SQLite database.
+final class SQLiteStore: EndpointStore {
+    let stored: StoredEndpoint
+    private let database: Locked<Database>
+    private let path: String
+
+    /// The version of the tables; the database's `user_version`.
+    static let version: UInt64 = 1
+    /// Marks a database as one of blesec: "BLSd".
+    private static let applicationID: UInt64 = 0x424C_5364
+
+    private static let tables = """
+        CREATE TABLE endpoint (
+            own TEXT NOT NULL, peer TEXT NOT NULL, epoch BLOB NOT NULL, first INTEGER NOT NULL,
+            next_id INTEGER NOT NULL, left_through INTEGER NOT NULL, seen_token BLOB NOT NULL,
+            seen_epoch BLOB NOT NULL, peer_token BLOB NOT NULL, peer_epoch BLOB NOT NULL,
+            confirmed INTEGER NOT NULL, has_finished INTEGER NOT NULL,
+            has_peer_finished INTEGER NOT NULL, decided INTEGER NOT NULL, taken INTEGER NOT NULL,
+            sent_note BLOB NOT NULL, confirmed_note BLOB NOT NULL);
+        CREATE TABLE message (id INTEGER PRIMARY KEY, bytes BLOB);
+        CREATE TABLE own_identifier (position INTEGER PRIMARY KEY, identifier BLOB NOT NULL);
+        CREATE TABLE past_epoch (position INTEGER PRIMARY KEY, identifier BLOB NOT NULL);
+        CREATE TABLE unknown (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)
+        """
+
+    // MARK: - Opening
+
+    /// Makes the tables in an empty database, whose file has another name until they are durable.
+    static func make(at path: String, own: String, peer: String) throws(Database.Failure) {
+        let database = try Database(path)
+        let none = Database.Value.blob(Identifier.none.bytes)
+        try database.run("PRAGMA synchronous = FULL")
+        try database.transaction { () throws(Database.Failure) in
+            for table in tables.split(separator: ";") { try database.run(String(table)) }
+            try database.run(
+                "INSERT INTO endpoint VALUES (?, ?, ?, 1, 1, 0, ?, ?, ?, ?, 0, 0, 0, 0, 0, x'', x'')",
+                .text(own), .text(peer), none, none, none, none, none)
+            try database.run("PRAGMA application_id = \(applicationID)")
+            try database.run("PRAGMA user_version = \(version)")
+        }
+    }
+
+    /// Opens a database that exists, and keeps other processes from it.
+    init(at path: String, own: String, peer: String) throws(StoreFailure) {
+        self.path = path
+        do throws(Database.Failure) {
+            let database = try Database(path)
+            try Self.lock(database)
+            try Self.check(database, own: own, peer: peer)
+            stored = try Self.load(database)
+            self.database = Locked(database)
+        } catch {
+            throw StoreFailure(error.explanation(for: path))
+        }
+    }
+
+    /// Takes the lock that this process keeps, and makes commits durable.
+    private static func lock(_ database: Database) throws(Database.Failure) {
+        try database.run("PRAGMA locking_mode = EXCLUSIVE")
+        try database.run("PRAGMA journal_mode = WAL")
+        try database.run("PRAGMA synchronous = FULL")
+    }
+
+    private static func check(
+        _ database: Database, own: String, peer: String
+    ) throws(Database.Failure) {
+        func number(_ pragma: String) throws(Database.Failure) -> UInt64? {
+            try database.run("PRAGMA \(pragma)").first?.first?.number
+        }
+        guard try number("application_id") == applicationID else {
+            throw .damaged("it is no database of blesec")
+        }
+        let version = try number("user_version") ?? 0
+        guard version <= Self.version else { throw .newer(version) }
+        guard version == Self.version else { throw .damaged("it has no version") }
+        let report = try database.run("PRAGMA integrity_check(1)").first?.first?.text
+        guard report == "ok" else { throw .damaged(report ?? "its check says nothing") }
+        let rows = try database.run("SELECT own, peer FROM endpoint")
+        guard rows.count == 1 else { throw .damaged("it has not one endpoint") }
+        guard rows[0] == [.text(own), .text(peer)] else {
+            throw .damaged("it belongs to other keys")
+        }
+        // Fails here, and not at the first message, if the database cannot be written.
+        try database.transaction { () throws(Database.Failure) in
+            try database.run("UPDATE endpoint SET own = own")
+        }
+    }
+
+    private static func load(_ database: Database) throws(Database.Failure) -> StoredEndpoint {
+        var stored = StoredEndpoint()
+        let rows = try database.run(
+            """
+            SELECT epoch, first, next_id, left_through, seen_token, seen_epoch, peer_token,
+                peer_epoch, confirmed, has_finished, has_peer_finished, decided, taken, sent_note,
+                confirmed_note FROM endpoint
+            """)
+        guard let row = rows.first else { throw .damaged("it has no endpoint") }
+        stored.epoch = try row[0].identifier
+        stored.first = try row[1].required
+        stored.nextID = try row[2].required
+        stored.left = try row[3].required
+        stored.seen = PeerState(token: try row[4].identifier, epoch: try row[5].identifier)
+        stored.peerToken = try row[6].identifier
+        stored.peerEpoch = try row[7].identifier
+        stored.confirmed = try row[8].required
+        stored.hasFinished = try row[9].required != 0
+        stored.hasPeerFinished = try row[10].required != 0
+        stored.notes.sent = row[13].bytes ?? []
+        stored.notes.confirmed = row[14].bytes ?? []
+        for row in try database.run("SELECT id, bytes FROM message ORDER BY id") {
+            stored.messages.append(.init(id: try row[0].required, bytes: row[1].bytes))
+        }
+        for row in try database.run("SELECT identifier FROM own_identifier ORDER BY position") {
+            stored.own.append(try row[0].identifier)
+        }
+        for row in try database.run("SELECT identifier FROM past_epoch ORDER BY position") {
+            stored.pastEpochs.append(try row[0].identifier)
+        }
+        var unknown: [ClosedRange<UInt64>] = []
+        for row in try database.run("SELECT first, last FROM unknown ORDER BY first") {
+            let (first, last) = (try row[0].required, try row[1].required)
+            guard first <= last else { throw .damaged("a range of fates is reversed") }
+            unknown.append(first...last)
+        }
+        stored.fates = Fates(
+            decided: try row[11].required, unknown: unknown, taken: try row[12].required)
+        return stored
+    }
+
+    // MARK: - Changes
+
+    func commit(_ changes: [StoreChange]) throws(StoreFailure) {
+        do throws(Database.Failure) {
+            try database.withLock { database throws(Database.Failure) in
+                try database.transaction { () throws(Database.Failure) in
+                    for change in changes { try Self.apply(change, to: database) }
+                }
+            }
+        } catch {
+            throw StoreFailure(error.explanation(for: path))
+        }
+    }
+
+    /// Does in the database what ``StoredEndpoint/apply(_:)`` does in memory.
+    private static func apply(
+        _ change: StoreChange, to database: Database
+    ) throws(Database.Failure) {
+        switch change {
+        case .token(let token): try addOwn(token, to: database)
+        case .message(let message):
+            try database.run(
+                "INSERT INTO message VALUES (?, ?)", .init(message.id),
+                message.bytes.map { .blob($0) } ?? .null)
+            try database.run(
+                "UPDATE endpoint SET next_id = ?, has_finished = has_finished OR ?",
+                .init(message.id + 1), .init(message.bytes == nil))
+        case .left(let number):
+            try database.run("UPDATE endpoint SET left_through = max(left_through, ?)", .init(number))
+        case .retired(let number): try retire(through: number, in: database)
+        case .epoch(let epoch, let kept): try begin(epoch, keeping: kept, in: database)
+        case .seen(let state):
+            try database.run(
+                "UPDATE endpoint SET seen_token = ?, seen_epoch = ?", .init(state.token),
+                .init(state.epoch))
+        case .peer(let token):
+            try database.run("UPDATE endpoint SET peer_token = ?", .init(token))
+        case .peerEpoch(let epoch, let confirmed):
+            try database.run(
+                """
+                INSERT INTO past_epoch (identifier) SELECT peer_epoch FROM endpoint
+                    WHERE peer_epoch NOT IN (?, ?)
+                """, .init(Identifier.none), .init(epoch))
+            try trim("past_epoch", in: database)
+            try database.run(
+                "UPDATE endpoint SET peer_epoch = ?, confirmed = ?", .init(epoch), .init(confirmed))
+        case .confirmed(let number):
+            try database.run("UPDATE endpoint SET confirmed = ?", .init(number))
+        case .peerFinished: try database.run("UPDATE endpoint SET has_peer_finished = 1")
+        case .sentNote(let note):
+            try database.run("UPDATE endpoint SET sent_note = ?", .blob(note))
+        case .confirmedNote(let note):
+            try database.run("UPDATE endpoint SET confirmed_note = ?", .blob(note))
+        case .fatesTaken(let id):
+            try database.run("UPDATE endpoint SET taken = max(taken, ?)", .init(id))
+            try database.run("DELETE FROM unknown WHERE last <= ?", .init(id))
+        }
+    }
+
+    private static func addOwn(
+        _ identifier: Identifier, to database: Database
+    ) throws(Database.Failure) {
+        try database.run(
+            "INSERT INTO own_identifier (identifier) VALUES (?)", .init(identifier))
+        try trim("own_identifier", in: database)
+    }
+
+    private static func trim(_ table: String, in database: Database) throws(Database.Failure) {
+        try database.run(
+            "DELETE FROM \(table) WHERE position <= (SELECT max(position) FROM \(table)) - ?",
+            .integer(Int64(StoredEndpoint.mostOwn)))
+    }
+
+    private static func retire(
+        through number: UInt64, in database: Database
+    ) throws(Database.Failure) {
+        let first = try database.run("SELECT first FROM endpoint").first?.first?.number ?? 0
+        guard number >= first else { return }
+        let ids = try database.run(
+            "SELECT id, bytes IS NULL FROM message ORDER BY id LIMIT ?", .init(number - first + 1))
+        if let last = ids.last?.first {
+            try database.run("DELETE FROM message WHERE id <= ?", last)
+        }
+        if let last = ids.last(where: { $0[1] == .integer(0) })?.first {
+            try database.run("UPDATE endpoint SET decided = max(decided, ?)", last)
+        }
+        try database.run("UPDATE endpoint SET first = ?", .init(number + 1))
+    }
+
+    private static func begin(
+        _ epoch: Identifier, keeping kept: Set<UInt64>, in database: Database
+    ) throws(Database.Failure) {
+        for row in try database.run("SELECT id FROM message ORDER BY id") {
+            guard let id = row[0].number, !kept.contains(id) else { continue }
+            try database.run("DELETE FROM message WHERE id = ?", row[0])
+            try database.run("UPDATE endpoint SET decided = max(decided, ?)", row[0])
+            try database.run("UPDATE unknown SET last = ? WHERE last = ? - 1", row[0], row[0])
+            try database.run(
+                """
+                INSERT INTO unknown SELECT ?, ?
+                    WHERE NOT EXISTS (SELECT 1 FROM unknown WHERE last = ?)
+                """, row[0], row[0], row[0])
+        }
+        let count = try database.run("SELECT count(*) FROM unknown").first?.first?.number ?? 0
+        for _ in 0..<max(0, Int(count) - Fates.mostRanges) {
+            // The second range takes the first one, and what is between them.
+            let rows = try database.run("SELECT first FROM unknown ORDER BY first LIMIT 2")
+            try database.run("DELETE FROM unknown WHERE first = ?", rows[0][0])
+            try database.run("UPDATE unknown SET first = ? WHERE first = ?", rows[0][0], rows[1][0])
+        }
+        try database.run(
+            "UPDATE endpoint SET epoch = ?, first = 1, left_through = 0", .init(epoch))
+        try addOwn(epoch, to: database)
+    }
+}
+
+extension Identifier {
+    fileprivate var bytes: [UInt8] {
+        [high, low].flatMap { half in
+            (0..<8).map { UInt8(truncatingIfNeeded: half >> (56 - 8 * $0)) }
+        }
+    }
+
+    fileprivate init?(bytes: [UInt8]) {
+        guard bytes.count == 16 else { return nil }
+        func half(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }
+        self.init(high: half(bytes[..<8]), low: half(bytes[8...]))
+    }
+}
+
+extension Database.Value {
+    fileprivate init(_ identifier: Identifier) { self = .blob(identifier.bytes) }
+
+    fileprivate var required: UInt64 {
+        get throws(Database.Failure) {
+            guard let number else { throw .damaged("a number is missing") }
+            return number
+        }
+    }
+
+    fileprivate var identifier: Identifier {
+        get throws(Database.Failure) {
+            guard let identifier = bytes.flatMap({ Identifier(bytes: $0) }) else {
+                throw .damaged("an identifier has not 16 bytes")
+            }
+            return identifier
+        }
+    }
+}
+
+extension Database.Failure {
+    fileprivate static func damaged(_ what: String) -> Self { Self(code: SQLITE_CORRUPT, text: what) }
+    fileprivate static func newer(_ version: UInt64) -> Self {
+        Self(code: SQLITE_SCHEMA, text: "version \(version)")
+    }
+
+    /// What has happened to the store at `path`, and what helps.
+    func explanation(for path: String) -> String {
+        switch primary {
+        case SQLITE_BUSY, SQLITE_LOCKED:
+            "the store \(path) is in use by another process or connection; end that first"
+        case SQLITE_READONLY, SQLITE_PERM, SQLITE_CANTOPEN:
+            "the store \(path) cannot be written: \(text)"
+        case SQLITE_FULL:
+            "the store \(path) has no room on its disk; make room, and start again"
+        case SQLITE_SCHEMA:
+            "the store \(path) was made by a newer blesec (\(text)); use that one"
+        case SQLITE_CORRUPT, SQLITE_NOTADB:
+            "the store \(path) is damaged: \(text); put back a copy, or move it away, and what was "
+                + "under way is lost"
+        default: "the store \(path) failed: \(text)"
+        }
+    }
+}
