@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """cut.py: two tools with --persist, between which a proxy cuts the link at random bytes.
 
-    Tests/Campaigns/cut.py [--tool PATH] [--bytes N] [--cuts N] [--seed N]
+    Tests/Campaigns/cut.py [--tool PATH] [--bytes N] [--cuts N] [--kills N] [--seed N]
 
 Each side sends N random bytes, in pieces of random lengths. The proxy cuts the link N times: three of ten
-times within the first 2,000 bytes, which are the handshake and what resumes the messages. What each side
-writes must be what the other side was given, and both exit statuses must be 0. Prints a line, and ends with
-`N passed, N failed`.
+times within the first 2,000 bytes, which are the handshake and what resumes the messages. With --kills, the
+tools have stores, and input and output in files, and each is killed N times and started again. What each
+side writes must be what the other side was given, and both exit statuses must be 0. Prints a line, and ends
+with `N passed, N failed`.
 """
 
 import argparse
@@ -126,11 +127,59 @@ class Side:
         return status
 
 
+class StoredSide(threading.Thread):
+    """A tool with a store, an input and an output, which is killed at random times and started again."""
+
+    def __init__(self, folder, name, arguments, count, seed, kills, pause):
+        super().__init__(daemon=True)
+        self.reports = folder / f"{name}.reports"
+        self.random = random.Random(seed)
+        given = self.random.randbytes(count)
+        (folder / f"{name}.given").write_bytes(given)
+        self.given, self.output = hashlib.sha256(given), folder / f"{name}.written"
+        self.arguments = [
+            *arguments, "--store", folder / f"{name}.store", "--input", folder / f"{name}.given",
+            "--output", self.output]
+        self.folder, self.kills, self.pause = folder, kills, pause
+        self.process, self.status = None, "late"
+        self.start()
+
+    def run(self):
+        for left in range(self.kills, -1, -1):
+            with self.reports.open("ab") as reports:
+                self.process = subprocess.Popen(
+                    self.arguments, stdin=subprocess.DEVNULL, stdout=reports, stderr=reports, cwd=self.folder)
+            try:
+                self.status = self.process.wait(self.random.random() * self.pause if left else None)
+                return
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def wait(self, deadline):
+        self.join(max(0.1, deadline - time.monotonic()))
+        if self.is_alive():
+            self.kills = 0
+            self.process.kill()
+            return "late"
+        return self.status
+
+    @property
+    def written(self):
+        return hashlib.sha256(self.output.read_bytes())
+
+    @property
+    def count(self):
+        return self.output.stat().st_size
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", default=ROOT / ".build/release/blesec", type=Path)
     parser.add_argument("--bytes", default=4 << 20, type=int)
     parser.add_argument("--cuts", default=30, type=int)
+    parser.add_argument("--kills", default=0, type=int)
+    parser.add_argument("--pause", default=8, type=float, help="the longest time between two kills, in seconds")
     parser.add_argument("--seed", default=random.randrange(1 << 32), type=int)
     options = parser.parse_args()
     generator = random.Random(options.seed)
@@ -146,18 +195,24 @@ def main():
         proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, spread, generator)
         proxy.start()
         begun = time.monotonic()
-        sides = [
-            Side(folder, name, [tool, command, f"unix:{folder / place}", "--identity", folder / name,
-                                "--peer", key, "--persist", "--idle", "5"], options.bytes, seed)
-            for name, command, place, key, seed in (
+        sides = []
+        for name, command, end, key, seed in (
                 ("listener", "listen", "back", keys[1], 2 * options.seed),
-                ("dialer", "connect", "front", keys[0], 2 * options.seed + 1))]
-        deadline = begun + 120 + 4 * options.cuts
+                ("dialer", "connect", "front", keys[0], 2 * options.seed + 1)):
+            arguments = [tool, command, f"unix:{folder / end}", "--identity", folder / name,
+                         "--peer", key, "--persist", "--idle", "5"]
+            if options.kills:
+                sides.append(StoredSide(
+                    folder, name, arguments, options.bytes, seed, options.kills, options.pause))
+            else:
+                sides.append(Side(folder, name, arguments, options.bytes, seed))
+        deadline = begun + 120 + 4 * options.cuts + 10 * options.kills
         statuses = [side.wait(deadline) for side in sides]
         isEqual = [side.given.digest() == sides[1 - index].written.digest() for index, side in enumerate(sides)]
         good = statuses == [0, 0] and all(isEqual) and proxy.cuts == options.cuts
         print(
-            f"seed {options.seed}: {options.bytes} bytes each way, {proxy.cuts} cuts, {proxy.carried} bytes carried, "
+            f"seed {options.seed}: {options.bytes} bytes each way, {proxy.cuts} cuts, {options.kills} kills of each "
+            f"side, {proxy.carried} bytes carried, "
             f"{time.monotonic() - begun:.0f} s, statuses {statuses}, equal {isEqual}", flush=True)
         if not good:
             for side in sides:
