@@ -133,8 +133,7 @@ let package = Package(
         tests(
             "StoreTests",
             [
-                "BLESecStore", "BLESec", "BLESecDelivery", "BLESecChannelCore", "BLESecPrimitives",
-                "BLESecLinks", "BLESecLocking", "TestSupport",
+                "BLESecStore", "BLESecDelivery", "BLESecPrimitives", "BLESecLocking", "TestSupport",
             ]),
         tests("NoiseEngineTests", ["BLESecNoiseEngine", "BLESecChannelCore", "BLESecPrimitives"]),
         tests(
@@ -159,8 +158,8 @@ let package = Package(
         tests(
             "BLESecTests",
             [
-                "BLESec", "BLESecTesting", "BLESecChannelCore", "BLESecDelivery", "BLESecLinks",
-                "BLESecLocking", "BLESecNoise",
+                "BLESec", "BLESecStore", "BLESecTesting", "BLESecChannelCore", "BLESecDelivery",
+                "BLESecLinks", "BLESecLocking", "BLESecNoise",
                 "BLESecNoiseEngine", "BLESecTLSEngine", "BLESecCredentials", "BLESecPrimitives",
                 "TestSupport", "CBLESecOpenSSL",
             ]),

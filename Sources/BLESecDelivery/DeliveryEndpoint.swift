@@ -47,7 +47,7 @@ package struct DeliveryEndpoint: Sendable {
     private var outgoing: OutgoingMessages
     private var incoming: IncomingMessages
     /// The tokens of this side's instances, and its epochs.
-    private var own: Set<Identifier>
+    private var own: [Identifier]
     private var origin: Origin
     private var token: Identifier
     /// What the peer's last `resume` had.
@@ -64,6 +64,8 @@ package struct DeliveryEndpoint: Sendable {
     package private(set) var hasFinished: Bool
     private var link = Link.none
     private var owesEpoch = false
+    /// Whether the peer has begun an epoch on this link.
+    private var hasTakenEpoch = false
     private var toldConfirmed: UInt64 = 0
     private var credit: UInt64 = 0
 
@@ -84,7 +86,8 @@ package struct DeliveryEndpoint: Sendable {
     /// Whether nothing may be sent or taken before the store has the changes that wait, or those
     /// that it was given.
     private var blocks = (waiting: true, given: false)
-    private var news: (waiting: [Event], given: [Event], ready: [Event]) = ([], [], [])
+    private var news: (waiting: [Event], given: [Event]) = ([], [])
+    private var events = Queue<Event>()
 
     /// Begins an instance, with an empty state or what a store has.
     package init(
@@ -100,7 +103,7 @@ package struct DeliveryEndpoint: Sendable {
         }
         outgoing = OutgoingMessages(stored)
         incoming = IncomingMessages(stored, window: limits.window, longest: limits.longest)
-        own = Set(stored.own).union([token, stored.epoch])
+        own = stored.own + [token, stored.epoch]
         origin = stored.own.isEmpty ? .fresh : .restored
         seen = stored.seen
         peerToken = stored.peerToken
@@ -133,7 +136,7 @@ package struct DeliveryEndpoint: Sendable {
         isCommitting = false
         committed = committing
         blocks.given = false
-        news.ready += news.given
+        for event in news.given { events.append(event) }
         news.given = []
     }
 
@@ -145,9 +148,7 @@ package struct DeliveryEndpoint: Sendable {
     private var isBlocked: Bool { blocks.waiting || blocks.given }
 
     /// The next event, once the store has what it rests on.
-    package mutating func nextEvent() -> Event? {
-        news.ready.isEmpty ? nil : news.ready.removeFirst()
-    }
+    package mutating func nextEvent() -> Event? { events.popFirst() }
 
     // MARK: - The program
 
@@ -221,6 +222,8 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Whether messages, or this side's end, wait for their fate.
     package var hasPending: Bool { !outgoing.messages.isEmpty }
+    /// How many chunks have been sent, and records been received that show that messages move.
+    package private(set) var movements: UInt64 = 0
     /// How many messages wait for their fate, and their bytes.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
     /// Whether the program has taken a message and not confirmed it.
@@ -243,9 +246,12 @@ package struct DeliveryEndpoint: Sendable {
         link = .none
         arrived = nil
         owesEpoch = false
+        hasTakenEpoch = false
         outgoing.linkEnded()
     }
 
+    /// Whether the peer is behind its own state, and is to end the link.
+    package var isWaitingForEnd: Bool { if case .waitingForEnd = link { true } else { false } }
     /// Whether this side must end the link, since its state is another one than it has told.
     package var mustEndLink: Bool { if case .ending = link { !isBlocked } else { false } }
     /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that is to end, records
@@ -286,6 +292,7 @@ package struct DeliveryEndpoint: Sendable {
             }
             return nil
         }
+        movements += 1
         return outgoing.takeRecord(atMost: limit)
     }
 
@@ -317,15 +324,17 @@ package struct DeliveryEndpoint: Sendable {
             }
             retire(through: number)
         case .epoch(let epoch):
-            guard epoch != .none, epoch != incoming.epoch, !incoming.pastEpochs.contains(epoch)
-            else {
-                throw .violation("an epoch that is not new")
-            }
+            guard !hasTakenEpoch, epoch != .none, epoch != incoming.epoch,
+                !incoming.pastEpochs.contains(epoch)
+            else { throw .violation("an epoch that is not new, or a second one on a link") }
+            hasTakenEpoch = true
             begin(peerEpoch: epoch, after: 0)
             return false
         case .credit(let credit):
             guard outgoing.allow(credit) else { throw .violation("a credit that is less") }
+            return false
         }
+        movements += 1
         return true
     }
 
@@ -379,6 +388,8 @@ package struct DeliveryEndpoint: Sendable {
                 loseEpoch(using: &generator)
                 isLost = true
             }
+            // The peer's new process must learn that this side has finished.
+            if !goesOn, hasFinished, !outgoing.hasEnd { _ = queue(nil) }
             // A peer that knows the epoch may have a part of the first message.
             let hasPart = knowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
             _ = outgoing.resume(
@@ -404,10 +415,11 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     private mutating func retire(through number: UInt64) {
-        let retired = outgoing.retire(through: number)
-        guard !retired.isEmpty else { return }
+        guard number >= outgoing.first else { return }
         change(.retired(through: number), blocks: false)
-        news.waiting += retired.map { $0.bytes == nil ? .finished : .confirmed(id: $0.id) }
+        while let message = outgoing.retireFirst(through: number) {
+            news.waiting.append(message.bytes == nil ? .finished : .confirmed(id: message.id))
+        }
     }
 
     private mutating func begin(peerEpoch epoch: Identifier, after confirmed: UInt64) {
@@ -439,7 +451,8 @@ package struct DeliveryEndpoint: Sendable {
     ) {
         origin = .rolledBack
         for identifier in [resume.peerToken, resume.peerEpoch]
-        where identifier != .none && own.insert(identifier).inserted {
+        where identifier != .none && !own.contains(identifier) {
+            add(identifier)
             change(.token(identifier), blocks: true)
         }
         let (restoredID, resendsUnknown) = (restoredID, limits.resendsUnknown)
@@ -447,10 +460,15 @@ package struct DeliveryEndpoint: Sendable {
             resendsUnknown || id > restoredID && !mayHaveLeft
         }
         token = Identifier(using: &generator)
-        own.insert(token)
+        add(token)
         change(.token(token), blocks: true)
         news.waiting.append(.storeRolledBack)
         link = .ending
+    }
+
+    private mutating func add(_ identifier: Identifier) {
+        own.append(identifier)
+        if own.count > StoredEndpoint.mostOwn { own.removeFirst() }
     }
 
     private mutating func beginEpoch(
@@ -458,7 +476,7 @@ package struct DeliveryEndpoint: Sendable {
         keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) {
         let epoch = Identifier(using: &generator)
-        own.insert(epoch)
+        add(epoch)
         let (lost, kept) = outgoing.begin(epoch, keeping: stays)
         askedLeft = 0
         change(.epoch(epoch, keeping: kept), blocks: true)

@@ -79,5 +79,5 @@ package struct Chunk: Sendable, Equatable {
         self.bytes = bytes
     }
 
-    var isLast: Bool { offset + bytes.count == length }
+    package var isLast: Bool { offset + bytes.count == length }
 }

@@ -5,6 +5,8 @@ package protocol EndpointStore: AnyObject, Sendable {
     /// Commits the changes as one, in their order; returns when they are durable. Called on one thread
     /// at a time.
     func commit(_ changes: [StoreChange]) throws(StoreFailure)
+    /// Lets others open the store; nothing is committed any more.
+    func close()
 }
 
 /// Why a store cannot commit.

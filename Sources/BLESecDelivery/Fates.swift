@@ -49,8 +49,6 @@ package struct Fates: Sendable, Equatable {
         return (taken, isUnknown)
     }
 
-    package mutating func take(through id: UInt64) {
-        taken = max(taken, id)
-        while let first = unknown.first, first.upperBound <= taken { unknown.removeFirst() }
-    }
+    /// The fates stay known, in case they are asked for by id.
+    package mutating func take(through id: UInt64) { taken = max(taken, id) }
 }

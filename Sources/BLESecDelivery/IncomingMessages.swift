@@ -3,16 +3,16 @@
 struct IncomingMessages: Sendable {
     /// The peer's epoch; none before its first `resume`.
     private(set) var epoch: Identifier
-    /// Earlier epochs of the peer.
-    private(set) var pastEpochs: Set<Identifier>
+    /// Earlier epochs of the peer, oldest first; the last ``StoredEndpoint/mostOwn``.
+    private(set) var pastEpochs: [Identifier]
     /// The program has confirmed all messages of the epoch up to this number.
     private(set) var confirmed: UInt64
     private(set) var held: UInt64
     private var partial: [UInt8] = []
     private var partialLength = 0
-    private var waiting: ArraySlice<Message> = []
+    private var waiting = Queue<Message>()
     /// Messages that the program has taken and not confirmed, oldest first.
-    private var taken: ArraySlice<Place> = []
+    private var taken = Queue<Place>()
     /// How many messages the program has taken in this instance.
     private(set) var takenCount: UInt64 = 0
     /// What the messages that the peer began on this link cost, and what this side has allowed.
@@ -36,11 +36,12 @@ struct IncomingMessages: Sendable {
 
     init(_ stored: StoredEndpoint, window: Int, longest: Int) {
         epoch = stored.peerEpoch
-        pastEpochs = Set(stored.pastEpochs)
+        pastEpochs = stored.pastEpochs
         confirmed = stored.confirmed
         held = stored.confirmed
         hasFinished = stored.hasPeerFinished
-        self.window = window
+        // A message costs this much at least.
+        self.window = max(window, OutgoingMessages.overhead)
         self.longest = longest
     }
 
@@ -69,7 +70,7 @@ struct IncomingMessages: Sendable {
     /// A credit that is worth a record; nil if there is none.
     mutating func takeCredit() -> UInt64? {
         let isPeerStopped = granted <= cost
-        guard room >= granted + UInt64(window / 4) || isPeerStopped && room > granted else {
+        guard room > granted, isPeerStopped || room >= granted + UInt64(window / 4) else {
             return nil
         }
         granted = room
@@ -79,7 +80,8 @@ struct IncomingMessages: Sendable {
     /// The peer sends in another epoch, after `confirmed` messages of it that this side no longer
     /// knows. Whole messages of the last epoch stay for the program.
     mutating func begin(_ epoch: Identifier, after confirmed: UInt64) {
-        if self.epoch != .none, self.epoch != epoch { pastEpochs.insert(self.epoch) }
+        if self.epoch != .none, self.epoch != epoch { pastEpochs.append(self.epoch) }
+        if pastEpochs.count > StoredEndpoint.mostOwn { pastEpochs.removeFirst() }
         self.epoch = epoch
         self.confirmed = confirmed
         held = confirmed
@@ -96,6 +98,7 @@ struct IncomingMessages: Sendable {
         else {
             throw .violation("a chunk that does not continue the last one")
         }
+        guard !hasFinished else { throw .violation("a message behind its end") }
         guard chunk.length <= longest else { throw .tooLong(chunk.length) }
         let end = chunk.offset + chunk.bytes.count
         guard end <= chunk.length, chunk.bytes.count > 0 || chunk.length == 0,
@@ -136,7 +139,7 @@ struct IncomingMessages: Sendable {
         guard !hasFinished, let message = waiting.first, let bytes = message.bytes else {
             return nil
         }
-        waiting.removeFirst()
+        _ = waiting.popFirst()
         waitingBytes -= message.cost
         taken.append(message.place)
         takenCount += 1
@@ -150,7 +153,7 @@ struct IncomingMessages: Sendable {
     /// Notes the peer's end, if the program has taken everything before it.
     private mutating func reachEnd() {
         while let next = waiting.first, next.bytes == nil {
-            waiting.removeFirst()
+            _ = waiting.popFirst()
             waitingBytes -= next.cost
             reachedEnd = next.place
             hasFinished = true
@@ -173,10 +176,12 @@ struct IncomingMessages: Sendable {
         precondition(count <= takenCount, "a message is confirmed after it was taken")
         let open = takenCount - UInt64(taken.count)
         guard count > open else { return false }
-        let places = taken.prefix(Int(count - open))
-        taken.removeFirst(places.count)
-        guard let number = places.last(where: { $0.epoch == epoch })?.number else { return false }
-        confirmed = number
-        return true
+        var hasMoved = false
+        for _ in open..<count {
+            guard let place = taken.popFirst(), place.epoch == epoch else { continue }
+            confirmed = place.number
+            hasMoved = true
+        }
+        return hasMoved
     }
 }

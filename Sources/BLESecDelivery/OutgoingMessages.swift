@@ -4,7 +4,7 @@ struct OutgoingMessages: Sendable {
     private(set) var epoch: Identifier
     /// The number of the first message that is kept; without messages, the next number.
     private(set) var first: UInt64
-    private(set) var messages: ArraySlice<StoredEndpoint.Message>
+    private(set) var messages: Queue<StoredEndpoint.Message>
     /// How many of these are messages and not ends, and their bytes.
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
     /// The highest number of a message that may have left whole.
@@ -23,12 +23,12 @@ struct OutgoingMessages: Sendable {
     init(_ stored: StoredEndpoint) {
         epoch = stored.epoch
         first = stored.first
-        messages = stored.messages[...]
+        messages = Queue(stored.messages)
         sent = stored.left
         begun = stored.left
         next = (stored.first, 0)
         resumed = next
-        for message in messages { count(message, 1) }
+        for message in stored.messages { count(message, 1) }
     }
 
     /// The highest number of a message; one less than ``first`` without messages.
@@ -115,21 +115,22 @@ struct OutgoingMessages: Sendable {
 
     // MARK: - Fates
 
-    /// Removes the messages up to `number`, and returns them.
-    mutating func retire(through number: UInt64) -> ArraySlice<StoredEndpoint.Message> {
-        guard number >= first else { return [] }
-        let retired = messages.prefix(Int(number - first + 1))
-        messages.removeFirst(retired.count)
-        for message in retired { count(message, -1) }
-        first = number + 1
-        return retired
+    /// Removes the first message if its number is not above `number`, and returns it.
+    mutating func retireFirst(through number: UInt64) -> StoredEndpoint.Message? {
+        guard number >= first, let message = messages.popFirst() else { return nil }
+        first += 1
+        count(message, -1)
+        return message
     }
+
+    /// Whether this side's end waits to be confirmed.
+    var hasEnd: Bool { messages.count > pending.count }
 
     /// Whether a message that is kept may have left. An end does not count: to take it twice is the
     /// same as to take it once.
     var hasSentAny: Bool {
         guard sent >= first else { return false }
-        return messages.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
+        return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
     /// Begins an epoch with the messages that stay, and returns the ids of the others. An end stays
@@ -139,7 +140,7 @@ struct OutgoingMessages: Sendable {
     ) -> (lost: [UInt64], kept: Set<UInt64>) {
         var lost: [UInt64] = []
         var kept: [StoredEndpoint.Message] = []
-        for (offset, message) in messages.enumerated() {
+        for (offset, message) in messages.elements.enumerated() {
             if message.bytes == nil || stays(message.id, first + UInt64(offset) <= sent) {
                 kept.append(message)
             } else {
@@ -148,7 +149,7 @@ struct OutgoingMessages: Sendable {
             }
         }
         self.epoch = epoch
-        messages = kept[...]
+        messages = Queue(kept)
         (first, sent, begun) = (1, 0, 0)
         next = (1, 0)
         resumed = next
@@ -158,6 +159,6 @@ struct OutgoingMessages: Sendable {
 
     private func message(_ number: UInt64) -> StoredEndpoint.Message? {
         guard number >= first, number <= last else { return nil }
-        return messages[messages.startIndex + Int(number - first)]
+        return messages[Int(number - first)]
     }
 }

@@ -94,14 +94,16 @@ package enum LoopEvent: Sendable {
         loop.assertCurrent()
         // A manual loop, because this runs several times per message and must not allocate. A
         // resumed task runs later, and cannot change the list meanwhile.
-        var index = 0
-        while index < waiters.count {
+        var kept = 0
+        for index in 0..<waiters.count {
             if waiters[index].event == event {
-                waiters.remove(at: index).resume(isCancelled: false)
+                waiters[index].resume(isCancelled: false)
             } else {
-                index += 1
+                if kept < index { waiters[kept] = waiters[index] }
+                kept += 1
             }
         }
+        if kept < waiters.count { waiters.removeLast(waiters.count - kept) }
     }
 
     /// Wakes all tasks that wait, in the order in which they began to.

@@ -6,7 +6,8 @@ internal import CBLESecSQLite
 /// The state of one endpoint in an SQLite database.
 final class SQLiteStore: EndpointStore {
     let stored: StoredEndpoint
-    private let database: Locked<Database>
+    /// Nil once the store is closed.
+    let database: Locked<Database?>
     private let path: String
 
     /// The version of the tables; the database's `user_version`.
@@ -136,7 +137,8 @@ final class SQLiteStore: EndpointStore {
 
     func commit(_ changes: [StoreChange]) throws(StoreFailure) {
         do throws(Database.Failure) {
-            try database.withLock { database throws(Database.Failure) in
+            try database.withLock { opened throws(Database.Failure) in
+                guard let database = opened else { throw .closed }
                 try database.transaction { () throws(Database.Failure) in
                     for change in changes { try Self.apply(change, to: database) }
                 }
@@ -145,6 +147,8 @@ final class SQLiteStore: EndpointStore {
             throw StoreFailure(error.explanation(for: path))
         }
     }
+
+    func close() { database.withLock { $0 = nil } }
 
     /// Does in the database what ``StoredEndpoint/apply(_:)`` does in memory.
     private static func apply(
@@ -187,7 +191,6 @@ final class SQLiteStore: EndpointStore {
             try database.run("UPDATE endpoint SET confirmed_note = ?", .blob(note))
         case .fatesTaken(let id):
             try database.run("UPDATE endpoint SET taken = max(taken, ?)", .init(id))
-            try database.run("DELETE FROM unknown WHERE last <= ?", .init(id))
         }
     }
 
@@ -284,6 +287,7 @@ extension Database.Value {
 
 extension Database.Failure {
     fileprivate static func damaged(_ what: String) -> Self { Self(code: SQLITE_CORRUPT, text: what) }
+    fileprivate static var closed: Self { Self(code: SQLITE_MISUSE, text: "it is closed") }
     fileprivate static func newer(_ version: UInt64) -> Self {
         Self(code: SQLITE_SCHEMA, text: "version \(version)")
     }

@@ -96,6 +96,9 @@ enum PersistentArguments {
         let target = try arguments.value(output).map { path throws(ChannelError) in
             try OutputFile(path, length: writtenThrough)
         }
+        if await connection.hasFinished {
+            Diagnostics.note("the store says that everything was sent before", "finished")
+        }
         let readOffset = Locked(sentThrough)
         let session = ConnectionSession(
             connection: connection, interruption: Interruption(), timeLimit: options.timeLimit,

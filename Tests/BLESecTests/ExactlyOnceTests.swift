@@ -220,6 +220,14 @@ struct ExactlyOnceTests {
         #expect(await left.delivery() == .unknown)
         #expect(try await second.receive() == [3])
         #expect(await kept.delivery() == .delivered)
+        // A fate stays the same, however it is asked for.
+        var fates: [Delivery] = []
+        for await (_, fate) in dialer.deliveries {
+            fates.append(fate)
+            if fates.count == 3 { break }
+        }
+        #expect(fates == [.delivered, .unknown, .delivered])
+        #expect(await left.delivery() == .unknown)
         async let closing: Void = dialer.close()
         #expect(try await second.receive() == nil)
         try await second.close()

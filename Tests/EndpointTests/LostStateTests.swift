@@ -91,4 +91,35 @@ struct LostStateTests {
         try scene.exchange()
         #expect(scene.sender.nextEvent() == .confirmed(id: second))
     }
+
+    @Test("a side that has finished says so again to a peer whose state was lost")
+    func finishedAgain() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        pair.sides[0].finish()
+        try pair.exchange()
+        #expect(pair.sides[1].hasPeerFinished && !pair.sides[0].hasPending)
+        pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
+        pair.commit()
+        pair.connect()
+        try pair.exchange()
+        pair.sides[1].finish()
+        try pair.exchange()
+        #expect(pair.sides.allSatisfy { $0.hasToldAll && $0.hasPeerFinished })
+    }
+
+    @Test("a peer that sends more after its end, in another process, is refused")
+    func moreAfterEnd() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        pair.sides[1].finish()
+        try pair.exchange()
+        pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
+        _ = pair.sides[1].send([1])
+        pair.commit()
+        pair.connect()
+        #expect(throws: DeliveryError.violation("a message behind its end")) {
+            try pair.exchange()
+        }
+    }
 }

@@ -85,7 +85,10 @@ struct ConnectionMachine {
 
     /// The error of a call after this side has finished, or after the connection was closed.
     var closedError: ChannelError {
-        status.failure ?? ChannelError(.closed, "the connection is closed")
+        guard isClosed else {
+            return ChannelError(.closed, "this side has said that it sends nothing more")
+        }
+        return status.failure ?? ChannelError(.closed, "the connection is closed")
     }
 
     private static let noRoom = ChannelError(

@@ -13,7 +13,7 @@ public enum Delivery: String, Sendable, Hashable {
 
 /// What to do with a message while there is no link.
 public enum WhenDisconnected: Sendable, Hashable {
-    /// Wait for the next link.
+    /// Wait for the next link; with ``PeerConnection/Guarantee/exactlyOnce(_:)`` the message does.
     case wait
     /// Throw `noSuchPeer`, without sending the message.
     case fail

@@ -28,6 +28,10 @@ final class MessageLane: Sendable {
 
     /// What the connection learns when it looks.
     struct News {
+        /// Whether a message has got its fate.
+        var hasFate: Bool
+        /// Whether the peer is behind its own state, and is to end the link.
+        var isWaitingForEnd: Bool
         /// Why the store commits nothing more.
         var failure: ChannelError?
         /// Whether the store has committed something since the connection looked last.
@@ -99,6 +103,9 @@ final class MessageLane: Sendable {
         }
         if !begun { fail(ChannelError(.store, "the store cannot commit: there are too many threads")) }
     }
+
+    /// Lets others open the store.
+    func closeStore() { store?.close() }
 
     private func fail(_ error: ChannelError) {
         state.withLock { $0.failure = $0.failure ?? error }
@@ -174,6 +181,8 @@ final class MessageLane: Sendable {
     var isCommitted: Bool { look { $0.isCommitted } }
     /// Why the store commits nothing more.
     var failure: ChannelError? { state.withLock { $0.failure } }
+    /// Changes whenever messages of either side move.
+    var movements: UInt64 { look { $0.movements } }
     /// How many messages have no fate yet.
     var pendingCount: Int { look { $0.pending.count } }
 
@@ -200,8 +209,9 @@ final class MessageLane: Sendable {
     func takeNews() -> News {
         state.withLock { state in
             state.isNewsPending = false
-            defer { state.hasCommitted = false }
+            defer { (state.hasCommitted, state.hasNewFate) = (false, false) }
             return News(
+                hasFate: state.hasNewFate, isWaitingForEnd: state.endpoint.isWaitingForEnd,
                 failure: state.failure, hasCommitted: state.hasCommitted,
                 mustEndLink: state.endpoint.mustEndLink, hasToldAll: state.endpoint.hasToldAll)
         }
@@ -295,8 +305,9 @@ extension MessageLane.State {
     fileprivate mutating func noteNews() -> Bool {
         guard !isNewsPending else { return false }
         let hasArrived = endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
-        isNewsPending = hasArrived || endpoint.hasToldAll || endpoint.mustEndLink
-        hasNewFate = false
+        let hasEnding =
+            endpoint.hasToldAll || endpoint.mustEndLink || endpoint.isWaitingForEnd
+        isNewsPending = hasArrived || hasEnding
         return isNewsPending
     }
 }

@@ -123,6 +123,11 @@ extension PeerConnection {
             shut(error)
             return false
         }
+        if lane != nil, await channel.peer.fingerprint == nil {
+            await channel.abort(
+                ChannelError(.untrusted, "messages arrive exactly once only to a peer with a key"))
+            return false
+        }
         if let own = lane?.ownKey, await channel.ownKey != own {
             let error = ChannelError(
                 .configuration, "the store belongs to this side's key \(own), and the channel does not")
@@ -157,7 +162,6 @@ extension PeerConnection {
         current = channel
         if let lane {
             let port = lane.beginLink()
-            lastProgress = loop.now
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
         } else {
             unread.append(channel)
@@ -240,8 +244,8 @@ extension PeerConnection {
     func leave(_ channel: SecureChannel) {
         leaving = channel
         current = nil
-        // A task that waits for its turn, but would not wait for a link, must learn of the loss.
-        waiting.wake(.turn)
+        // Tasks that would not wait for a link must learn of the loss.
+        for event in [LoopEvent.turn, .room, .change] { waiting.wake(event) }
     }
 
     private func ended(_ channel: SecureChannel) async {
@@ -259,7 +263,7 @@ extension PeerConnection {
         let step = change {
             $0.lost(error, hasCarried: hasCarried, at: loop.now, using: &generator)
         }
-        waiting.wake(.turn)
+        for event in [LoopEvent.turn, .room, .change] { waiting.wake(event) }
         perform(step)
     }
 

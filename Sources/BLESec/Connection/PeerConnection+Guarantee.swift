@@ -7,12 +7,12 @@ extension PeerConnection {
     public enum Guarantee: Sendable {
         /// Each message belongs to the link on which it was sent. It arrives once or not at all.
         case atMostOnce
-        /// Messages arrive once and in order, however often the link is lost, while the processes live
-        /// or, with a store, its file does; `docs/delivery.md` has the rules. The peer must do the same, and both sides'
+        /// Messages arrive once and in order, however often the link is lost, while both connections
+        /// live or, with a store, its file does; `docs/delivery.md` has the rules. The peer must do the same, and both sides'
         /// channels must be configured for it (``ChannelConfiguration/carriesDelivery``).
         ///
-        /// When the peer's process was another one before, its state is lost: messages that may have
-        /// arrived are `unknown`, and the others go to the new process.
+        /// When the peer's connection is another one than before, and has no store, its state is lost:
+        /// messages that may have arrived are `unknown`, and the others go to the new one.
         case exactlyOnce(DeliveryOptions = DeliveryOptions())
     }
 
@@ -93,10 +93,8 @@ extension PeerConnection {
         guard let lane else { return nil }
         while true {
             if let (number, fate) = lane.takeFate() { return (number, fate) }
-            guard !machine.isClosed, !Task.isCancelled else { return nil }
-            try? await waiting.wait(for: .acknowledgement, on: self) {
-                lane.hasFate || machine.isClosed
-            }
+            guard !isOver, !Task.isCancelled else { return nil }
+            try? await waiting.wait(for: .acknowledgement, on: self) { lane.hasFate || isOver }
         }
     }
 }
@@ -128,16 +126,19 @@ extension PeerConnection {
     func delivery(of number: UInt64) async -> Delivery {
         guard let lane else { return .unknown }
         try? await waiting.wait(for: .acknowledgement, on: self) {
-            lane.fate(of: number) != nil || machine.isClosed
+            lane.fate(of: number) != nil || isOver
         }
         return lane.fate(of: number) ?? .unknown
     }
 
+    /// Whether no fate can change any more.
+    private var isOver: Bool { machine.isClosed && !isLeaving }
+
     func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
         while true {
             if let message = lane.take() {
-                lastProgress = loop.now
                 tellChannel()
+                waiting.wake(.change)
                 return message
             }
             if lane.hasPeerFinished { return nil }
@@ -178,36 +179,72 @@ extension PeerConnection {
     func heardFromLane() {
         guard let lane else { return }
         let news = lane.takeNews()
-        lastProgress = loop.now
-        for event in [LoopEvent.message, .acknowledgement, .room, .change] { waiting.wake(event) }
-        if let failure = news.failure { return shut(failure) }
-        guard let channel = current else { return }
-        // The channel may be in the middle of a call, so it is called later.
+        waiting.wake(.message)
+        waiting.wake(.change)
+        if news.hasFate || machine.isClosed {
+            waiting.wake(.acknowledgement)
+            waiting.wake(.room)
+        }
+        if let failure = news.failure { shut(failure) }
+        // A channel may be in the middle of a call, so it is called later.
         if news.hasCommitted {
             // What waited for a commit can be sent, and the records that wait for it can be taken.
-            channel.loop.execute { channel.assumeIsolated { $0.portChanged(hasMessage: true) } }
+            for channel in [current, leaving].compactMap({ $0 }) {
+                channel.loop.execute { channel.assumeIsolated { $0.portChanged(hasMessage: true) } }
+            }
         }
-        guard news.mustEndLink || news.hasToldAll else { return }
+        guard let channel = current else { return }
         Task(executorPreference: channel.loop) {
-            if news.mustEndLink {
+            if news.isWaitingForEnd {
+                try? await channel.loop.sleep(for: Self.timeToEnd)
+                await channel.abort(ChannelError(.closed, "the peer uses an old state of its own"))
+            } else if news.mustEndLink {
                 await channel.abort(ChannelError(.closed, "this side continues in another epoch"))
-            } else {
+            } else if news.hasToldAll {
                 try? await channel.finish()
             }
         }
     }
 
+    /// How long a peer that uses an old state of its own may take to learn that, and to end the link.
+    private static let timeToEnd: Duration = .seconds(2)
+
     // MARK: - Closing
 
-    /// Takes no more messages, and waits until the program has confirmed those that it has taken, and
-    /// the store has everything.
-    func stopTaking(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
+    /// Takes no more messages. Waits until the program has confirmed those that it has taken, what is
+    /// queued is confirmed as well, and the store has everything; or until nothing moves any more.
+    func settle(_ lane: MessageLane, within limit: Duration?) async {
         lane.stopTaking()
-        let deadline = loop.now.advanced(by: self.limit(limit))
-        while lane.hasUnconfirmed || !lane.isCommitted, !machine.isClosed, loop.now < deadline {
-            try await waitForChange(until: deadline) {
-                !lane.hasUnconfirmed && lane.isCommitted || machine.isClosed
-            }
+        let limit = self.limit(limit)
+        var idle = Idle(lane.movements, loop.now)
+        func isSettled() -> Bool {
+            machine.isClosed
+                || !lane.hasUnconfirmed && lane.isCommitted
+                    && (lane.pendingCount == 0 || current == nil)
+        }
+        while !isSettled(), !idle.hasLasted(limit, lane.movements, loop.now) {
+            let isCancelled = await waiting.wait(
+                for: .change, until: idle.since.advanced(by: limit), isolation: self,
+                unless: isSettled)
+            if isCancelled { return }
+        }
+    }
+
+    /// Since when nothing has moved.
+    private struct Idle {
+        private(set) var since: MonotonicTime
+        private var movements: UInt64
+
+        init(_ movements: UInt64, _ now: MonotonicTime) {
+            self.movements = movements
+            since = now
+        }
+
+        mutating func hasLasted(
+            _ limit: Duration, _ movements: UInt64, _ now: MonotonicTime
+        ) -> Bool {
+            if movements != self.movements { self = Idle(movements, now) }
+            return now >= since.advanced(by: limit)
         }
     }
 
@@ -221,31 +258,49 @@ extension PeerConnection {
     func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
         await finish()
         let limit = self.limit(limit)
-        lastProgress = loop.now
+        var idle = Idle(lane.movements, loop.now)
         while !lane.isSettled, !machine.isClosed {
-            let deadline = lastProgress.advanced(by: limit)
-            if loop.now >= deadline {
+            if idle.hasLasted(limit, lane.movements, loop.now) {
                 let error = Self.incomplete(lane, limit)
                 shut(nil)
                 throw error
             }
-            try await waitForChange(until: deadline) { lane.isSettled || machine.isClosed }
+            try await waitForChange(until: idle.since.advanced(by: limit)) {
+                lane.isSettled || machine.isClosed
+            }
         }
         guard lane.isSettled else {
             throw machine.status.failure ?? Self.incomplete(lane, limit)
         }
-        let deadline = loop.now.advanced(by: Self.farewell)
-        while !machine.isClosed, loop.now < deadline {
-            try await waitForChange(until: deadline) { machine.isClosed }
-        }
-        while !lane.isComplete, lane.failure == nil {
+        await sayFarewell()
+        while !lane.isCommitted, lane.failure == nil {
             try await waitForChange(until: .distantFuture) {
-                lane.isComplete || lane.failure != nil
+                lane.isCommitted || lane.failure != nil
             }
         }
         shut(nil)
-        if let failure = lane.failure { throw failure }
+        let failure = lane.failure
+        lane.closeStore()
+        if let failure { throw failure }
         try? await leaving?.waitUntilOver()
+    }
+
+    /// Waits until the peer has ended the last channel because it is complete too. Without a link it
+    /// has ``farewell`` to come back; a link that is silently dead is noticed after the idle time.
+    private func sayFarewell() async {
+        let idle = current?.configuration.timeouts.idle ?? .zero
+        let last = loop.now.advanced(by: idle + Self.farewell)
+        var lostAt = loop.now
+        while !machine.isClosed {
+            if current != nil { lostAt = loop.now }
+            let deadline = current == nil ? min(last, lostAt.advanced(by: Self.farewell)) : last
+            guard loop.now < deadline else { return }
+            let wasConnected = current != nil
+            let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {
+                machine.isClosed || (current != nil) != wasConnected
+            }
+            if isCancelled { return }
+        }
     }
 
     private func waitForChange(

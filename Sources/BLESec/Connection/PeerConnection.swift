@@ -43,8 +43,8 @@ public actor PeerConnection {
 
     /// The messages that outlive links, if they are to arrive exactly once.
     private(set) var lane: MessageLane?
-    /// When something last happened that a closing connection waits for.
-    var lastProgress: MonotonicTime
+    /// Whether this side has ended, and its last channel may still decide fates.
+    var isLeaving = false
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -83,7 +83,6 @@ public actor PeerConnection {
             rules: rules, expected: peer,
             routeSettlesDuplicates: route.settlesDuplicates, now: loop.now)
         waiting = LoopCondition(loop: loop)
-        lastProgress = loop.now
     }
 
     private func makeLane(_ options: DeliveryOptions) {
@@ -146,8 +145,8 @@ public actor PeerConnection {
         return await pending.delivery()
     }
 
-    /// Queues a message after the messages queued before, and returns when a channel has it.
-    /// The link and the peer may not have the message yet. Throws as
+    /// Queues a message after the messages queued before, and returns when a channel has it or, with
+    /// ``Guarantee/exactlyOnce(_:)``, at once. The link and the peer may not have the message yet. Throws as
     /// ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
@@ -273,8 +272,7 @@ public actor PeerConnection {
     /// Tells the peer that this side sends nothing more on any link. This side can still receive.
     public func finish() async {
         machine.finish()
-        waiting.wake(.link)
-        waiting.wake(.turn)
+        for event in [LoopEvent.link, .turn, .room] { waiting.wake(event) }
         if let lane { return finish(lane) }
         guard let channel = current else { return }
         try? await channel.finish()
@@ -307,8 +305,9 @@ public actor PeerConnection {
     /// ``close(_:within:)``.
     ///
     /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more, and the call first waits
-    /// until the program has confirmed what it has received, at most `limit`. Messages without a
-    /// fate may have arrived or not.
+    /// until the program has confirmed what it has received, and the peer what was sent while there
+    /// is a link; or until nothing has moved for `limit`. Messages without a fate then may have
+    /// arrived or not.
     public func leave(within limit: Duration? = nil) async throws(ChannelError) {
         try await leave(.done, within: limit)
     }
@@ -316,10 +315,16 @@ public actor PeerConnection {
     private func leave(
         _ reason: EndReason, within limit: Duration?
     ) async throws(ChannelError) {
-        if let lane { try await stopTaking(lane, within: limit) }
+        if let lane, reason == .done { await settle(lane, within: limit) }
         leaving = current.take() ?? leaving
+        isLeaving = true
+        defer {
+            isLeaving = false
+            waiting.wake(.acknowledgement)
+        }
         shut(nil)
         // Messages that still arrive can be read afterwards.
+        defer { lane?.closeStore() }
         try? await leaving?.finish(reason)
         try await leaving?.close(within: limit)
     }

@@ -238,17 +238,21 @@ final class NegotiatedSession: Session {
         default:
             if carriesDelivery, let kind = DeliveryRecord.Kind(rawValue: type.rawValue) {
                 try refuseAfterEnd()
-                return try receive(kind, range)
+                return try receive(kind, range, now: now)
             }
             guard type.isIgnorable else { throw .violation("a record of an unknown type") }
         }
     }
 
-    private func receive(_ kind: DeliveryRecord.Kind, _ range: Range<Int>) throws(ChannelError) {
+    private func receive(
+        _ kind: DeliveryRecord.Kind, _ range: Range<Int>, now: UInt64
+    ) throws(ChannelError) {
         guard let port else { preconditionFailure("without a port, no record is opened") }
         let bytes = records.inbound.withBytes { $0.span.array(in: range) }
         do throws(DeliveryError) {
-            if try port.receive(try DeliveryRecord(kind, bytes)) { hasCarriedDelivery = true }
+            let record = try DeliveryRecord(kind, bytes)
+            if try port.receive(record) { hasCarriedDelivery = true }
+            if case .chunk(let chunk) = record { messageMoved = chunk.isLast ? nil : now }
         } catch {
             throw ChannelError(error)
         }

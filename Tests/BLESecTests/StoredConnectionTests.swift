@@ -1,0 +1,175 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecStore
+import Foundation
+import TestSupport
+import Testing
+
+@testable import BLESec
+
+/// Connections with stores on disk; `docs/delivery.md`.
+@Suite("messages outlive the process", .timeLimit(.minutes(2)))
+struct StoredConnectionTests {
+    private let folder = ScratchFolder()
+    private let fixture: ReconnectFixture
+
+    init() throws {
+        var fixture = try ReconnectFixture()
+        fixture.carriesDelivery = true
+        self.fixture = fixture
+    }
+
+    /// Opens the store of one side.
+    private func delivery(_ role: ChannelRole) throws -> PeerConnection.Guarantee {
+        var options = PeerConnection.DeliveryOptions()
+        options.acknowledgement = .manual
+        let (own, peer) =
+            role == .dialer
+            ? (fixture.pinned.dialer, fixture.pinned.acceptor)
+            : (fixture.pinned.acceptor, fixture.pinned.dialer)
+        options.store = try .open(
+            in: folder.file("\(role)"), own: own.fingerprint, peer: peer.fingerprint)
+        return .exactlyOnce(options)
+    }
+
+    private func dialing() async throws -> PeerConnection {
+        try await fixture.dialing(ReconnectFixture.rules, delivery(.dialer))
+    }
+
+    private func accepting() async throws -> PeerConnection {
+        await fixture.accepting(
+            from: try await fixture.listen(), ReconnectFixture.rules, try delivery(.acceptor))
+    }
+
+    @Test("a program that starts again continues with its store, and sends and takes nothing twice")
+    func restarts() async throws {
+        var taken: [[UInt8]] = []
+        // Each round is another process of both sides.
+        for round: UInt8 in 0..<5 {
+            let dialer = try await dialing()
+            let noted: [UInt8] = round == 0 ? [] : [round - 1]
+            #expect(await dialer.notes.sent == noted)
+            for part: UInt8 in 0..<3 {
+                _ = try await dialer.send([round, part], noting: [round])
+            }
+            // The first message of each round is sent without a link, and so are those of two rounds.
+            if round == 1 || round == 2 {
+                try await dialer.leave()
+                continue
+            }
+            let acceptor = try await accepting()
+            let last = taken.last ?? []
+            #expect(await acceptor.notes.confirmed == last)
+            // All but the last message that is there is confirmed. The last one comes again.
+            let there = (Int(round) + 1) * 3 - taken.count
+            for number in 1...there {
+                let message = try #require(try await acceptor.receive())
+                if number == there, round < 4 {
+                    #expect(message == [round, 2])
+                    break
+                }
+                taken.append(message)
+                try await acceptor.confirm(through: UInt64(number), noting: message)
+            }
+            if round == 4 {
+                async let closing: Void = dialer.close(within: .seconds(20))
+                #expect(try await acceptor.receive() == nil)
+                try await acceptor.close(within: .seconds(20))
+                try await closing
+            } else {
+                // The last message is not confirmed.
+                try await dialer.leave(within: .milliseconds(50))
+                try await acceptor.leave(within: .milliseconds(50))
+            }
+        }
+        let sent: [[UInt8]] = (0..<5).flatMap { round in (0..<3).map { [round, $0] } }
+        #expect(taken == sent)
+        let finished = try await dialing()
+        await #expect(throws: ChannelError(.closed, "")) { _ = try await finished.send([1]) }
+        await finished.abort()
+    }
+
+    @Test("fates that nobody has taken are there after a restart")
+    func fates() async throws {
+        for round in 0..<2 {
+            let dialer = try await dialing()
+            if round == 0 {
+                let acceptor = try await accepting()
+                let sent = [try await dialer.send([1]), try await dialer.send([2])]
+                for number: UInt64 in 1...2 {
+                    _ = try await acceptor.receive()
+                    try await acceptor.confirm(through: number)
+                }
+                for pending in sent { #expect(await pending.delivery() == .delivered) }
+                try await acceptor.leave()
+            }
+            for await (number, delivery) in dialer.deliveries {
+                #expect(delivery == .delivered && number == UInt64(round + 1))
+                break
+            }
+            try await dialer.leave()
+        }
+    }
+
+    @Test("a store that is an older copy is noticed: what it had is unknown, and the rest arrives")
+    func rolledBack() async throws {
+        let files = FileManager.default
+        let (store, copy) = (folder.file("dialer"), folder.file("copy"))
+        for round: UInt8 in 0..<3 {
+            if round == 2 {
+                try files.removeItem(atPath: store)
+                try files.copyItem(atPath: copy, toPath: store)
+            }
+            let dialer = try await dialing()
+            let sent = try await dialer.send([round])
+            let acceptor = try await accepting()
+            if round == 2 {
+                await dialer.wait(for: .connected)
+                #expect(try await acceptor.receive() == [2])
+            } else {
+                #expect(try await acceptor.receive() == [round])
+            }
+            try await acceptor.confirm(through: 1)
+            #expect(await sent.delivery() == .delivered)
+            #expect(await dialer.wasStoreRolledBack == (round == 2))
+            try await dialer.leave()
+            try await acceptor.leave()
+            if round == 0 { try files.copyItem(atPath: store, toPath: copy) }
+        }
+    }
+
+    @Test("a peer with another key has another store, and a store does not fit another key")
+    func keys() async throws {
+        let other = try IdentityKey.generate().fingerprint
+        let own = fixture.pinned.dialer.fingerprint
+        for peer in [fixture.pinned.acceptor.fingerprint, other] {
+            let store = try PeerConnection.Store.open(
+                in: folder.file("dialer"), own: own, peer: peer)
+            #expect(store.peer == peer)
+        }
+        let files = try FileManager.default.contentsOfDirectory(atPath: folder.file("dialer"))
+        #expect(files.count { $0.hasSuffix(".sqlite") } == 2)
+        var options = PeerConnection.DeliveryOptions()
+        options.store = try .open(
+            in: folder.file("dialer"), own: other, peer: fixture.pinned.acceptor.fingerprint)
+        let listener = try await fixture.listen()
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
+        await dialer.wait(for: .closed)
+        #expect(await dialer.status.failure?.code == .configuration)
+        await listener.close()
+    }
+
+    @Test("a store in use, and a directory that others may enter, are refused")
+    func refused() throws {
+        let first = try delivery(.dialer)
+        #expect(throws: ChannelError(.store, "")) { _ = try delivery(.dialer) }
+        _ = first
+        let open = folder.file("open")
+        try FileManager.default.createDirectory(
+            atPath: open, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o755])
+        let key = fixture.pinned.dialer.fingerprint
+        #expect(throws: ChannelError(.badKey, "")) {
+            _ = try PeerConnection.Store.open(in: open, own: key, peer: key)
+        }
+    }
+}

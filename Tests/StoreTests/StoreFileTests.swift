@@ -1,0 +1,230 @@
+import BLESecDelivery
+import BLESecLocking
+import BLESecPrimitives
+import Foundation
+import TestSupport
+import Testing
+
+@testable import BLESecStore
+
+/// The store's file: what it keeps, and what is refused.
+struct StoreFileTests {
+    private let folder = ScratchFolder()
+    private var path: String { folder.file("one.sqlite") }
+
+    private func make() throws {
+        try Data().write(to: URL(fileURLWithPath: path))
+        try SQLiteStore.make(at: path, own: "own", peer: "peer")
+    }
+
+    private func open() throws(StoreFailure) -> SQLiteStore {
+        try SQLiteStore(at: path, own: "own", peer: "peer")
+    }
+
+    private func reason(_ body: () throws(StoreFailure) -> Void) -> String {
+        do throws(StoreFailure) {
+            try body()
+            return ""
+        } catch {
+            return error.reason
+        }
+    }
+
+    /// A random change that fits the state.
+    private static func change(
+        _ stored: StoredEndpoint, using generator: inout SeededGenerator
+    ) -> StoreChange {
+        let identifier = Identifier(using: &generator)
+        let last = stored.first + UInt64(stored.messages.count) - 1
+        let number = UInt64.random(in: 0...stored.nextID, using: &generator)
+        switch Int.random(in: 0..<16, using: &generator) {
+        case 0: return .token(identifier)
+        case 1...5:
+            let length = Int.random(in: 0...300, using: &generator)
+            let isEnd = Int.random(in: 0..<20, using: &generator) == 0
+            let bytes = [UInt8](repeating: 7, count: length)
+            return .message(.init(id: stored.nextID, bytes: isEnd ? nil : bytes))
+        case 6: return .left(through: number)
+        case 7, 8: return .retired(through: min(last, number))
+        case 9:
+            let count = Int.random(in: 0...stored.messages.count, using: &generator)
+            let kept = stored.messages.enumerated()
+                .filter { $0.offset >= count || $0.element.bytes == nil }.map(\.element.id)
+            return .epoch(identifier, keeping: Set(kept))
+        case 10: return .seen(PeerState(token: identifier, epoch: stored.epoch))
+        case 11: return .peer(identifier)
+        case 12:
+            let isSame = Bool.random(using: &generator)
+            return .peerEpoch(isSame ? stored.peerEpoch : identifier, confirmed: number)
+        case 13: return .confirmed(number)
+        case 14:
+            let note = [UInt8](repeating: 1, count: Int.random(in: 0...20, using: &generator))
+            return Bool.random(using: &generator) ? .sentNote(note) : .confirmedNote(note)
+        default:
+            return Bool.random(using: &generator)
+                ? .fatesTaken(through: min(stored.fates.decided, number)) : .peerFinished
+        }
+    }
+
+    @Test("what is read again is what the changes make in memory, after random changes")
+    func changes() throws {
+        try make()
+        var generator = SeededGenerator(seed: 5)
+        var expected = StoredEndpoint()
+        for _ in 0..<12 {
+            let store = try open()
+            #expect(store.stored == expected)
+            for _ in 0..<40 {
+                var changes: [StoreChange] = []
+                for _ in 0..<Int.random(in: 1...6, using: &generator) {
+                    let change = Self.change(expected, using: &generator)
+                    expected.apply(change)
+                    changes.append(change)
+                }
+                try store.commit(changes)
+            }
+        }
+        #expect(try open().stored == expected)
+    }
+
+    @Test("more states are lost, and more identifiers known, than are kept")
+    func bounds() throws {
+        try make()
+        var generator = SeededGenerator(seed: 6)
+        var expected = StoredEndpoint()
+        let store = try open()
+        for id in 1...UInt64(2 * Fates.mostRanges + 500) {
+            var changes: [StoreChange] = [.message(.init(id: id, bytes: [1]))]
+            let epoch = Identifier(using: &generator)
+            // Every second message is lost, so that the ranges do not touch.
+            changes += id % 2 == 0 ? [.epoch(epoch, keeping: [])] : [.retired(through: expected.first)]
+            changes.append(.peerEpoch(epoch, confirmed: 0))
+            for change in changes { expected.apply(change) }
+            try store.commit(changes)
+        }
+        #expect(expected.fates.unknown.count == Fates.mostRanges)
+        try #require(expected.own.count < StoredEndpoint.mostOwn)
+        let extra = (0..<UInt64(StoredEndpoint.mostOwn)).map { _ in
+            StoreChange.token(Identifier(using: &generator))
+        }
+        for change in extra { expected.apply(change) }
+        try store.commit(extra)
+        _ = consume store
+        #expect(try open().stored == expected)
+    }
+
+    @Test("a store that is open is not opened a second time")
+    func inUse() throws {
+        try make()
+        let store = try open()
+        #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("is in use"))
+        try store.commit([.confirmed(1)])
+    }
+
+    @Test("a newer store, one of other keys, and other databases are refused and not changed")
+    func refused() throws {
+        for (sql, text) in [
+            ("PRAGMA user_version = 2", "newer blesec (version 2)"),
+            ("PRAGMA user_version = 0", "damaged"), ("PRAGMA application_id = 1", "damaged"),
+            ("UPDATE endpoint SET peer = 'other'", "other keys"),
+            ("DELETE FROM endpoint", "damaged"),
+            ("UPDATE endpoint SET epoch = x'00'", "16 bytes"),
+            ("UPDATE endpoint SET first = -1", "damaged"),
+            ("DROP TABLE message", "no such table"),
+        ] {
+            try? FileManager.default.removeItem(atPath: path)
+            try make()
+            try Database(path).run(sql)
+            let before = try Data(contentsOf: URL(fileURLWithPath: path))
+            let reason = reason { () throws(StoreFailure) in _ = try open() }
+            #expect(reason.contains(text), "\(sql): \(reason)")
+            _ = before
+        }
+        try Data("SQLite, but not really".utf8).write(to: URL(fileURLWithPath: path))
+        #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("damaged"))
+    }
+
+    @Test("a store that was cut at any multiple of 4 KiB is refused, or has what it had")
+    func truncated() throws {
+        try make()
+        var expected = StoredEndpoint()
+        do {
+            let store = try open()
+            for id in 1...UInt64(20) {
+                let change = StoreChange.message(
+                    .init(id: id, bytes: [UInt8](repeating: UInt8(id), count: 3_000)))
+                expected.apply(change)
+                try store.commit([change])
+            }
+        }
+        let whole = try Data(contentsOf: URL(fileURLWithPath: path))
+        #expect(whole.count > 15 * 4_096)
+        for length in stride(from: 0, to: whole.count, by: 4_096) {
+            try? FileManager.default.removeItem(atPath: path + "-wal")
+            try whole.prefix(length).write(to: URL(fileURLWithPath: path))
+            let reason = reason { () throws(StoreFailure) in
+                let stored = try open().stored
+                #expect(stored == expected)
+            }
+            #expect(!reason.isEmpty, "cut at \(length)")
+        }
+    }
+
+    @Test("a log that was cut at any multiple of 4 KiB gives an earlier state, and never half a commit")
+    func truncatedLog() throws {
+        try make()
+        var states = [StoredEndpoint()]
+        var store: SQLiteStore? = try open()
+        for id in 1...UInt64(12) {
+            let changes: [StoreChange] = [
+                .message(.init(id: id, bytes: [UInt8](repeating: 1, count: 5_000))),
+                .sentNote([UInt8(id)]),
+            ]
+            var state = states[states.count - 1]
+            for change in changes { state.apply(change) }
+            states.append(state)
+            try store?.commit(changes)
+        }
+        // Copied while the store is open, as a crash leaves it.
+        let database = try Data(contentsOf: URL(fileURLWithPath: path))
+        let log = try Data(contentsOf: URL(fileURLWithPath: path + "-wal"))
+        store = nil
+        var seen = Set<Int>()
+        for length in stride(from: 0, through: log.count, by: 4_096) {
+            try database.write(to: URL(fileURLWithPath: path))
+            try log.prefix(length).write(to: URL(fileURLWithPath: path + "-wal"))
+            let stored = try open().stored
+            let index = try #require(states.firstIndex(of: stored), "cut at \(length)")
+            seen.insert(index)
+        }
+        #expect(seen.count > 5)
+    }
+
+    @Test("a full disk fails the commit, and the store keeps what it had")
+    func full() throws {
+        try make()
+        var expected = StoredEndpoint()
+        let store = try open()
+        try store.limit(pages: 40)
+        var reason = ""
+        for id in 1...UInt64(100) where reason.isEmpty {
+            let change = StoreChange.message(
+                .init(id: id, bytes: [UInt8](repeating: 1, count: 3_000)))
+            reason = self.reason { () throws(StoreFailure) in
+                try store.commit([change])
+                expected.apply(change)
+            }
+        }
+        #expect(reason.contains("no room on its disk"))
+        _ = consume store
+        #expect(expected.messages.count > 20)
+        #expect(try open().stored == expected)
+    }
+}
+
+extension SQLiteStore {
+    /// Lets the database grow to so many pages only.
+    fileprivate func limit(pages: Int) throws {
+        try database.withLock { _ = try $0?.run("PRAGMA max_page_count = \(pages)") }
+    }
+}
