@@ -1,7 +1,7 @@
 /// One side of delivery that outlives a link; `docs/delivery.md` has the rules and their terms.
 ///
-/// The endpoint does no input or output. Its owner passes it the records of one link at a time, sends
-/// what ``nextRecord(atMost:)`` returns, and commits what ``takeChanges()`` returns.
+/// The endpoint does no input or output. Its owner passes it the records of one link at a time,
+/// sends what ``nextRecord(atMost:)`` returns, and commits what ``takeChanges()`` returns.
 package struct DeliveryEndpoint: Sendable {
     /// What the program learns.
     package enum Event: Sendable, Equatable {
@@ -117,8 +117,8 @@ package struct DeliveryEndpoint: Sendable {
         committing = committed
     }
 
-    /// Takes the changes that the store must commit next, as one; nil while there are none, or while
-    /// it commits others. ``didCommit()`` follows.
+    /// Takes the changes that the store must commit next, as one; nil while there are none, or
+    /// while it commits others. ``didCommit()`` follows.
     package mutating func takeChanges() -> [StoreChange]? {
         guard !isCommitting, !changes.isEmpty else { return nil }
         isCommitting = true
@@ -254,12 +254,12 @@ package struct DeliveryEndpoint: Sendable {
     package var isWaitingForEnd: Bool { if case .waitingForEnd = link { true } else { false } }
     /// Whether this side must end the link, since its state is another one than it has told.
     package var mustEndLink: Bool { if case .ending = link { !isBlocked } else { false } }
-    /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that is to end, records
-    /// are dropped, so that its owner reads on and learns of the end.
+    /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that is to end,
+    /// records are dropped, so that its owner reads on and learns of the end.
     package var wantsRecords: Bool { if case .up = link { !isBlocked } else { true } }
 
-    /// The next record for the peer, with at most `limit` bytes of a message; without a limit, no part
-    /// of a message.
+    /// The next record for the peer, with at most `limit` bytes of a message; without a limit, no
+    /// part of a message.
     package mutating func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
         guard case .up(let sent, let received) = link, !isBlocked else { return nil }
         guard sent else {

@@ -2,8 +2,8 @@
 package protocol EndpointStore: AnyObject, Sendable {
     /// What the store had when it was opened.
     var stored: StoredEndpoint { get }
-    /// Commits the changes as one, in their order; returns when they are durable. Called on one thread
-    /// at a time.
+    /// Commits the changes as one, in their order; returns when they are durable. Called on one
+    /// thread at a time.
     func commit(_ changes: [StoreChange]) throws(StoreFailure)
     /// Lets others open the store; nothing is committed any more.
     func close()

@@ -7,8 +7,8 @@ package struct Fates: Sendable, Equatable {
     /// The program has taken the fates of messages up to this id.
     package internal(set) var taken: UInt64 = 0
 
-    /// At most so many ranges are kept. Each is a lost state, so a peer could make more without end;
-    /// the fates of messages before the ranges that are kept are then not known here any more.
+    /// At most so many ranges are kept. Each is a lost state, so a peer could make more without
+    /// end; the fates of messages before the ranges that are kept are then not known here any more.
     package static let mostRanges = 1_024
 
     package init() {}

@@ -1,5 +1,5 @@
-/// The peer's messages: those that wait for the program, the incomplete one, and how far the program
-/// has taken and confirmed them.
+/// The peer's messages: those that wait for the program, the incomplete one, and how far the
+/// program has taken and confirmed them.
 struct IncomingMessages: Sendable {
     /// The peer's epoch; none before its first `resume`.
     private(set) var epoch: Identifier

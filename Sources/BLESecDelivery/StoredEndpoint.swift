@@ -1,7 +1,7 @@
 /// What a store keeps of an endpoint: enough to continue after the process has ended.
 package struct StoredEndpoint: Sendable, Equatable {
-    /// A message that the peer has not confirmed, or this side's end, which has a number as messages
-    /// have.
+    /// A message that the peer has not confirmed, or this side's end, which has a number as
+    /// messages have.
     package struct Message: Sendable, Equatable {
         /// The message's number among all that the program has sent, whatever the epoch.
         package var id: UInt64
@@ -37,8 +37,8 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var hasFinished = false
     package var hasPeerFinished = false
     package var fates = Fates()
-    /// What the program has noted with its last message that it has sent, and with the last one that
-    /// it has confirmed.
+    /// What the program has noted with its last message that it has sent, and with the last one
+    /// that it has confirmed.
     package var notes = Notes()
 
     package struct Notes: Sendable, Equatable {
@@ -48,8 +48,8 @@ package struct StoredEndpoint: Sendable, Equatable {
         package init() {}
     }
 
-    /// How many of ``own`` are kept. A peer that shows an older one makes this side believe that its
-    /// store was rolled back.
+    /// How many of ``own`` are kept. A peer that shows an older one makes this side believe that
+    /// its store was rolled back.
     package static let mostOwn = 2_048
 
     package init() {}
@@ -121,7 +121,8 @@ package enum StoreChange: Sendable, Equatable {
     case left(through: UInt64)
     /// The peer has confirmed messages up to this number.
     case retired(through: UInt64)
-    /// A new epoch. The messages with these ids get its first numbers; the fate of others is unknown.
+    /// A new epoch. The messages with these ids get its first numbers; the fate of others is
+    /// unknown.
     case epoch(Identifier, keeping: Set<UInt64>)
     /// The peer has sent a `resume`.
     case seen(PeerState)

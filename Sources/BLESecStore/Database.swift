@@ -126,7 +126,9 @@ internal import CBLESecSQLite
             switch unsafe sqlite3_column_type(pointer, index) {
             case SQLITE_INTEGER: return .integer(unsafe sqlite3_column_int64(pointer, index))
             case SQLITE_TEXT:
-                guard let text = unsafe sqlite3_column_text(pointer, index) else { return .text("") }
+                guard let text = unsafe sqlite3_column_text(pointer, index) else {
+                    return .text("")
+                }
                 return .text(unsafe String(cString: text))
             case SQLITE_BLOB:
                 let count = Int(unsafe sqlite3_column_bytes(pointer, index))
@@ -144,7 +146,9 @@ extension Database.Value {
     init(_ number: UInt64) { self = .integer(Int64(clamping: number)) }
     init(_ flag: Bool) { self = .integer(flag ? 1 : 0) }
 
-    var number: UInt64? { if case .integer(let number) = self { UInt64(exactly: number) } else { nil } }
+    var number: UInt64? {
+        if case .integer(let number) = self { UInt64(exactly: number) } else { nil }
+    }
     var bytes: [UInt8]? { if case .blob(let bytes) = self { bytes } else { nil } }
     var text: String? { if case .text(let text) = self { text } else { nil } }
 }

@@ -6,15 +6,16 @@ internal import BLESecPrimitives
 internal import Glibc
 
 extension PeerConnection.Store {
-    /// Opens the store of two keys in a directory, and makes it, and the directory, if it is missing.
+    /// Opens the store of two keys in a directory, and makes it, and the directory, if it is
+    /// missing.
     ///
-    /// The directory holds one SQLite database for each pair of keys, so a peer with another key has
-    /// another store. Only the directory's owner may enter it. While a store is open, no other process
-    /// and no other connection can open it.
+    /// The directory holds one SQLite database for each pair of keys, so a peer with another key
+    /// has another store. Only the directory's owner may enter it. While a store is open, no other
+    /// process and no other connection can open it.
     ///
-    /// A store holds messages in clear. A copy of it that is put back later is noticed when the peer
-    /// is met again: `PeerConnection.wasStoreRolledBack`. Once both sides have closed the connection,
-    /// the store is finished, and another transfer needs another directory.
+    /// A store holds messages in clear. A copy of it that is put back later is noticed when the
+    /// peer is met again: `PeerConnection.wasStoreRolledBack`. Once both sides have closed the
+    /// connection, the store is finished, and another transfer needs another directory.
     ///
     /// - Parameters:
     ///   - directory: the path of the directory.
@@ -76,5 +77,7 @@ extension PeerConnection.Store {
         close(folder)
     }
 
-    private static func describe(_ number: Int32) -> String { unsafe String(cString: strerror(number)) }
+    private static func describe(_ number: Int32) -> String {
+        unsafe String(cString: strerror(number))
+    }
 }

@@ -39,7 +39,10 @@ final class SQLiteStore: EndpointStore {
         try database.transaction { () throws(Database.Failure) in
             for table in tables.split(separator: ";") { try database.run(String(table)) }
             try database.run(
-                "INSERT INTO endpoint VALUES (?, ?, ?, 1, 1, 0, ?, ?, ?, ?, 0, 0, 0, 0, 0, x'', x'')",
+                """
+                INSERT INTO endpoint
+                    VALUES (?, ?, ?, 1, 1, 0, ?, ?, ?, ?, 0, 0, 0, 0, 0, x'', x'')
+                """,
                 .text(own), .text(peer), none, none, none, none, none)
             try database.run("PRAGMA application_id = \(applicationID)")
             try database.run("PRAGMA user_version = \(version)")
@@ -164,7 +167,8 @@ final class SQLiteStore: EndpointStore {
                 "UPDATE endpoint SET next_id = ?, has_finished = has_finished OR ?",
                 .init(message.id + 1), .init(message.bytes == nil))
         case .left(let number):
-            try database.run("UPDATE endpoint SET left_through = max(left_through, ?)", .init(number))
+            try database.run(
+                "UPDATE endpoint SET left_through = max(left_through, ?)", .init(number))
         case .retired(let number): try retire(through: number, in: database)
         case .epoch(let epoch, let kept): try begin(epoch, keeping: kept, in: database)
         case .seen(let state):
@@ -286,7 +290,9 @@ extension Database.Value {
 }
 
 extension Database.Failure {
-    fileprivate static func damaged(_ what: String) -> Self { Self(code: SQLITE_CORRUPT, text: what) }
+    fileprivate static func damaged(_ what: String) -> Self {
+        Self(code: SQLITE_CORRUPT, text: what)
+    }
     fileprivate static var closed: Self { Self(code: SQLITE_MISUSE, text: "it is closed") }
     fileprivate static func newer(_ version: UInt64) -> Self {
         Self(code: SQLITE_SCHEMA, text: "version \(version)")

@@ -10,8 +10,8 @@ struct ConnectionSession: Sendable {
     /// Returns the next message to send, and what the store is to note with it; nil at the end.
     let input: @Sendable () async throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)?
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
-    /// The file that ``output`` writes to, and its length now; nil if messages are confirmed as soon as
-    /// they are written.
+    /// The file that ``output`` writes to, and its length now; nil if messages are confirmed as
+    /// soon as they are written.
     var outputFile: (file: OutputFile, length: Int)?
     /// Is called for each message twice: with nil when the message is sent, and with its fate when
     /// that is known. The number counts the messages from 1, in the order of sending.

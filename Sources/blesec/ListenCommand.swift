@@ -33,8 +33,8 @@ enum ListenCommand {
                 + "still written. The exit status is 0 only when both sides have said that they "
                 + "have sent everything, and each side has confirmed that it has received "
                 + "everything.",
-            "With --persist on both sides, a lost link is replaced, and what each side sends arrives "
-                + "exactly once, while both processes live. Without a pinned peer, the first peer "
+            "With --persist on both sides, a lost link is replaced, and what each side sends "
+                + "arrives exactly once, while both processes live. Without a pinned peer, the first peer "
                 + "that comes is the only one. When everything is sent and confirmed, blesec waits "
                 + "up to 30 seconds for a peer that may not know that yet.",
             "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",

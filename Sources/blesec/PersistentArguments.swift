@@ -32,16 +32,19 @@ enum PersistentArguments {
 
     static let store = Option(
         name: "--store", value: "DIR",
-        help: "Keep what is under way in DIR, so that it also outlives this process: start the same "
+        help:
+            "Keep what is under way in DIR, so that it also outlives this process: start the same "
             + "command again. Goes with --persist, one --peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",
-        help: "Send FILE, a regular file, instead of standard input. With --store, a command that is "
+        help:
+            "Send FILE, a regular file, instead of standard input. With --store, a command that is "
             + "started again continues where it was. Goes with --persist.")
     static let output = Option(
         name: "--output", value: "FILE",
-        help: "Write to FILE, a regular file that is empty or does not exist, instead of to standard "
-            + "output. With --store, FILE has each byte once, even if blesec or the machine crashes. "
+        help:
+            "Write to FILE, a regular file that is empty or does not exist, instead of to standard "
+            + "output. With --store, FILE has each byte once, even if the machine crashes. "
             + "Goes with --persist.")
 
     static let all = [persist, idle, store, input, output]
@@ -75,13 +78,14 @@ enum PersistentArguments {
                 "\(store.name) needs a key that stays: \(ChannelOptions.identity.name) FILE, or "
                     + "--certificate FILE without other protocols")
         }
-        let own = isTLS ? configuration.tls?.identity.fingerprint : configuration.identity?.fingerprint
+        let own =
+            isTLS ? configuration.tls?.identity.fingerprint : configuration.identity?.fingerprint
         guard let own else { throw arguments.usage("\(store.name) needs a key") }
         return try .open(in: directory, own: own, peer: peer.fingerprint)
     }
 
-    /// Moves the input and the output over links of this route until both sides have sent and written
-    /// everything.
+    /// Moves the input and the output over links of this route until both sides have sent and
+    /// written everything.
     static func pipe(
         over route: PeerRoute, to peer: PeerKey?, _ arguments: Arguments, _ options: ChannelOptions,
         _ notes: ConnectionNotes

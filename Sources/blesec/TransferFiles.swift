@@ -52,11 +52,13 @@ final class OutputFile: Sendable {
         let size = try RegularFile.require(descriptor, path)
         guard length > 0 || size == 0 else {
             throw ChannelError(
-                .cannotCreate, "\(path) exists and is not empty; move it away, or name another file")
+                .cannotCreate, "\(path) exists and is not empty; move it away, or name another file"
+            )
         }
         guard size >= length else {
             throw ChannelError(
-                .badKey, "\(path) has \(size) bytes, and the store has noted \(length); put it back")
+                .badKey, "\(path) has \(size) bytes, and the store has noted \(length); put it back"
+            )
         }
         guard ftruncate(descriptor, length) == 0, fsync(descriptor) == 0 else {
             throw .system(.inputOutput, "\(path) cannot be written", errno)

@@ -52,7 +52,8 @@ struct StoredConnectionTests {
             for part: UInt8 in 0..<3 {
                 _ = try await dialer.send([round, part], noting: [round])
             }
-            // The first message of each round is sent without a link, and so are those of two rounds.
+            // The first message of each round is sent without a link, and so are those of two
+            // rounds.
             if round == 1 || round == 2 {
                 try await dialer.leave()
                 continue
@@ -166,7 +167,8 @@ struct StoredConnectionTests {
         _ = first
         let open = folder.file("open")
         try FileManager.default.createDirectory(
-            atPath: open, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o755])
+            atPath: open, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o755]
+        )
         let key = fixture.pinned.dialer.fingerprint
         #expect(throws: ChannelError(.badKey, "")) {
             _ = try PeerConnection.Store.open(in: open, own: key, peer: key)

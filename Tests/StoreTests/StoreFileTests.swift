@@ -97,7 +97,8 @@ struct StoreFileTests {
             var changes: [StoreChange] = [.message(.init(id: id, bytes: [1]))]
             let epoch = Identifier(using: &generator)
             // Every second message is lost, so that the ranges do not touch.
-            changes += id % 2 == 0 ? [.epoch(epoch, keeping: [])] : [.retired(through: expected.first)]
+            changes +=
+                id % 2 == 0 ? [.epoch(epoch, keeping: [])] : [.retired(through: expected.first)]
             changes.append(.peerEpoch(epoch, confirmed: 0))
             for change in changes { expected.apply(change) }
             try store.commit(changes)
@@ -170,7 +171,9 @@ struct StoreFileTests {
         }
     }
 
-    @Test("a log that was cut at any multiple of 4 KiB gives an earlier state, and never half a commit")
+    @Test(
+        "a log that was cut at any multiple of 4 KiB gives an earlier state, never half a commit"
+    )
     func truncatedLog() throws {
         try make()
         var states = [StoredEndpoint()]

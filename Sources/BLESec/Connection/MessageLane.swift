@@ -72,7 +72,9 @@ final class MessageLane: Sendable {
         var changes: [StoreChange]?
         defer { if let changes { commit(changes) } }
         return try state.withLock { state throws(Failure) in
-            defer { if store == nil { state.commit() } else { changes = state.endpoint.takeChanges() } }
+            defer {
+                if store == nil { state.commit() } else { changes = state.endpoint.takeChanges() }
+            }
             return try body(&state)
         }
     }
@@ -83,7 +85,8 @@ final class MessageLane: Sendable {
 
     // MARK: - The store
 
-    /// Has the store commit on a thread of its own: these changes, and then those that came meanwhile.
+    /// Has the store commit on a thread of its own: these changes, and then those that came
+    /// meanwhile.
     private func commit(_ changes: [StoreChange]) {
         let begun = BlockingWork.start { [self] in
             var next: [StoreChange]? = changes
@@ -101,7 +104,9 @@ final class MessageLane: Sendable {
                 onNews()
             }
         }
-        if !begun { fail(ChannelError(.store, "the store cannot commit: there are too many threads")) }
+        if !begun {
+            fail(ChannelError(.store, "the store cannot commit: there are too many threads"))
+        }
     }
 
     /// Lets others open the store.
@@ -142,7 +147,8 @@ final class MessageLane: Sendable {
 
     func finish() { change { $0.endpoint.finish() } }
 
-    /// The next message of the peer, which counts as confirmed unless messages are confirmed by hand.
+    /// The next message of the peer, which counts as confirmed unless messages are confirmed by
+    /// hand.
     func take() -> [UInt8]? {
         change { state in
             guard state.isTaking, let message = state.endpoint.take() else { return nil }

@@ -117,8 +117,8 @@ extension PeerConnection {
                 lane == nil
                     ? "the channel carries messages that arrive exactly once, and the connection "
                         + "does not (PeerConnection.Guarantee)"
-                    : "messages arrive exactly once only over channels that are configured to carry "
-                        + "them (ChannelConfiguration.carriesDelivery)")
+                    : "messages arrive exactly once only over channels that are configured for it "
+                        + "(ChannelConfiguration.carriesDelivery)")
             await channel.abort(error)
             shut(error)
             return false
@@ -130,7 +130,8 @@ extension PeerConnection {
         }
         if let own = lane?.ownKey, await channel.ownKey != own {
             let error = ChannelError(
-                .configuration, "the store belongs to this side's key \(own), and the channel does not")
+                .configuration,
+                "the store belongs to this side's key \(own), and the channel does not")
             await channel.abort(error)
             shut(error)
             return false

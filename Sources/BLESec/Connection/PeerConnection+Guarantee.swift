@@ -7,12 +7,13 @@ extension PeerConnection {
     public enum Guarantee: Sendable {
         /// Each message belongs to the link on which it was sent. It arrives once or not at all.
         case atMostOnce
-        /// Messages arrive once and in order, however often the link is lost, while both connections
-        /// live or, with a store, its file does; `docs/delivery.md` has the rules. The peer must do the same, and both sides'
-        /// channels must be configured for it (``ChannelConfiguration/carriesDelivery``).
+        /// Messages arrive once and in order, however often the link is lost, while both
+        /// connections live or, with a store, its file does; `docs/delivery.md` has the rules. The
+        /// peer must do the same, and both sides' channels must be configured for it
+        /// (``ChannelConfiguration/carriesDelivery``).
         ///
-        /// When the peer's connection is another one than before, and has no store, its state is lost:
-        /// messages that may have arrived are `unknown`, and the others go to the new one.
+        /// When the peer's connection is another one than before, and has no store, its state is
+        /// lost: messages that may have arrived are `unknown`, and the others go to the new one.
         case exactlyOnce(DeliveryOptions = DeliveryOptions())
     }
 
@@ -23,8 +24,8 @@ extension PeerConnection {
         /// How many bytes of messages may wait for their fate; 64 MiB. Messages are kept until the
         /// peer's program has taken them.
         public var maximumBytes = 64 << 20
-        /// The longest message in bytes, sent or received; 16 MiB. Both sides need the same limit: a
-        /// longer message of the peer ends each link.
+        /// The longest message in bytes, sent or received; 16 MiB. Both sides need the same limit:
+        /// a longer message of the peer ends each link.
         public var maximumMessageLength = 16 << 20
         /// How many bytes of whole messages the peer may send before the program receives them;
         /// 256 KiB. A message that has begun may exceed this.
@@ -68,8 +69,8 @@ extension PeerConnection {
         case fail
     }
 
-    /// What the program has noted with the last message that it has sent, and with the last one that
-    /// it has confirmed, as the store had it when it was opened; empty without notes.
+    /// What the program has noted with the last message that it has sent, and with the last one
+    /// that it has confirmed, as the store had it when it was opened; empty without notes.
     public var notes: (sent: [UInt8], confirmed: [UInt8]) {
         let notes = lane?.notes
         return (notes?.sent ?? [], notes?.confirmed ?? [])
@@ -82,9 +83,9 @@ extension PeerConnection {
     /// that the copy had are then `unknown`.
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
-    /// The fates of the messages in the order in which they were sent, each once, with their numbers
-    /// from 1 (``PendingDelivery/number``). The stream ends when the connection is closed. Only with
-    /// ``Guarantee/exactlyOnce(_:)``; otherwise the stream is empty.
+    /// The fates of the messages in the order in which they were sent, each once, with their
+    /// numbers from 1 (``PendingDelivery/number``). The stream ends when the connection is closed.
+    /// Only with ``Guarantee/exactlyOnce(_:)``; otherwise the stream is empty.
     public nonisolated var deliveries: AsyncStream<(number: UInt64, delivery: Delivery)> {
         AsyncStream { await self.nextDelivery() }
     }
@@ -206,13 +207,15 @@ extension PeerConnection {
         }
     }
 
-    /// How long a peer that uses an old state of its own may take to learn that, and to end the link.
+    /// How long a peer that uses an old state of its own may take to learn that, and to end the
+    /// link.
     private static let timeToEnd: Duration = .seconds(2)
 
     // MARK: - Closing
 
-    /// Takes no more messages. Waits until the program has confirmed those that it has taken, what is
-    /// queued is confirmed as well, and the store has everything; or until nothing moves any more.
+    /// Takes no more messages. Waits until the program has confirmed those that it has taken, what
+    /// is queued is confirmed as well, and the store has everything; or until nothing moves any
+    /// more.
     func settle(_ lane: MessageLane, within limit: Duration?) async {
         lane.stopTaking()
         let limit = self.limit(limit)
@@ -285,8 +288,9 @@ extension PeerConnection {
         try? await leaving?.waitUntilOver()
     }
 
-    /// Waits until the peer has ended the last channel because it is complete too. Without a link it
-    /// has ``farewell`` to come back; a link that is silently dead is noticed after the idle time.
+    /// Waits until the peer has ended the last channel because it is complete too. Without a link
+    /// it has ``farewell`` to come back; a link that is silently dead is noticed after the idle
+    /// time.
     private func sayFarewell() async {
         let idle = current?.configuration.timeouts.idle ?? .zero
         let last = loop.now.advanced(by: idle + Self.farewell)

@@ -145,9 +145,9 @@ public actor PeerConnection {
         return await pending.delivery()
     }
 
-    /// Queues a message after the messages queued before, and returns when a channel has it or, with
-    /// ``Guarantee/exactlyOnce(_:)``, at once. The link and the peer may not have the message yet. Throws as
-    /// ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
+    /// Queues a message after the messages queued before, and returns when a channel has it or,
+    /// with ``Guarantee/exactlyOnce(_:)``, at once. The link and the peer may not have the message
+    /// yet. Throws as ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -155,8 +155,8 @@ public actor PeerConnection {
     }
 
     /// Queues a message, and has the store commit `note` together with it: for example, how far the
-    /// program has read its input. A program that starts again continues behind ``notes``, and so sends
-    /// nothing twice. Without a store, notes are lost with the process.
+    /// program has read its input. A program that starts again continues behind ``notes``, and so
+    /// sends nothing twice. Without a store, notes are lost with the process.
     public func send(
         _ message: [UInt8], noting note: [UInt8]?, whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -304,10 +304,10 @@ public actor PeerConnection {
     /// the peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is
     /// ``close(_:within:)``.
     ///
-    /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more, and the call first waits
-    /// until the program has confirmed what it has received, and the peer what was sent while there
-    /// is a link; or until nothing has moved for `limit`. Messages without a fate then may have
-    /// arrived or not.
+    /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more, and the call first
+    /// waits until the program has confirmed what it has received, and the peer what was sent while
+    /// there is a link; or until nothing has moved for `limit`. Messages without a fate then may
+    /// have arrived or not.
     public func leave(within limit: Duration? = nil) async throws(ChannelError) {
         try await leave(.done, within: limit)
     }

@@ -9,8 +9,8 @@ protocol DeliveryPort: AnyObject {
     /// The next record for the peer, with at most `limit` bytes of a message, or without a limit no
     /// part of a message; asked for right before it is sealed.
     func nextRecord(atMost limit: Int?) -> DeliveryRecord?
-    /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record shows
-    /// that messages of either side move.
+    /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record
+    /// shows that messages of either side move.
     func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool
 }
 
