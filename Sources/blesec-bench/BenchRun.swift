@@ -117,7 +117,10 @@ struct BenchRun {
 
     private mutating func measureLinks() async throws {
         for transport in target.transports {
-            let channels = try await SessionSet.open(transport, settings.engines, loops)
+            // Without a choice of protocols, also the default one below messages exactly once.
+            let engines =
+                settings.engines + (settings.handshakes == nil ? [.exactlyOnce] : [])
+            let channels = try await SessionSet.open(transport, engines, loops)
             try await measure(
                 transport.name, channels, comparesBlocking: transport == .unix(.seqpacket))
         }

@@ -13,6 +13,8 @@ struct EngineChoice: Sendable, Hashable {
     /// The default protocol with the other cipher.
     static let noiseAESGCM = EngineChoice(name: "Noise_XX_25519_AESGCM_SHA256")
     static let tls = EngineChoice(name: TLSContext.protocolName)
+    /// The default protocol below a connection whose messages arrive exactly once, without stores.
+    static let exactlyOnce = EngineChoice(name: "exactly-once")
 
     private init(name: String) { self.name = name }
 
@@ -51,7 +53,11 @@ struct EngineChoice: Sendable, Hashable {
 
     /// Parses the name that a peer sends; throws `configuration`.
     init(_ name: String) throws(ChannelError) {
-        if name == Self.plain.name { self = .plain } else { try self.init(protocol: name) }
+        if let known = [Self.plain, .exactlyOnce].first(where: { $0.name == name }) {
+            self = known
+        } else {
+            try self.init(protocol: name)
+        }
     }
 
     /// Opens a channel over a link. Call this on the link's loop.
@@ -62,17 +68,24 @@ struct EngineChoice: Sendable, Hashable {
             return channel
         }
         var configuration = ChannelConfiguration(identity: nil, trust: .anyone)
-        configuration.protocols = [name]
+        configuration.protocols = [self == .exactlyOnce ? Self.noise.name : name]
         if self == .tls {
             // Without authorities, since a bench on another machine has an authority of its own.
             configuration.tls = try TLSContext(
                 identity: TLSDevices.shared().context(role).identity)
         } else {
-            let protocolName = try ProtocolName(name)
+            let protocolName = try ProtocolName(configuration.protocols[0])
             configuration.identity = try .generate(
                 curve: protocolName.curve, hash: protocolName.hash)
         }
         configuration.allowsExposedIdentity = true
-        return try await SecureChannel.open(over: link, role: role, configuration: configuration)
+        configuration.carriesDelivery = self == .exactlyOnce
+        let channel = try await SecureChannel.open(
+            over: link, role: role, configuration: configuration)
+        guard self == .exactlyOnce else { return channel }
+        let connection = await PeerConnection.start(
+            .offered, delivery: .exactlyOnce(), loop: link.loop)
+        guard await connection.offer(channel) else { throw BenchError.wrongResult("the channel") }
+        return connection
     }
 }

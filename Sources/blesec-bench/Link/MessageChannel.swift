@@ -1,6 +1,7 @@
 internal import BLESec
 
-/// A channel that the link scenario measures: a secure channel, or the plain one for comparison.
+/// A channel that the link scenario measures: a secure channel, a connection, or the plain one for
+/// comparison.
 protocol MessageChannel: Actor {
     /// Queues a message, and suspends while too many bytes are queued.
     func send(_ message: [UInt8]) async throws(ChannelError)
@@ -12,4 +13,12 @@ protocol MessageChannel: Actor {
 
 extension SecureChannel: MessageChannel {
     func close() async throws(ChannelError) { try await close(within: nil) }
+}
+
+extension PeerConnection: MessageChannel {
+    func send(_ message: [UInt8]) async throws(ChannelError) {
+        _ = try await send(message, noting: nil)
+    }
+
+    func close() async throws(ChannelError) { try await close(.done) }
 }
