@@ -85,21 +85,25 @@ package struct DeliveryEndpoint: Sendable {
     private var askedLeft: UInt64
     /// Whether nothing may be sent or taken before the store has the changes that wait, or those
     /// that it was given.
-    private var blocks = (waiting: true, given: false)
+    private var blocks: (waiting: Bool, given: Bool)
     private var news: (waiting: [Event], given: [Event]) = ([], [])
     private var events = Queue<Event>()
 
+    /// Whether changes are committed to a store. Without one, they need nothing.
+    private let hasStore: Bool
+
     /// Begins an instance, with an empty state or what a store has.
     package init(
-        _ stored: StoredEndpoint = StoredEndpoint(), limits: Limits = Limits(),
-        using generator: inout some RandomNumberGenerator
+        _ stored: StoredEndpoint = StoredEndpoint(), hasStore: Bool = true,
+        limits: Limits = Limits(), using generator: inout some RandomNumberGenerator
     ) {
         var stored = stored
+        self.hasStore = hasStore
         token = Identifier(using: &generator)
-        changes.append(.token(token))
+        if hasStore { changes.append(.token(token)) }
         if stored.epoch == .none {
             stored.epoch = Identifier(using: &generator)
-            changes.append(.epoch(stored.epoch, keeping: []))
+            if hasStore { changes.append(.epoch(stored.epoch, keeping: [])) }
         }
         outgoing = OutgoingMessages(stored)
         incoming = IncomingMessages(stored, window: limits.window, longest: limits.longest)
@@ -115,6 +119,7 @@ package struct DeliveryEndpoint: Sendable {
         committed = Marks(
             epoch: stored.epoch, left: stored.left, confirmed: stored.confirmed)
         committing = committed
+        blocks = (hasStore, false)
     }
 
     /// Takes the changes that the store must commit next, as one; nil while there are none, or
@@ -141,11 +146,22 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     private mutating func change(_ change: StoreChange, blocks isBlocking: Bool) {
+        guard hasStore else { return }
         changes.append(change)
         if isBlocking { blocks.waiting = true }
     }
 
     private var isBlocked: Bool { blocks.waiting || blocks.given }
+
+    /// Tells the program, once the store has what this rests on.
+    private mutating func tell(_ event: Event) {
+        if hasStore { news.waiting.append(event) } else { events.append(event) }
+    }
+
+    /// The program's position that may be told to the peer.
+    private var committedConfirmed: UInt64 {
+        hasStore ? committed.confirmed : incoming.confirmed
+    }
 
     /// The next event, once the store has what it rests on.
     package mutating func nextEvent() -> Event? { events.popFirst() }
@@ -258,16 +274,28 @@ package struct DeliveryEndpoint: Sendable {
     /// records are dropped, so that its owner reads on and learns of the end.
     package var wantsRecords: Bool { if case .up = link { !isBlocked } else { true } }
 
+    /// How many messages the program has confirmed and the peer has not been told of on this link;
+    /// more than any number if the peer waits for nothing else.
+    package var owedConfirmations: UInt64 {
+        guard case .up(sent: true, received: true) = link, committedConfirmed > toldConfirmed else {
+            return 0
+        }
+        return incoming.hasFinished ? .max : committedConfirmed - toldConfirmed
+    }
+
     /// The next record for the peer, with at most `limit` bytes of a message; without a limit, no
-    /// part of a message.
-    package mutating func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
+    /// part of a message. A confirmation may wait, so that it covers several messages, if
+    /// `confirms` is false.
+    package mutating func nextRecord(
+        atMost limit: Int?, confirms: Bool = true
+    ) -> DeliveryRecord? {
         guard case .up(let sent, let received) = link, !isBlocked else { return nil }
         guard sent else {
             link = .up(sent: true, received: received)
             // Nothing blocks, so what is committed belongs to the peer's epoch.
             var positions = incoming.positions
-            positions.confirmed = committed.confirmed
-            toldConfirmed = committed.confirmed
+            positions.confirmed = committedConfirmed
+            toldConfirmed = committedConfirmed
             return .resume(
                 Resume(
                     token: token, peerToken: peerToken, epoch: outgoing.epoch,
@@ -279,13 +307,13 @@ package struct DeliveryEndpoint: Sendable {
             owesEpoch = false
             return .epoch(outgoing.epoch)
         }
-        if committed.confirmed > toldConfirmed {
-            toldConfirmed = committed.confirmed
+        if confirms, committedConfirmed > toldConfirmed {
+            toldConfirmed = committedConfirmed
             return .confirm(epoch: incoming.epoch, toldConfirmed)
         }
         if let credit = incoming.takeCredit() { return .credit(credit) }
         guard let limit, let number = outgoing.nextNumber else { return nil }
-        guard committed.epoch == outgoing.epoch, number <= committed.left else {
+        guard !hasStore || committed.epoch == outgoing.epoch && number <= committed.left else {
             if number > askedLeft {
                 askedLeft = outgoing.last
                 change(.left(through: askedLeft), blocks: false)
@@ -418,7 +446,7 @@ package struct DeliveryEndpoint: Sendable {
         guard number >= outgoing.first else { return }
         change(.retired(through: number), blocks: false)
         while let message = outgoing.retireFirst(through: number) {
-            news.waiting.append(message.bytes == nil ? .finished : .confirmed(id: message.id))
+            tell(message.bytes == nil ? .finished : .confirmed(id: message.id))
         }
     }
 
@@ -462,7 +490,7 @@ package struct DeliveryEndpoint: Sendable {
         token = Identifier(using: &generator)
         add(token)
         change(.token(token), blocks: true)
-        news.waiting.append(.storeRolledBack)
+        tell(.storeRolledBack)
         link = .ending
     }
 
@@ -480,6 +508,6 @@ package struct DeliveryEndpoint: Sendable {
         let (lost, kept) = outgoing.begin(epoch, keeping: stays)
         askedLeft = 0
         change(.epoch(epoch, keeping: kept), blocks: true)
-        news.waiting += lost.map { .unknown(id: $0) }
+        for id in lost { tell(.unknown(id: id)) }
     }
 }

@@ -23,6 +23,12 @@ extension DeliveryRecord {
     /// The bytes, without the type. Each number is at most ``Resume/greatestNumber``.
     package var bytes: [UInt8] {
         var bytes: [UInt8] = []
+        append(to: &bytes)
+        return bytes
+    }
+
+    /// Appends the bytes, without the type.
+    package func append(to bytes: inout [UInt8]) {
         switch self {
         case .resume(let resume):
             for identifier in [resume.token, resume.peerToken, resume.epoch, resume.peerEpoch] {
@@ -45,75 +51,79 @@ extension DeliveryRecord {
         case .credit(let credit): bytes.append(number: credit)
         case .finish(let number): bytes.append(number: number)
         }
-        return bytes
     }
 
     /// Reads a record of this kind.
     ///
     /// - Throws: `violation` when bytes are missing, are left over, or are not in the only form.
     package init(_ kind: Kind, _ bytes: [UInt8]) throws(DeliveryError) {
-        var reader = Reader(bytes: bytes[...])
+        try self.init(kind, bytes.span)
+    }
+
+    /// Reads a record of this kind; a chunk gets a copy of its bytes.
+    package init(_ kind: Kind, _ bytes: Span<UInt8>) throws(DeliveryError) {
+        var position = 0
         switch kind {
         case .resume:
-            let token = try reader.identifier()
-            let peerToken = try reader.identifier()
-            let epoch = try reader.identifier()
-            let peerEpoch = try reader.identifier()
-            let first = try reader.number()
+            let token = try bytes.identifier(at: &position)
+            let peerToken = try bytes.identifier(at: &position)
+            let epoch = try bytes.identifier(at: &position)
+            let peerEpoch = try bytes.identifier(at: &position)
+            let first = try bytes.number(at: &position)
             let positions = Positions(
-                confirmed: try reader.number(), held: try reader.number(),
-                offset: Int(try reader.number()))
+                confirmed: try bytes.number(at: &position), held: try bytes.number(at: &position),
+                offset: Int(try bytes.number(at: &position)))
             self = .resume(
                 Resume(
                     token: token, peerToken: peerToken, epoch: epoch, first: first,
-                    peerEpoch: peerEpoch, positions: positions, credit: try reader.number()))
+                    peerEpoch: peerEpoch, positions: positions, credit: try bytes.number(at: &position)))
         case .chunk:
             self = .chunk(
                 Chunk(
-                    number: try reader.number(), offset: Int(try reader.number()),
-                    length: Int(try reader.number()), bytes: reader.takeAll()))
+                    number: try bytes.number(at: &position), offset: Int(try bytes.number(at: &position)),
+                    length: Int(try bytes.number(at: &position)), bytes: bytes.rest(from: &position)[...]))
         case .confirm:
-            self = .confirm(epoch: try reader.identifier(), try reader.number())
-        case .epoch: self = .epoch(try reader.identifier())
-        case .credit: self = .credit(try reader.number())
-        case .finish: self = .finish(try reader.number())
+            self = .confirm(epoch: try bytes.identifier(at: &position), try bytes.number(at: &position))
+        case .epoch: self = .epoch(try bytes.identifier(at: &position))
+        case .credit: self = .credit(try bytes.number(at: &position))
+        case .finish: self = .finish(try bytes.number(at: &position))
         }
-        guard reader.bytes.isEmpty else { throw .violation("a record with bytes left over") }
+        guard position == bytes.count else { throw .violation("a record with bytes left over") }
+    }
+}
+
+extension Span<UInt8> {
+    private func byte(at position: inout Int) throws(DeliveryError) -> UInt8 {
+        guard position < count else { throw .violation("a record that is too short") }
+        defer { position += 1 }
+        return self[position]
     }
 
-    private struct Reader {
-        var bytes: ArraySlice<UInt8>
-
-        mutating func byte() throws(DeliveryError) -> UInt8 {
-            guard let byte = bytes.popFirst() else { throw Self.tooShort }
-            return byte
+    /// A number in the form of RFC 9000 §16, in as few bytes as possible.
+    fileprivate func number(at position: inout Int) throws(DeliveryError) -> UInt64 {
+        let first = try byte(at: &position)
+        let length = 1 << Int(first >> 6)
+        var number = UInt64(first & 0x3F)
+        for _ in 1..<length { number = number << 8 | UInt64(try byte(at: &position)) }
+        guard [UInt8].length(of: number) == length else {
+            throw .violation("a number in more bytes than it needs")
         }
+        return number
+    }
 
-        /// A number in the form of RFC 9000 §16, in as few bytes as possible.
-        mutating func number() throws(DeliveryError) -> UInt64 {
-            let first = try byte()
-            let length = 1 << Int(first >> 6)
-            var number = UInt64(first & 0x3F)
-            for _ in 1..<length { number = number << 8 | UInt64(try byte()) }
-            guard [UInt8].length(of: number) == length else {
-                throw .violation("a number in more bytes than it needs")
-            }
-            return number
+    fileprivate func identifier(at position: inout Int) throws(DeliveryError) -> Identifier {
+        var halves: (UInt64, UInt64) = (0, 0)
+        for _ in 0..<8 { halves.0 = halves.0 << 8 | UInt64(try byte(at: &position)) }
+        for _ in 0..<8 { halves.1 = halves.1 << 8 | UInt64(try byte(at: &position)) }
+        return Identifier(high: halves.0, low: halves.1)
+    }
+
+    fileprivate func rest(from position: inout Int) -> [UInt8] {
+        let rest = extracting(position..<count)
+        position = count
+        return [UInt8](capacity: rest.count) { output in
+            for index in rest.indices { output.append(rest[index]) }
         }
-
-        mutating func identifier() throws(DeliveryError) -> Identifier {
-            var halves: (UInt64, UInt64) = (0, 0)
-            for _ in 0..<8 { halves.0 = halves.0 << 8 | UInt64(try byte()) }
-            for _ in 0..<8 { halves.1 = halves.1 << 8 | UInt64(try byte()) }
-            return Identifier(high: halves.0, low: halves.1)
-        }
-
-        mutating func takeAll() -> ArraySlice<UInt8> {
-            defer { bytes = [] }
-            return bytes
-        }
-
-        private static var tooShort: DeliveryError { .violation("a record that is too short") }
     }
 }
 

@@ -70,7 +70,7 @@ struct IncomingMessages: Sendable {
     /// A credit that is worth a record; nil if there is none.
     mutating func takeCredit() -> UInt64? {
         let isPeerStopped = granted <= cost
-        guard room > granted, isPeerStopped || room >= granted + UInt64(window / 4) else {
+        guard room > granted, isPeerStopped || room >= granted + UInt64(window / 2) else {
             return nil
         }
         granted = room
@@ -106,7 +106,8 @@ struct IncomingMessages: Sendable {
         else { throw .violation("a chunk that does not fit its message") }
         if !isMidMessage { try begin(costing: chunk.length - chunk.offset) }
         partialLength = chunk.length
-        partial += chunk.bytes
+        // The bytes of a whole message are taken over without a copy.
+        if partial.isEmpty { partial = Array(chunk.bytes) } else { partial += chunk.bytes }
         isMidMessage = !chunk.isLast
         guard chunk.isLast else { return }
         keep(partial)

@@ -47,7 +47,9 @@ struct DeliveryRecordTests {
 
         var wantsRecords: Bool { endpoint.wantsRecords }
 
-        func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
+        var owedConfirmations: UInt64 { endpoint.owedConfirmations }
+
+        func nextRecord(atMost limit: Int?, confirms: Bool) -> DeliveryRecord? {
             commit()
             if let record = endpoint.nextRecord(atMost: limit) { return record }
             commit()

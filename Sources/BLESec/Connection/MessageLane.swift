@@ -60,7 +60,8 @@ final class MessageLane: Sendable {
         let stored = store?.stored ?? StoredEndpoint()
         state = Locked(
             State(
-                endpoint: DeliveryEndpoint(stored, limits: limits, using: &generator),
+                endpoint: DeliveryEndpoint(
+                    stored, hasStore: store != nil, limits: limits, using: &generator),
                 fates: stored.fates))
         change { _ in }
     }
@@ -73,7 +74,7 @@ final class MessageLane: Sendable {
         defer { if let changes { commit(changes) } }
         return try state.withLock { state throws(Failure) in
             defer {
-                if store == nil { state.commit() } else { changes = state.endpoint.takeChanges() }
+                if store == nil { state.noteEvents() } else { changes = state.endpoint.takeChanges() }
             }
             return try body(&state)
         }
@@ -248,15 +249,14 @@ final class MessageLane: Sendable {
             lane.state.withLock { $0.link == link ? $0.endpoint.wantsRecords : true }
         }
 
-        func nextRecord(atMost limit: Int?) -> DeliveryRecord? {
+        var owedConfirmations: UInt64 {
+            lane.state.withLock { $0.link == link ? $0.endpoint.owedConfirmations : 0 }
+        }
+
+        func nextRecord(atMost limit: Int?, confirms: Bool) -> DeliveryRecord? {
             let (record, isNews) = lane.change { state -> (DeliveryRecord?, Bool) in
                 guard state.link == link else { return (nil, false) }
-                var record = state.endpoint.nextRecord(atMost: limit)
-                if record == nil, lane.store == nil {
-                    // The endpoint may have asked for a commit before it sends.
-                    state.commit()
-                    record = state.endpoint.nextRecord(atMost: limit)
-                }
+                let record = state.endpoint.nextRecord(atMost: limit, confirms: confirms)
                 return (record, state.noteLink())
             }
             if isNews { lane.onNews() }
@@ -267,7 +267,7 @@ final class MessageLane: Sendable {
             let (hasMoved, isNews) = try lane.change { state throws(DeliveryError) in
                 guard state.link == link else { return (false, false) }
                 let hasMoved = try state.endpoint.receive(record, using: &state.generator)
-                if lane.store == nil { state.commit() }
+                if lane.store == nil { state.noteEvents() }
                 return (hasMoved, state.noteNews())
             }
             if isNews { lane.onNews() }
@@ -277,14 +277,14 @@ final class MessageLane: Sendable {
 }
 
 extension MessageLane.State {
-    /// Commits to memory, which needs no time, and notes the fates that follow.
-    fileprivate mutating func commit() {
-        while endpoint.takeChanges() != nil { didCommit() }
-    }
-
-    /// The store, or memory, has what it was given.
+    /// The store has what it was given.
     fileprivate mutating func didCommit() {
         endpoint.didCommit()
+        noteEvents()
+    }
+
+    /// Notes the fates that are decided.
+    fileprivate mutating func noteEvents() {
         while let event = endpoint.nextEvent() {
             switch event {
             case .confirmed(let id): decide(id, isUnknown: false)

@@ -194,7 +194,9 @@ extension PeerConnection {
                 channel.loop.execute { channel.assumeIsolated { $0.portChanged(hasMessage: true) } }
             }
         }
-        guard let channel = current else { return }
+        guard let channel = current,
+            news.isWaitingForEnd || news.mustEndLink || news.hasToldAll
+        else { return }
         Task(executorPreference: channel.loop) {
             if news.isWaitingForEnd {
                 try? await channel.loop.sleep(for: Self.timeToEnd)

@@ -6,9 +6,12 @@ internal import BLESecDelivery
 protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
+    /// How many messages are confirmed and the peer has not been told of.
+    var owedConfirmations: UInt64 { get }
     /// The next record for the peer, with at most `limit` bytes of a message, or without a limit no
-    /// part of a message; asked for right before it is sealed.
-    func nextRecord(atMost limit: Int?) -> DeliveryRecord?
+    /// part of a message; asked for right before it is sealed. A confirmation waits unless
+    /// `confirms`.
+    func nextRecord(atMost limit: Int?, confirms: Bool) -> DeliveryRecord?
     /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record
     /// shows that messages of either side move.
     func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool
@@ -50,6 +53,10 @@ final class NegotiatedSession: Session {
     private let carriesDelivery: Bool
     /// Where these records go; the first one waits until there is a port.
     private var port: (any DeliveryPort)?
+    /// The bytes of a record of delivery, which keep their memory from record to record.
+    private var recordBytes: [UInt8] = []
+    /// Since when the peer has not been told of a message that is confirmed.
+    private var confirmationOwedSince: UInt64?
     /// Whether a record of delivery has shown that messages move.
     private var hasCarriedDelivery = false
 
@@ -135,7 +142,7 @@ final class NegotiatedSession: Session {
         }
         guard !acknowledgements.endSent else { return false }
         // Before this side's end, the peer learns what this side has taken.
-        if try sealDelivery() { return true }
+        if try sealDelivery(now: now) { return true }
         guard let reason = endRequested else { return false }
         try records.seal(.end, [reason.rawValue])
         acknowledgements.didSendEnd()
@@ -143,12 +150,32 @@ final class NegotiatedSession: Session {
     }
 
     /// Seals the next record of delivery; no part of a message once the end is requested.
-    private func sealDelivery() throws(ChannelError) -> Bool {
+    private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
-        let limit = endRequested == nil ? bulkPayload - DeliveryRecord.longestChunkHeader : nil
-        guard let record = port.nextRecord(atMost: limit) else { return false }
-        try records.seal(RecordType(rawValue: record.kind.rawValue), record.bytes)
+        // With Noise, the header makes the record longer; with TLS, it would begin another one.
+        let header =
+            records.engine.bulkPayload < Record.bulkPayload ? DeliveryRecord.longestChunkHeader : 0
+        let limit = endRequested == nil ? bulkPayload - header : nil
+        guard let record = port.nextRecord(atMost: limit, confirms: confirms(port, now: now)) else {
+            return false
+        }
+        recordBytes.removeAll(keepingCapacity: true)
+        record.append(to: &recordBytes)
+        try records.seal(RecordType(rawValue: record.kind.rawValue), recordBytes)
         return true
+    }
+
+    /// Whether a confirmation leaves now. It may wait like an `ack`, so that it covers several
+    /// messages.
+    private func confirms(_ port: any DeliveryPort, now: UInt64) -> Bool {
+        let owed = port.owedConfirmations
+        guard owed > 0 else {
+            confirmationOwedSince = nil
+            return false
+        }
+        let since = confirmationOwedSince ?? now
+        confirmationOwedSince = since
+        return owed >= Record.messagesPerAck || endRequested != nil || now >= since.after(ackDelay)
     }
 
     private func sealControl(now: UInt64) throws(ChannelError) -> Bool {
@@ -248,9 +275,10 @@ final class NegotiatedSession: Session {
         _ kind: DeliveryRecord.Kind, _ range: Range<Int>, now: UInt64
     ) throws(ChannelError) {
         guard let port else { preconditionFailure("without a port, no record is opened") }
-        let bytes = records.inbound.withBytes { $0.span.array(in: range) }
         do throws(DeliveryError) {
-            let record = try DeliveryRecord(kind, bytes)
+            let record = try records.inbound.withBytes { bytes throws(DeliveryError) in
+                try DeliveryRecord(kind, bytes.span.extracting(range))
+            }
             if try port.receive(record) { hasCarriedDelivery = true }
             if case .chunk(let chunk) = record { messageMoved = chunk.isLast ? nil : now }
         } catch {
@@ -295,6 +323,7 @@ final class NegotiatedSession: Session {
         if let pending = acknowledgements.ackPendingSince, !owesAck(now: now) {
             next = min(next, pending.after(ackDelay))
         }
+        if let since = confirmationOwedSince { next = min(next, since.after(ackDelay)) }
         guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
         next = min(next, idleDeadline)
         if mayPing { next = min(next, pingTime) }
