@@ -283,6 +283,12 @@ package struct DeliveryEndpoint: Sendable {
         return incoming.hasFinished ? .max : committedConfirmed - toldConfirmed
     }
 
+    /// Whether the peer should get a credit.
+    package var owesCredit: Bool {
+        guard case .up(sent: true, received: true) = link else { return false }
+        return incoming.owesCredit
+    }
+
     /// The next record for the peer, with at most `limit` bytes of a message; without a limit, no
     /// part of a message. A confirmation may wait, so that it covers several messages, if
     /// `confirms` is false.

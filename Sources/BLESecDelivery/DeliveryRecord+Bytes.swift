@@ -76,14 +76,18 @@ extension DeliveryRecord {
             self = .resume(
                 Resume(
                     token: token, peerToken: peerToken, epoch: epoch, first: first,
-                    peerEpoch: peerEpoch, positions: positions, credit: try bytes.number(at: &position)))
+                    peerEpoch: peerEpoch, positions: positions,
+                    credit: try bytes.number(at: &position)))
         case .chunk:
             self = .chunk(
                 Chunk(
-                    number: try bytes.number(at: &position), offset: Int(try bytes.number(at: &position)),
-                    length: Int(try bytes.number(at: &position)), bytes: bytes.rest(from: &position)[...]))
+                    number: try bytes.number(at: &position),
+                    offset: Int(try bytes.number(at: &position)),
+                    length: Int(try bytes.number(at: &position)),
+                    bytes: bytes.rest(from: &position)[...]))
         case .confirm:
-            self = .confirm(epoch: try bytes.identifier(at: &position), try bytes.number(at: &position))
+            self = .confirm(
+                epoch: try bytes.identifier(at: &position), try bytes.number(at: &position))
         case .epoch: self = .epoch(try bytes.identifier(at: &position))
         case .credit: self = .credit(try bytes.number(at: &position))
         case .finish: self = .finish(try bytes.number(at: &position))

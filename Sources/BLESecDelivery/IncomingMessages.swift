@@ -67,12 +67,14 @@ struct IncomingMessages: Sendable {
     /// The rest of a message that has begun needs no room: it must end for others to be taken.
     private var room: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
 
-    /// A credit that is worth a record; nil if there is none.
-    mutating func takeCredit() -> UInt64? {
+    /// Whether there is a credit that is worth a record.
+    var owesCredit: Bool {
         let isPeerStopped = granted <= cost
-        guard room > granted, isPeerStopped || room >= granted + UInt64(window / 2) else {
-            return nil
-        }
+        return room > granted && (isPeerStopped || room >= granted + UInt64(window / 2))
+    }
+
+    mutating func takeCredit() -> UInt64? {
+        guard owesCredit else { return nil }
         granted = room
         return granted
     }

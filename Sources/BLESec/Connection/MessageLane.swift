@@ -74,7 +74,11 @@ final class MessageLane: Sendable {
         defer { if let changes { commit(changes) } }
         return try state.withLock { state throws(Failure) in
             defer {
-                if store == nil { state.noteEvents() } else { changes = state.endpoint.takeChanges() }
+                if store == nil {
+                    state.noteEvents()
+                } else {
+                    changes = state.endpoint.takeChanges()
+                }
             }
             return try body(&state)
         }
@@ -149,14 +153,18 @@ final class MessageLane: Sendable {
     func finish() { change { $0.endpoint.finish() } }
 
     /// The next message of the peer, which counts as confirmed unless messages are confirmed by
-    /// hand.
-    func take() -> [UInt8]? {
+    /// hand; and whether the channel has something to do for it.
+    func take() -> (message: [UInt8], concernsChannel: Bool)? {
         change { state in
             guard state.isTaking, let message = state.endpoint.take() else { return nil }
             if options.acknowledgement == .automatic {
                 state.endpoint.confirm(through: state.endpoint.takenCount)
             }
-            return message
+            // The first confirmation that waits sets the timer for the others.
+            let owed = state.endpoint.owedConfirmations
+            let concernsChannel =
+                owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit
+            return (message, concernsChannel)
         }
     }
 

@@ -137,8 +137,8 @@ extension PeerConnection {
 
     func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
         while true {
-            if let message = lane.take() {
-                tellChannel()
+            if let (message, concernsChannel) = lane.take() {
+                if concernsChannel { tellChannel() }
                 waiting.wake(.change)
                 return message
             }
