@@ -125,9 +125,7 @@ extension Span<UInt8> {
     fileprivate func rest(from position: inout Int) -> [UInt8] {
         let rest = extracting(position..<count)
         position = count
-        return [UInt8](capacity: rest.count) { output in
-            for index in rest.indices { output.append(rest[index]) }
-        }
+        return unsafe rest.withUnsafeBufferPointer { unsafe Array($0) }
     }
 }
 
