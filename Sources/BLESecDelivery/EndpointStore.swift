@@ -2,6 +2,8 @@
 package protocol EndpointStore: AnyObject, Sendable {
     /// What the store had when it was opened.
     var stored: StoredEndpoint { get }
+    /// Takes the store for one connection; false if one has taken it already.
+    func claim() -> Bool
     /// Commits the changes as one, in their order; returns when they are durable. Called on one
     /// thread at a time.
     func commit(_ changes: [StoreChange]) throws(StoreFailure)

@@ -9,6 +9,7 @@ final class SQLiteStore: EndpointStore {
     /// Nil once the store is closed.
     let database: Locked<Database?>
     private let path: String
+    private let isClaimed = Locked(false)
 
     /// The version of the tables; the database's `user_version`.
     static let version: UInt64 = 1
@@ -148,6 +149,13 @@ final class SQLiteStore: EndpointStore {
             }
         } catch {
             throw StoreFailure(error.explanation(for: path))
+        }
+    }
+
+    func claim() -> Bool {
+        isClaimed.withLock { isClaimed in
+            defer { isClaimed = true }
+            return !isClaimed
         }
     }
 

@@ -161,10 +161,13 @@ struct StoredConnectionTests {
     }
 
     @Test("a store in use, and a directory that others may enter, are refused")
-    func refused() throws {
+    func refused() async throws {
         let first = try delivery(.dialer)
         #expect(throws: ChannelError(.store, "")) { _ = try delivery(.dialer) }
-        _ = first
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, first)
+        let second = try await fixture.dialing(ReconnectFixture.rules, first)
+        #expect(await second.status.failure?.code == .store)
+        await dialer.abort()
         let open = folder.file("open")
         try FileManager.default.createDirectory(
             atPath: open, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o755]

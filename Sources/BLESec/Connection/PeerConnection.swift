@@ -69,7 +69,14 @@ public actor PeerConnection {
             expected = store.peer
         }
         let connection = PeerConnection(route, expected, rules, loop ?? route.loop ?? .shared)
-        if case .exactlyOnce(let options) = delivery { await connection.makeLane(options) }
+        if case .exactlyOnce(let options) = delivery {
+            guard options.store?.endpoint.claim() != false else {
+                await connection.shut(
+                    ChannelError(.store, "the store was used by another connection; open it again"))
+                return connection
+            }
+            await connection.makeLane(options)
+        }
         await connection.begin()
         return connection
     }
