@@ -1,4 +1,3 @@
-internal import BLESecChannelCore
 internal import BLESecDelivery
 internal import BLESecLocking
 internal import CBLESecSQLite

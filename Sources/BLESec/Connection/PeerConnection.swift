@@ -1,4 +1,5 @@
 public import BLESecChannelCore
+internal import BLESecDelivery
 internal import BLESecDiscovery
 public import BLESecLinks
 
