@@ -362,6 +362,8 @@ package struct DeliveryEndpoint: Sendable {
                 !incoming.pastEpochs.contains(epoch)
             else { throw .violation("an epoch that is not new, or a second one on a link") }
             hasTakenEpoch = true
+            seen.epoch = epoch
+            change(.seen(seen), blocks: true)
             begin(peerEpoch: epoch, after: 0)
             return false
         case .credit(let credit):
@@ -422,8 +424,7 @@ package struct DeliveryEndpoint: Sendable {
                 loseEpoch(using: &generator)
                 isLost = true
             }
-            // The peer's new process must learn that this side has finished.
-            if !goesOn, hasFinished, !outgoing.hasEnd { _ = queue(nil) }
+            if !goesOn { sendEndAgain() }
             // A peer that knows the epoch may have a part of the first message.
             let hasPart = knowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
             _ = outgoing.resume(
@@ -500,6 +501,11 @@ package struct DeliveryEndpoint: Sendable {
         link = .ending
     }
 
+    /// A peer whose state was lost must learn that this side has finished.
+    private mutating func sendEndAgain() {
+        if hasFinished, !outgoing.hasEnd { _ = queue(nil) }
+    }
+
     private mutating func add(_ identifier: Identifier) {
         own.append(identifier)
         if own.count > StoredEndpoint.mostOwn { own.removeFirst() }
@@ -514,6 +520,7 @@ package struct DeliveryEndpoint: Sendable {
         let (lost, kept) = outgoing.begin(epoch, keeping: stays)
         askedLeft = 0
         change(.epoch(epoch, keeping: kept), blocks: true)
+        sendEndAgain()
         for id in lost { tell(.unknown(id: id)) }
     }
 }

@@ -40,6 +40,8 @@ package struct Fates: Sendable, Equatable {
         return unknown.contains { $0.contains(id) }
     }
 
+    /// How many messages have an unknown fate.
+    package var unknownCount: Int { unknown.reduce(0) { $0 + $1.count } }
     package var hasNext: Bool { taken < decided }
 
     /// Takes the next fate.

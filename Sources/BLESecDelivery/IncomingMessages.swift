@@ -33,6 +33,8 @@ struct IncomingMessages: Sendable {
     private(set) var hasFinished: Bool
     /// The peer's end, until this side has confirmed it.
     private var reachedEnd: Place?
+    /// The epoch in which this side has confirmed the peer's end.
+    private var endEpoch: Identifier?
 
     init(_ stored: StoredEndpoint, window: Int, longest: Int) {
         epoch = stored.peerEpoch
@@ -40,6 +42,7 @@ struct IncomingMessages: Sendable {
         confirmed = stored.confirmed
         held = stored.confirmed
         hasFinished = stored.hasPeerFinished
+        endEpoch = hasFinished ? stored.peerEpoch : nil
         // A message costs this much at least.
         self.window = max(window, OutgoingMessages.overhead)
         self.longest = longest
@@ -168,10 +171,12 @@ struct IncomingMessages: Sendable {
     mutating func confirmEnd() -> Bool {
         guard taken.isEmpty, let end = reachedEnd.take(), end.epoch == epoch else { return false }
         confirmed = end.number
+        endEpoch = epoch
         return true
     }
-    /// Whether the peer's end is there and confirmed.
-    var hasConfirmedEnd: Bool { hasFinished && reachedEnd == nil }
+    /// Whether the peer's end is there and confirmed, in the epoch in which the peer sends now: a
+    /// peer whose state was lost waits for that.
+    var hasConfirmedEnd: Bool { endEpoch == epoch }
 
     /// Confirms the messages up to the `count`-th that the program has taken. Returns whether the
     /// position in the peer's epoch has moved.

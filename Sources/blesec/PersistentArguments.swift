@@ -90,13 +90,15 @@ enum PersistentArguments {
         over route: PeerRoute, to peer: PeerKey?, _ arguments: Arguments, _ options: ChannelOptions,
         _ notes: ConnectionNotes
     ) async throws(ChannelError) {
-        let source = try arguments.value(input).map(InputFile.init)
         let store = try openStore(arguments, options, to: peer)
         let connection = await PeerConnection.start(
             route, to: peer, delivery: delivery(store))
         let noted = await connection.notes
         let sentThrough = try Offset.read(noted.sent)
         let writtenThrough = try Offset.read(noted.confirmed)
+        let source = try arguments.value(input).map { path throws(ChannelError) in
+            try InputFile(path, from: sentThrough)
+        }
         let target = try arguments.value(output).map { path throws(ChannelError) in
             try OutputFile(path, length: writtenThrough)
         }
@@ -126,7 +128,8 @@ enum PersistentArguments {
             outputFile: target.map { ($0, writtenThrough) },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: true)
-        let unknown = try await session.run()
+        _ = try await session.run()
+        let unknown = await connection.unknownCount
         if target == nil { try await StandardOutput.finish() }
         guard unknown > 0 else { return }
         throw ChannelError(

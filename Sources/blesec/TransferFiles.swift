@@ -9,13 +9,20 @@ final class InputFile: Sendable {
     /// The size of a read in bytes: the longest message.
     private static let readSize = 64 << 10
 
-    init(_ path: String) throws(ChannelError) {
+    /// Opens the file, of which earlier runs have sent `length` bytes.
+    ///
+    /// - Throws: `badKey` when it has fewer bytes.
+    init(_ path: String, from length: Int) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }
-        try RegularFile.require(descriptor, path)
+        let size = try RegularFile.require(descriptor, path)
+        guard size >= length else {
+            throw ChannelError(
+                .badKey, "\(path) has \(size) bytes, and \(length) were sent before; put it back")
+        }
     }
 
     deinit { close(descriptor) }
@@ -92,7 +99,6 @@ final class OutputFile: Sendable {
 
 private enum RegularFile {
     /// Returns the size of a regular file.
-    @discardableResult
     static func require(_ descriptor: Int32, _ path: String) throws(ChannelError) -> Int {
         var status = stat()
         guard unsafe fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {

@@ -108,6 +108,25 @@ struct LostStateTests {
         #expect(pair.sides.allSatisfy { $0.hasToldAll && $0.hasPeerFinished })
     }
 
+    @Test("a side that has taken the end of a lost peer is complete only with that of the next")
+    func nextEnd() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        pair.sides[1].finish()
+        for _ in 0..<3 { try pair.exchange() }
+        #expect(pair.sides[0].hasPeerFinished)
+        pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
+        pair.sides[0].finish()
+        pair.commit()
+        pair.connect()
+        for _ in 0..<3 { try pair.exchange() }
+        #expect(pair.sides[1].hasPeerFinished && !pair.sides[0].isSettled)
+        #expect(!pair.sides[0].hasToldAll)
+        pair.sides[1].finish()
+        for _ in 0..<3 { try pair.exchange() }
+        #expect(pair.sides.allSatisfy(\.hasToldAll))
+    }
+
     @Test("a peer that sends more after its end, in another process, is refused")
     func moreAfterEnd() throws {
         var pair = EndpointPair()

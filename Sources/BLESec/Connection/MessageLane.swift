@@ -218,6 +218,7 @@ final class MessageLane: Sendable {
         }
     }
 
+    var unknownCount: Int { state.withLock { $0.fates.unknownCount } }
     var hasFate: Bool { state.withLock { $0.fates.hasNext } }
 
     /// What the connection must do; from now on it is told again.

@@ -79,6 +79,10 @@ extension PeerConnection {
     /// Whether this side has declared that it sends nothing more, perhaps in an earlier process.
     public var hasFinished: Bool { machine.hasFinished }
 
+    /// How many messages have an unknown fate, also those of earlier processes with the same store.
+    /// Only with ``Guarantee/exactlyOnce(_:)``.
+    public var unknownCount: Int { lane?.unknownCount ?? 0 }
+
     /// Whether the store has turned out to be an older copy of one that the peer has met. Messages
     /// that the copy had are then `unknown`.
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
