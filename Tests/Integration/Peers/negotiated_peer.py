@@ -72,7 +72,8 @@ class Peer:
         self.role = role
         self.private = private
         self.protocols = protocols
-        self.has_features = os.environ.get("PEER_FEATURES") == "1"
+        # The bits of the features that this side offers, or accepts.
+        self.supported = TAKEN if os.environ.get("PEER_FEATURES") == "1" else 0
         self.early = b""
         self.answer = b""
         self.sealing = threading.Lock()
@@ -83,20 +84,24 @@ class Peer:
 
     def features(self):
         """The extension that this side sends, or nothing."""
-        return bytes([FEATURES, 1, TAKEN]) if self.has_features else b""
+        return bytes([FEATURES, 1, self.supported]) if self.supported else b""
 
-    def check_features(self, extensions):
-        """Checks the peer's extensions, with which its hello or its answer ends."""
+    def read_features(self, extensions):
+        """The bits in the peer's extensions, with which its hello or its answer ends."""
         found = {}
         while extensions:
             kind, length = extensions[:2]
             assert kind not in found and len(extensions) >= 2 + length
             found[kind], extensions = extensions[2:2 + length], extensions[2 + length:]
         bits = found.get(FEATURES, b"")
-        has_taken = bool(bits and bits[0] & TAKEN)
+        return bits[0] if bits else 0
+
+    def check_features(self, extensions):
+        """Checks the features in the peer's extensions."""
+        bits = self.read_features(extensions)
         # When blesec dials, it always offers the feature. When it accepts, it answers with the
         # feature only if this program has offered it.
-        assert has_taken == (self.has_features or self.role == "acceptor"), found
+        assert bool(bits & TAKEN) == (bool(self.supported) or self.role == "acceptor"), bits
 
     def begin_handshake(self, name, prologue, is_initiator):
         noise = NoiseConnection.from_name(name.encode())
@@ -284,4 +289,5 @@ def main():
     Peer(role, private, sys.argv[4:]).run(Link(connect(role, sys.argv[3])))
 
 
-main()
+if __name__ == "__main__":
+    main()

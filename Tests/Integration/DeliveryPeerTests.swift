@@ -1,0 +1,126 @@
+import Glibc
+import TestSupport
+import Testing
+
+extension Integration {
+    /// The tool with `--persist` against `delivery_peer.py`, a peer that is written from the pages
+    /// on delivery and on the wire format, on top of `noiseprotocol`. The peer closes links
+    /// abruptly, after random numbers of bytes, and resumes on the next link, also inside a
+    /// message. It checks what it receives, and fails if the tool closes a link.
+    @Suite struct DeliveryPeerTests {
+        let folder = ScratchFolder()
+
+        @Test(
+            "a dialer with --persist exchanges 400 KB each way with a Python peer that cuts links",
+            arguments: [1, 2])
+        func dialing(seed: Int) throws {
+            let fixture = try DeliveryFixture(in: folder, count: 400_000)
+            let peer = try fixture.startPeer("acceptor", ["--cuts", "5", "--seed", "\(seed)"])
+            _ = try peer.line("listening")
+            let tool = try fixture.startTool("connect", output: folder.file("from-peer"))
+            try fixture.check(tool, peer, links: 6)
+        }
+
+        @Test(
+            "a listener with --persist exchanges 400 KB each way with a Python peer that cuts links",
+            arguments: [1, 2, 3, 4])
+        func listening(seed: Int) throws {
+            let fixture = try DeliveryFixture(in: folder, count: 400_000)
+            let tool = try fixture.startTool("listen", output: folder.file("from-peer"))
+            _ = try tool.line("listening on ")
+            let peer = try fixture.startPeer("dialer", ["--cuts", "5", "--seed", "\(seed)"])
+            try fixture.check(tool, peer, links: 6)
+        }
+
+        @Test("a dialer in place of a killed one gets the rest from a Python peer, nothing twice")
+        func replacing() throws {
+            let fixture = try DeliveryFixture(in: folder, count: 2_000_000)
+            let peer = try fixture.startPeer("acceptor", ["--cuts", "0", "--restarts"])
+            _ = try peer.line("listening")
+            let killed = try fixture.startTool("connect", output: nil)
+            // The rest waits: this test reads no more, and the tool grants no more credit.
+            _ = try killed.output(50_000, with: [peer])
+            killed.signal(SIGKILL)
+            let first = try killed.wait(with: [peer]).output
+            let tool = try fixture.startTool("connect", output: folder.file("from-peer"))
+            let outcomes = try Subprocess.wait([tool, peer])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(outcomes[1].errors.contains("complete: 2 links"))
+            let second = try #require(folder.read("from-peer"))
+            #expect(!second.isEmpty)
+            #expect(first.count + second.count <= fixture.fromPeer.count)
+            #expect(fixture.fromPeer.starts(with: first))
+            #expect(Array(fixture.fromPeer.suffix(second.count)) == second)
+            // The killed tool has sent a part of its input, and the other tool has sent all of it.
+            let received = try #require(folder.read("from-tool"))
+            #expect(Array(received.suffix(fixture.fromTool.count)) == fixture.fromTool)
+            #expect(fixture.fromTool.starts(with: received.dropLast(fixture.fromTool.count)))
+        }
+    }
+}
+
+/// Starts tools and a peer, with keys and data for both.
+private struct DeliveryFixture {
+    private static let peers = #filePath.replacing("DeliveryPeerTests.swift", with: "Peers/")
+    private static let python = #filePath.replacing(
+        "Tests/Integration/DeliveryPeerTests.swift", with: ".build/venv/bin/python")
+
+    let folder: ScratchFolder
+    let fromTool: [UInt8]
+    let fromPeer: [UInt8]
+    /// The tool's public key, and the peer's private and public keys, in base64.
+    let toolKey: String
+    let peerPrivateKey: String
+    let peerKey: String
+
+    /// Makes the keys, and files with `count` bytes and a few more.
+    init(in folder: ScratchFolder, count: Int) throws {
+        self.folder = folder
+        fromTool = ToolPair.pseudoRandomBytes(count, seed: 31)
+        fromPeer = ToolPair.pseudoRandomBytes(count + 7, seed: 32)
+        let made = try Tool.run("keygen", folder.file("key"))
+        let line = try #require(made.text.split(separator: "\n").first)
+        toolKey = String(line.dropFirst("public-key: ".count))
+        let secret = folder.write("peer-private", ToolPair.pseudoRandomBytes(32, seed: 33))
+        peerPrivateKey = try Subprocess.run("base64", ["-w0", secret]).text
+        let shown = try Subprocess.run(
+            Self.python, [Self.peers + "negotiated_peer.py", "public", peerPrivateKey])
+        try #require(
+            shown.status == 0,
+            "make test, or tools/install --python, makes .build/venv: \(shown.errors)")
+        peerKey = String(shown.text.dropLast())
+        folder.write("to-peer", fromTool)
+        folder.write("to-tool", fromPeer)
+    }
+
+    func startTool(_ command: String, output: String?) throws -> Subprocess {
+        try Tool.start(
+            [
+                command, "unix:" + folder.file("socket"), "--persist", "--peer", peerKey,
+                "--identity", folder.file("key"),
+            ],
+            input: .file(folder.file("to-peer")), output: output, within: 60)
+    }
+
+    func startPeer(_ role: String, _ options: [String]) throws -> Subprocess {
+        try Subprocess(
+            Self.python,
+            [
+                Self.peers + "delivery_peer.py", role, peerPrivateKey, folder.file("socket"),
+                folder.file("to-tool"), folder.file("from-tool"),
+            ] + options, within: 60)
+    }
+
+    /// Checks that both ends have received all data over so many links, and have ended without
+    /// errors.
+    func check(_ tool: Subprocess, _ peer: Subprocess, links: Int) throws {
+        let outcomes = try Subprocess.wait([tool, peer])
+        #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+        #expect(folder.read("from-peer") == fromPeer)
+        #expect(folder.read("from-tool") == fromTool)
+        #expect(
+            outcomes[0].errors.contains("channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with "))
+        #expect(outcomes[1].errors.contains("ready \(toolKey) Noise_XX_25519_ChaChaPoly_SHA256"))
+        #expect(outcomes[1].errors.contains("complete: \(links) links"), "\(outcomes[1].errors)")
+    }
+}

@@ -1,0 +1,649 @@
+"""One end of a delivery that outlives its links, written from docs/delivery.md and docs/wire-format.md.
+
+    delivery_peer.py dialer|acceptor PRIVATE-KEY SOCKET INPUT OUTPUT [--cuts N] [--seed N] [--late]
+                     [--restarts] [--features N]
+
+The key is raw X25519, in base64. The file INPUT goes to the peer in messages of various sizes, and the
+peer's messages are written to the file OUTPUT. The program closes N links abruptly, after random numbers
+of bytes, and resumes on the next link: a dialer dials again, an acceptor accepts again. The state is kept
+in memory. What the peer sends is checked against the pages, and the program ends with an error if a rule
+is broken, or if the peer closes a link.
+
+With --late the last cut comes when this side is complete and the two sides say so. With --restarts the
+peer may close links too, and its process may be replaced, which leaves the fate of messages unknown.
+--features N offers or accepts these bits, 3 by default; the bit of weight 2 is *delivery*.
+
+Standard error gets `listening` when the program can be dialed, `ready KEY PROTOCOL` on each link, a line
+for each cut, and `complete` with what was counted. The exit status is 0 only if the end of each side is
+confirmed, the peer has said that it is complete or has had 30 seconds to come back, and every cut was
+made.
+"""
+
+import argparse
+import base64
+import os
+import random
+import select
+import socket
+import struct
+import sys
+import time
+from collections import deque
+
+from negotiated_peer import (
+    ACK, DATA, END, FEATURES, MORE, PING, PONG, READY, REJECT, REKEY, Link, Peer, connect, say)
+
+PROTOCOL = "Noise_XX_25519_ChaChaPoly_SHA256"
+RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH = range(0x09, 0x0F)
+# The bit of the feature *delivery*.
+DELIVERY = 2
+NOBODY = bytes(16)
+# What a message costs beside its bytes, and what an end costs.
+OVERHEAD = 64
+PAYLOAD = 65_518
+# The lengths of messages and of the chunks that they are sent in, in bytes. A chunk has three numbers of
+# at most 8 bytes.
+SIZES = [1, 60_000, 0, 1_000, 200_000, 16_384]
+CHUNKS = [100, 5_000, 16_384, PAYLOAD - 24]
+# How far ahead of the program the peer may send, and how much is sealed ahead of the socket, in bytes.
+WINDOWS = [1, 5_000, 100_000, 1_000_000]
+QUEUE = 32_768
+# How long a complete side stays reachable, and for how long a peer may be silent, in seconds.
+STAY = 30
+SILENCE = 60
+
+
+class Violation(Exception):
+    """The peer has broken a rule."""
+
+
+class Cut(Exception):
+    """This program has cut the link."""
+
+
+def check(condition, reason):
+    if not condition:
+        raise Violation(reason)
+
+
+def write_number(value):
+    """The form of RFC 9000, section 16, in as few bytes as possible."""
+    for size, prefix in ((1, 0x00), (2, 0x40), (4, 0x80), (8, 0xC0)):
+        if value < 1 << 8 * size - 2:
+            data = value.to_bytes(size, "big")
+            return bytes([data[0] | prefix]) + data[1:]
+    raise ValueError(f"{value} has more than 62 bits")
+
+
+class Fields:
+    """Reads the fields of a record."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def take(self, count):
+        check(len(self.data) >= count, "a record is too short")
+        field, self.data = self.data[:count], self.data[count:]
+        return field
+
+    def identifier(self):
+        return self.take(16)
+
+    def number(self):
+        first = self.take(1)
+        data = first + self.take((1 << (first[0] >> 6)) - 1)
+        value = int.from_bytes(data, "big") & (1 << 8 * len(data) - 2) - 1
+        check(write_number(value) == data, "a number is in a longer form")
+        return value
+
+    def end(self):
+        check(not self.data, "a record has bytes left over")
+
+
+class CutStream:
+    """A socket that is closed abruptly once it has carried `allowance` bytes, in both directions
+    together. What is sent waits in a queue; during a handshake it goes out before anything is read."""
+
+    def __init__(self, stream, allowance):
+        self.stream = stream
+        self.allowance = allowance
+        self.queue = bytearray()
+        self.is_handshake = True
+        self.carried = 0
+        self.heard_at = time.monotonic()
+
+    def sendall(self, data):
+        self.queue += data
+
+    def part(self, count):
+        """How many of so many bytes the link may still carry. Cuts the link if it may carry none."""
+        if self.allowance is None:
+            return count
+        if self.carried >= self.allowance:
+            self.stream.close()
+            raise Cut(f"cut after {self.carried} bytes")
+        return min(count, self.allowance - self.carried)
+
+    def push(self):
+        """Sends as much of the queue as the socket takes."""
+        if self.queue:
+            count = self.stream.send(self.queue[:self.part(len(self.queue))])
+            del self.queue[:count]
+            self.carried += count
+
+    def recv(self, count):
+        while self.queue and self.is_handshake:
+            self.push()
+        data = self.stream.recv(self.part(count))
+        self.carried += len(data)
+        return data
+
+    def wait(self, seconds):
+        """Waits until a record arrives or the socket takes bytes, and sends bytes. Tells whether bytes can
+        be read."""
+        self.part(1)
+        readable, writable, _ = select.select(
+            [self.stream], [self.stream] if self.queue else [], [], seconds)
+        if writable:
+            self.push()
+        if readable:
+            self.heard_at = time.monotonic()
+        check(time.monotonic() - self.heard_at < SILENCE, "the peer is silent")
+        return bool(readable)
+
+    def close(self):
+        self.stream.close()
+
+
+class Sender:
+    """The direction of this side's messages."""
+
+    def __init__(self, messages):
+        self.past = set()
+        self.unknown = 0
+        self.begin(messages)
+
+    def begin(self, messages):
+        """Begins an epoch, in which the messages have the numbers 1, 2, 3."""
+        self.epoch = os.urandom(16)
+        self.messages = dict(enumerate(messages, 1))
+        self.end = len(messages) + 1
+        self.confirmed = 0
+        # The last message whose last byte may have left, and the bytes that may have left of the next one.
+        self.left = self.left_part = 0
+
+    @property
+    def is_end_confirmed(self):
+        return self.confirmed == self.end
+
+    def confirm(self, number):
+        for confirmed in range(self.confirmed + 1, number + 1):
+            self.messages.pop(confirmed, None)
+        self.confirmed = number
+
+    def has_sent(self, number, offset):
+        """Notes that the message has been sent up to this offset, or the end."""
+        if number == self.end or offset == len(self.messages[number]):
+            if number > self.left:
+                self.left, self.left_part = number, 0
+        elif number == self.left + 1:
+            self.left_part = max(self.left_part, offset)
+
+    def check_positions(self, held, offset):
+        """Checks positions that the peer shows in this epoch."""
+        check(held <= self.left, "*held* exceeds what may have left")
+        if offset:
+            check(held + 1 < self.end, "an end has no offset")
+            check(offset < len(self.messages[held + 1]), "*offset* is not less than the length")
+            check(held < self.left or offset <= self.left_part, "*offset* exceeds what may have left")
+
+    def lose_peer(self):
+        """Decides the fate of each message, since the peer's state is lost."""
+        pending = sorted(self.messages)
+        self.unknown += sum(number <= self.left for number in pending)
+        self.past.add(self.epoch)
+        self.begin([self.messages[number] for number in pending if number > self.left])
+
+
+class Receiver:
+    """The direction of the peer's messages."""
+
+    def __init__(self):
+        self.past = set()
+        # The peer's token and epoch that were taken over, and those in its last `resume`.
+        self.token = self.epoch = NOBODY
+        self.last_token = self.last_epoch = None
+        self.confirmed = self.held = 0
+        self.part = bytearray()
+        self.part_length = None
+        self.end = None
+        # What the program has not taken: an epoch, a number, the message, and its cost on the link in use.
+        self.waiting = deque()
+
+    def begin(self, epoch, first):
+        """Takes over an epoch."""
+        if self.epoch != NOBODY:
+            self.past.add(self.epoch)
+        self.epoch = epoch
+        self.confirmed = self.held = first - 1
+        self.part, self.part_length, self.end = bytearray(), None, None
+
+    @property
+    def is_end_confirmed(self):
+        return self.end is not None and self.confirmed == self.end
+
+    def drop(self, drops_messages):
+        """Drops what is merely held, as a receiver may between two links."""
+        self.part = bytearray()
+        if drops_messages and not self.is_end_confirmed:
+            self.waiting = deque(entry for entry in self.waiting if entry[0] != self.epoch)
+            self.held, self.part_length, self.end = self.confirmed, None, None
+
+
+class DeliveryPeer(Peer):
+    """One endpoint, on one link after another."""
+
+    def __init__(self, role, private, messages, output, features, generator, has_restarts):
+        super().__init__(role, private, [PROTOCOL])
+        self.supported = self.features_on_link = features
+        self.sender, self.receiver = Sender(messages), Receiver()
+        self.token = os.urandom(16)
+        self.output = output
+        self.generator = generator
+        self.has_restarts = has_restarts
+        # Whether the peer is known to have taken over this side's token, and whether it is complete.
+        self.is_known = self.may_go = False
+        # Whether the peer's `ready` was verified on the link in use.
+        self.is_ready = False
+        # How many links have begun inside a message, of this side and of the peer.
+        self.inside = [0, 0]
+
+    # Negotiation
+
+    def features(self):
+        return bytes([FEATURES, 1, self.features_on_link])
+
+    def check_features(self, extensions):
+        bits = self.read_features(extensions)
+        check(bits & DELIVERY, "the peer does not require *delivery*")
+        if self.role == "acceptor":
+            self.features_on_link = self.supported & bits
+        else:
+            check(bits & ~self.supported == 0, "a feature was not offered")
+
+    # Records
+
+    @property
+    def is_complete(self):
+        return self.sender.is_end_confirmed and self.receiver.is_end_confirmed
+
+    def send_resume(self):
+        sender, receiver = self.sender, self.receiver
+        self.window = self.generator.choice(WINDOWS)
+        # Sometimes the first credit is none, and the real one comes a little later.
+        self.granted = self.window if self.generator.random() < 0.8 else 0
+        self.grants_at = time.monotonic() + 0.05
+        self.begun_by_peer = self.taken_from_peer = 0
+        numbers = [
+            sender.confirmed + 1, receiver.confirmed, receiver.held, len(receiver.part), self.granted]
+        self.send(RESUME, self.token + receiver.token + sender.epoch + receiver.epoch
+                  + b"".join(map(write_number, numbers)))
+        self.said = receiver.confirmed
+        # What the receiver has begun on this link.
+        self.message_on_link = None
+
+    def read_resume(self, payload):
+        """Takes the steps of "A received `resume`"; step 1 is for an instance that continues a store."""
+        sender, receiver = self.sender, self.receiver
+        fields = Fields(payload)
+        token, peer_token, epoch, peer_epoch = [fields.identifier() for _ in range(4)]
+        first, confirmed, held, offset, self.credit = [fields.number() for _ in range(5)]
+        fields.end()
+        check(NOBODY not in (token, epoch), "a token or an epoch is zeros")
+        check(token != self.token and epoch != sender.epoch, "a token or an epoch is this side's")
+        check(first >= 1, "messages are numbered from 1")
+        if peer_epoch == NOBODY:
+            check(confirmed == held == offset == 0, "positions in no epoch")
+        # Step 2. A process that keeps its state in memory is never rolled back.
+        check(epoch not in receiver.past, "the peer has left this epoch before")
+        # Step 3.
+        goes_on = token == receiver.last_token or epoch == receiver.last_epoch
+        check(goes_on or self.has_restarts or receiver.last_token is None, "the peer's state is lost")
+        if not self.has_restarts:
+            # Neither side's state was ever lost.
+            check(peer_token in (self.token, NOBODY), "the peer shows a token that never was")
+            check(peer_epoch in (sender.epoch, NOBODY), "the peer shows an epoch that never was")
+            check(peer_token == self.token or not self.is_known, "the peer forgets this side's token")
+        self.is_known = peer_token == self.token
+        # Step 4.
+        if epoch == receiver.epoch:
+            check(first <= receiver.confirmed + 1, "*first* exceeds *confirmed* + 1")
+        # Step 5.
+        before = sender.confirmed
+        self.sends_epoch = False
+        if peer_epoch == sender.epoch:
+            check(confirmed <= held, "*confirmed* exceeds *held*")
+            if goes_on:
+                check(confirmed >= before, "*confirmed* goes back")
+            if confirmed >= before:
+                sender.check_positions(held, offset)
+        if goes_on and peer_epoch == sender.epoch:
+            sender.confirm(confirmed)
+            self.cursor = (held + 1, offset)
+        elif goes_on:
+            check(before == 0, "the peer forgets this side's epoch")
+            self.cursor = (1, 0)
+        else:
+            has_pending = any(number <= sender.left for number in sender.messages)
+            shown = confirmed if peer_epoch == sender.epoch else 0
+            if has_pending or shown < before:
+                sender.lose_peer()
+                self.sends_epoch = True
+            self.cursor = (sender.confirmed + 1, 0)
+        self.inside[0] += self.cursor[1] > 0
+        receiver.last_token, receiver.last_epoch = token, epoch
+        self.offered = (token, epoch, first)
+        self.begun_by_self = 0
+
+    def take_over(self):
+        """The first record after the peer's `resume` proves that the peer has this side's `resume`."""
+        if self.offered:
+            (token, epoch, first), self.offered = self.offered, None
+            self.receiver.token = token
+            if epoch != self.receiver.epoch:
+                self.begin_peers_epoch(epoch, first)
+
+    def begin_peers_epoch(self, epoch, first):
+        self.receiver.begin(epoch, first)
+        # Nothing has to be said about messages that the peer does not keep.
+        self.said = self.receiver.confirmed
+
+    def begin_peers_message(self, number, cost):
+        """Checks that the peer may begin a message, or its end, on this link."""
+        if self.message_on_link != number:
+            check(self.begun_by_peer < self.granted, "a message is begun without credit")
+            self.inside[1] += self.message_on_link is None and bool(self.receiver.part)
+            self.message_on_link = number
+            self.begun_by_peer += cost
+
+    def read_chunk(self, fields):
+        receiver = self.receiver
+        number, offset, length = fields.number(), fields.number(), fields.number()
+        data = fields.data
+        check(receiver.end is None, "a chunk follows the end")
+        check(number == receiver.held + 1, "a chunk is of another message than the next")
+        check(offset == len(receiver.part), "a chunk has another offset than the next")
+        check(receiver.part_length in (None, length), "a message changes its length")
+        check(offset + len(data) <= length, "a chunk exceeds its message")
+        check(data or length == 0, "a chunk is empty")
+        self.begin_peers_message(number, length - offset + OVERHEAD)
+        cost = self.begun_by_peer
+        receiver.part_length = length
+        receiver.part += data
+        if len(receiver.part) == length:
+            receiver.held = number
+            receiver.waiting.append((receiver.epoch, number, bytes(receiver.part), cost))
+            receiver.part, receiver.part_length = bytearray(), None
+
+    def read_record(self, kind, payload):
+        fields = Fields(payload)
+        if kind in (RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH):
+            check(not self.has_peers_end, "a record follows `end`")
+            check((kind == RESUME) != self.is_resumed, "`resume` comes once, and first of all")
+            if kind == RESUME:
+                self.read_resume(payload)
+                self.is_resumed = True
+                return
+            self.take_over()
+        sender, receiver = self.sender, self.receiver
+        if kind == CHUNK:
+            self.read_chunk(fields)
+        elif kind == CONFIRM:
+            epoch, number = fields.identifier(), fields.number()
+            fields.end()
+            if epoch == sender.epoch:
+                check(
+                    sender.confirmed <= number < self.cursor[0],
+                    "a `confirm` that goes back, or of what was not sent")
+                sender.confirm(number)
+                self.is_known = True
+            else:
+                check(epoch in sender.past, "a `confirm` of an epoch that never was")
+        elif kind == EPOCH:
+            epoch = fields.identifier()
+            fields.end()
+            check(self.has_restarts, "the peer begins an epoch, although nothing was lost")
+            check(epoch not in receiver.past | {receiver.epoch, NOBODY}, "`epoch` begins an old epoch")
+            check(self.message_on_link is None, "`epoch` follows chunks")
+            self.begin_peers_epoch(epoch, 1)
+            receiver.last_epoch = epoch
+        elif kind == CREDIT:
+            credit = fields.number()
+            fields.end()
+            check(credit >= self.credit, "a credit is withdrawn")
+            self.credit = credit
+        elif kind == FINISH:
+            number = fields.number()
+            fields.end()
+            check(receiver.end is None, "`finish` comes twice")
+            check(number == receiver.held + 1 and not receiver.part, "`finish` is not behind the messages")
+            self.begin_peers_message(number, OVERHEAD)
+            receiver.held = receiver.end = number
+        elif kind == END:
+            check(len(payload) == 1 and not self.has_peers_end, "a malformed `end`")
+            check(payload[0] == 0, f"the peer ends the channel with reason {payload[0]}")
+            check(self.is_complete, "the peer says that it is complete, and cannot be")
+            self.has_peers_end = self.may_go = True
+            self.send(ACK, struct.pack(">Q", 1))
+        elif kind == ACK:
+            check(payload == struct.pack(">Q", 1), "an `ack` that does not count the `end`")
+            check(self.is_end_sent and not self.is_end_acknowledged, "an `ack` of nothing new")
+            self.is_end_acknowledged = True
+        elif kind == PING:
+            check(len(payload) <= 8, "a `ping` of more than 8 bytes")
+            self.send(PONG, payload)
+        elif kind in (DATA, MORE, PONG, REKEY, READY, REJECT):
+            raise Violation(f"a record of type {kind} does not belong here")
+        else:
+            check(kind >= 0x80, f"a record of type {kind}")
+
+    # What this side sends
+
+    def run_program(self, takes_all):
+        """Lets the program take some of what waits for it. The end is confirmed by itself."""
+        receiver = self.receiver
+        count = len(receiver.waiting)
+        for _ in range(count if takes_all else self.generator.randrange(count + 1)):
+            epoch, number, message, cost = receiver.waiting.popleft()
+            self.output.write(message)
+            self.taken_from_peer = max(self.taken_from_peer, cost)
+            if epoch == receiver.epoch:
+                receiver.confirmed = number
+        self.output.flush()
+        if receiver.end is not None and not receiver.waiting and not receiver.is_end_confirmed:
+            receiver.confirmed = receiver.end
+            self.taken_from_peer = self.begun_by_peer
+
+    def send_some(self):
+        """Seals the next records."""
+        sender, receiver = self.sender, self.receiver
+        if not self.is_resumed or self.is_end_sent:
+            return
+        if self.sends_epoch:
+            self.send(EPOCH, sender.epoch)
+            self.sends_epoch = False
+        # The positions belong to the peer's epoch that was taken over.
+        if receiver.confirmed != self.said:
+            self.send(CONFIRM, receiver.epoch + write_number(receiver.confirmed))
+            self.said = receiver.confirmed
+        credit = self.taken_from_peer + self.window
+        if credit - self.granted >= self.window / 2 and time.monotonic() >= self.grants_at:
+            self.send(CREDIT, write_number(credit))
+            self.granted = credit
+        while len(self.link.stream.queue) < QUEUE and self.cursor[0] <= sender.end:
+            number, offset = self.cursor
+            message = sender.messages.get(number, b"")
+            if self.begun != number:
+                if self.begun_by_self >= self.credit:
+                    break
+                self.begun_by_self += len(message) - offset + OVERHEAD
+                self.begun = number
+            if number == sender.end:
+                self.send(FINISH, write_number(number))
+                sender.has_sent(number, 0)
+                self.cursor = (number + 1, 0)
+                break
+            data = message[offset:offset + self.generator.choice(CHUNKS)]
+            if self.generator.random() < 0.1:
+                self.send(0x80, b"padding that means nothing")
+            self.send(CHUNK, b"".join(map(write_number, [number, offset, len(message)])) + data)
+            offset += len(data)
+            sender.has_sent(number, offset)
+            self.cursor = (number, offset) if offset < len(message) else (number + 1, 0)
+        if self.is_complete:
+            # `said` is the peer's end: `resume` or `confirm` has said so on this link.
+            self.is_end_sent = True
+            self.send(END, b"\0")
+
+    # Links
+
+    def run_link(self, link, late):
+        """Carries messages until both sides have ended the channel, or until the link is lost."""
+        stream = link.stream
+        self.is_ready = False
+        self.is_resumed = self.has_peers_end = self.is_end_sent = self.is_end_acknowledged = False
+        self.sends_epoch, self.offered, self.begun = False, None, None
+        if self.role == "dialer":
+            self.dial(link)
+        else:
+            self.accept(link)
+        self.exchange_ready(link)
+        stream.is_handshake = False
+        self.is_ready = True
+        self.receiver.waiting = deque(entry[:3] + (0,) for entry in self.receiver.waiting)
+        if self.generator.random() < 0.3:
+            self.receiver.drop(self.generator.random() < 0.5)
+        self.send_resume()
+        while not (self.has_peers_end and self.is_end_acknowledged and not stream.queue):
+            if self.is_complete and late is not None and stream.allowance is None:
+                stream.allowance = stream.carried + late
+            is_readable = stream.wait(0.01)
+            if is_readable:
+                self.read_record(*self.receive_any())
+            is_idle = not is_readable and not stream.queue
+            if is_idle or self.generator.random() < 0.1:
+                self.run_program(takes_all=is_idle)
+            self.send_some()
+        if self.role == "acceptor":
+            # The dialer closes once it has this side's acknowledgement.
+            check(stream.recv(1) == b"", "bytes arrived after the end")
+
+    def receive_any(self):
+        """The next record, of whatever type."""
+        plaintext = bytes(self.noise_state.decrypt(self.link.read_framed()))
+        check(plaintext, "a record has no type")
+        return plaintext[0], plaintext[1:]
+
+
+def split(data):
+    """The messages that carry the data."""
+    messages = []
+    while data:
+        size = SIZES[len(messages) % len(SIZES)]
+        messages.append(data[:size])
+        data = data[size:]
+    return messages
+
+
+def allowances(count, size, generator):
+    """After how many bytes each link is cut: three of ten links while they shake hands and resume, or soon
+    after that. The others together do not carry more than each side has to send."""
+    return [
+        generator.randrange(1_000 if generator.random() < 0.3 else max(1_000, 2 * size // count))
+        for _ in range(count)]
+
+
+def open_link(role, path, listener, seconds):
+    """Dials, or waits to be dialed, for so many seconds. Nothing if nobody is there."""
+    deadline = time.monotonic() + seconds
+    if role == "acceptor":
+        listener.settimeout(seconds)
+        try:
+            stream = listener.accept()[0]
+        except TimeoutError:
+            return None
+        stream.settimeout(60)
+        return stream
+    while time.monotonic() < deadline:
+        try:
+            return connect(role, path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(0.05)
+    return None
+
+
+def run(options):
+    generator = random.Random(options.seed)
+    with open(options.input, "rb") as file:
+        data = file.read()
+    cuts = allowances(options.cuts - options.late, len(data), generator)
+    # Once this side is complete, the two `end` and their acknowledgements alone are 94 bytes.
+    late = generator.randrange(94) if options.late else None
+    listener = None
+    if options.role == "acceptor":
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(options.socket)
+        listener.listen(1)
+        say("listening")
+    links = made = 0
+    with open(options.output, "wb") as output:
+        peer = DeliveryPeer(
+            options.role, base64.b64decode(options.private), split(data), output, options.features, generator,
+            options.restarts)
+        while True:
+            stream = open_link(options.role, options.socket, listener, STAY)
+            if stream is None:
+                check(peer.is_complete, "the peer is not there")
+                break
+            links += 1
+            if made == options.cuts:
+                late = None
+            stream = CutStream(stream, cuts.pop() if cuts else None)
+            try:
+                peer.run_link(Link(stream), late)
+                break
+            except Cut as cut:
+                say(cut)
+                made += 1
+            except (EOFError, ConnectionError):
+                # A peer that is gone, or is about to go, does not know this side's `ready`.
+                check(
+                    peer.is_end_acknowledged or options.restarts or peer.is_complete and not peer.is_ready,
+                    "the peer has closed the link")
+            finally:
+                stream.close()
+            if peer.may_go:
+                break
+    check(made == options.cuts, f"only {made} of {options.cuts} cuts were made")
+    say(f"complete: {links} links, {peer.inside[0]} and {peer.inside[1]} begun inside a message, "
+        f"{peer.sender.unknown} messages unknown")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=["dialer", "acceptor"])
+    for name in ("private", "socket", "input", "output"):
+        parser.add_argument(name)
+    parser.add_argument("--cuts", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--late", action="store_true")
+    parser.add_argument("--restarts", action="store_true")
+    parser.add_argument("--features", type=int, default=3)
+    try:
+        run(parser.parse_args())
+    except Violation as violation:
+        sys.exit(f"delivery_peer.py: {violation}")
+
+
+if __name__ == "__main__":
+    main()
