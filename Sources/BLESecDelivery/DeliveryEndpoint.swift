@@ -268,6 +268,12 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Whether the peer is behind its own state, and is to end the link.
     package var isWaitingForEnd: Bool { if case .waitingForEnd = link { true } else { false } }
+    /// Ends the link, and drops the incomplete message; the peer sends it again.
+    package mutating func dropLink() {
+        linkEnded()
+        incoming.dropPartial()
+    }
+
     /// Whether this side must end the link, since its state is another one than it has told.
     package var mustEndLink: Bool { if case .ending = link { !isBlocked } else { false } }
     /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that is to end,

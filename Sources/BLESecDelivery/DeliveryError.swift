@@ -2,6 +2,8 @@
 package enum DeliveryError: Error, Sendable, Equatable {
     /// The peer broke a rule; the text names it.
     case violation(String)
+    /// The process has no memory for the rest of a message.
+    case noMemory
     /// The peer announced a message that is longer than this side allows.
     case tooLong(Int)
 }

@@ -93,7 +93,7 @@ struct IncomingMessages: Sendable {
         dropPartial()
     }
 
-    private mutating func dropPartial() {
+    mutating func dropPartial() {
         partial = []
         isMidMessage = false
     }

@@ -1,4 +1,5 @@
 import BLESecChannelCore
+import BLESecDelivery
 import BLESecLinks
 import BLESecLocking
 import BLESecPrimitives
@@ -283,6 +284,47 @@ struct ExactlyOnceTests {
         await #expect(throws: ChannelError.self) {
             try await acceptor.close(within: .milliseconds(300))
         }
+    }
+
+    @Test("an incomplete message that the process has no memory for is sent again on the next link")
+    func memory() throws {
+        let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
+        func lane() -> MessageLane { MessageLane(PeerConnection.DeliveryOptions()) {} }
+        let (sender, receiver) = (lane(), lane())
+        let (otherSender, otherReceiver) = (lane(), lane())
+        /// Begins a link, and passes records until `count` bytes of messages have arrived. The link
+        /// lasts as long as its ports.
+        func pass(
+            _ sender: MessageLane, _ receiver: MessageLane, _ count: Int
+        ) throws -> [MessageLane.Port] {
+            let ports = [sender, receiver].map { $0.beginLink(to: .anonymous, budget: budget) }
+            var left = count
+            for port in [0, 1] {
+                let resume = try #require(ports[port].nextRecord(atMost: nil, confirms: false))
+                _ = try ports[1 - port].receive(resume)
+            }
+            while left > 0 {
+                let record = ports[0].nextRecord(atMost: 10_000, confirms: true)
+                guard let record else { break }
+                _ = try ports[1].receive(record)
+                if case .chunk(let chunk) = record { left -= chunk.bytes.count }
+            }
+            return ports
+        }
+        let message = [UInt8](repeating: 1, count: 45_000)
+        for lane in [sender, otherSender] { _ = try lane.send(message, noting: nil) }
+        var ports = try pass(sender, receiver, 40_000)
+        #expect(budget.bytesLeft == 10_000)
+        // The lane with more loses its part, and its link.
+        ports += try pass(otherSender, otherReceiver, 20_000)
+        #expect(receiver.takeNews().isRevoked)
+        #expect(budget.bytesLeft >= 30_000)
+        ports += try pass(otherSender, otherReceiver, 50_000)
+        #expect(otherReceiver.take()?.message == message)
+        ports += try pass(sender, receiver, 50_000)
+        #expect(receiver.take()?.message == message)
+        #expect(budget.bytesLeft == 50_000)
+        #expect(ports.count == 8)
     }
 
     @Test("a connection and channels that are configured differently are refused")

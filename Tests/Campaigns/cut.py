@@ -12,7 +12,6 @@ with `N passed, N failed`.
 
 import argparse
 import hashlib
-import os
 import random
 import selectors
 import socket
@@ -222,5 +221,4 @@ def main():
 
 
 if __name__ == "__main__":
-    os.setpgrp()
     sys.exit(main())

@@ -18,6 +18,10 @@ final class MessageLane: Sendable {
         var hasCommitted = false
         /// Whether the store has turned out to be an older copy.
         var wasRolledBack = false
+        /// The link's part of the process's memory budget, for the incomplete message.
+        var part: ReassemblyBudget.Part?
+        /// Whether the link was ended because the process needs memory.
+        var isRevoked = false
         /// Whether the program may take messages: false once it leaves.
         var isTaking = true
         /// Whether a message has got its fate since the connection was told last.
@@ -36,6 +40,8 @@ final class MessageLane: Sendable {
         var failure: ChannelError?
         /// Whether the store has committed something since the connection looked last.
         var hasCommitted: Bool
+        /// Whether the link is dropped because the process needs memory.
+        var isRevoked: Bool
         /// This side's state has changed, and the link with its old state must end.
         var mustEndLink: Bool
         /// Both sides are complete, and the peer has been told so on this link.
@@ -225,10 +231,13 @@ final class MessageLane: Sendable {
     func takeNews() -> News {
         state.withLock { state in
             state.isNewsPending = false
-            defer { (state.hasCommitted, state.hasNewFate) = (false, false) }
+            defer {
+                (state.hasCommitted, state.hasNewFate, state.isRevoked) = (false, false, false)
+            }
             return News(
                 hasFate: state.hasNewFate, isWaitingForEnd: state.endpoint.isWaitingForEnd,
                 failure: state.failure, hasCommitted: state.hasCommitted,
+                isRevoked: state.isRevoked,
                 mustEndLink: state.endpoint.mustEndLink, hasToldAll: state.endpoint.hasToldAll)
         }
     }
@@ -236,22 +245,61 @@ final class MessageLane: Sendable {
     // MARK: - Links
 
     /// Begins to use a new link, and drops the older one.
-    func beginLink() -> Port {
-        change { state in
+    func beginLink(to peer: PeerIdentity, budget: ReassemblyBudget = .shared) -> Port {
+        let link = change { state in
             state.link += 1
+            state.part = nil
             state.endpoint.linkBegan()
-            return Port(lane: self, link: state.link)
+            return state.link
         }
+        let part = budget.part(for: peer) { [weak self] in self?.revoke(link) }
+        state.withLock { if $0.link == link { $0.part = part } }
+        return Port(lane: self, link: link)
+    }
+
+    /// The process needs the memory of the incomplete message: the link ends, and the peer sends
+    /// the message again.
+    private func revoke(_ link: UInt64) {
+        change { state in
+            guard state.link == link else { return }
+            state.link += 1
+            state.part = nil
+            state.endpoint.dropLink()
+            state.isRevoked = true
+        }
+        onNews()
     }
 
     /// The access of one link's channel. Once a newer link has begun, its calls do nothing.
     final class Port: DeliveryPort, Sendable {
         private let lane: MessageLane
         private let link: UInt64
+        /// The bytes of the incomplete message that count towards the lane's part of the budget.
+        private let counted = Locked(0)
 
         fileprivate init(lane: MessageLane, link: UInt64) {
             self.lane = lane
             self.link = link
+        }
+
+        /// Counts the bytes of an incomplete message. Called without the lane's lock: another lane
+        /// may lose its part for this, and that one's lock is taken then.
+        private func count(_ record: DeliveryRecord) throws(DeliveryError) {
+            guard case .chunk(let chunk) = record,
+                let part = lane.state.withLock({ $0.link == link ? $0.part : nil })
+            else { return }
+            let longest = lane.options.maximumMessageLength
+            if chunk.isLast {
+                if counted.withLock({ $0 }) > 0 { part.giveAll() }
+                counted.withLock { $0 = 0 }
+            } else if chunk.offset <= longest, chunk.bytes.count <= longest {
+                let end = chunk.offset + chunk.bytes.count
+                let more = counted.withLock { counted in
+                    defer { counted = max(counted, end) }
+                    return end - counted
+                }
+                guard more <= 0 || part.take(more, limit: longest) else { throw .noMemory }
+            }
         }
 
         var wantsRecords: Bool {
@@ -273,6 +321,7 @@ final class MessageLane: Sendable {
         }
 
         func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool {
+            try count(record)
             let (hasMoved, isNews) = try lane.change { state throws(DeliveryError) in
                 guard state.link == link else { return (false, false) }
                 let hasMoved = try state.endpoint.receive(record, using: &state.generator)

@@ -146,7 +146,7 @@ extension PeerConnection {
             $0.admit(new, isCurrentOver: isCurrentOver, hasRoom: hasRoom, at: loop.now)
         }
         switch admission {
-        case .use: await use(channel)
+        case .use: await use(channel, of: new.peer)
         case .keepMessages: await keepMessages(of: channel)
         case .endAsDuplicate:
             await endDuplicate(channel)
@@ -158,11 +158,11 @@ extension PeerConnection {
         if case .use = admission { return true } else { return false }
     }
 
-    private func use(_ channel: SecureChannel) async {
+    private func use(_ channel: SecureChannel, of peer: PeerIdentity) async {
         let older = current
         current = channel
         if let lane {
-            let port = lane.beginLink()
+            let port = lane.beginLink(to: peer)
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
         } else {
             unread.append(channel)

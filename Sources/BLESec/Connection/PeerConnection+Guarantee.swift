@@ -199,10 +199,12 @@ extension PeerConnection {
             }
         }
         guard let channel = current,
-            news.isWaitingForEnd || news.mustEndLink || news.hasToldAll
+            news.isWaitingForEnd || news.mustEndLink || news.hasToldAll || news.isRevoked
         else { return }
         Task(executorPreference: channel.loop) {
-            if news.isWaitingForEnd {
+            if news.isRevoked {
+                await channel.abort(.tooMuchUnderWay)
+            } else if news.isWaitingForEnd {
                 try? await channel.loop.sleep(for: Self.timeToEnd)
                 await channel.abort(ChannelError(.closed, "the peer uses an old state of its own"))
             } else if news.mustEndLink {

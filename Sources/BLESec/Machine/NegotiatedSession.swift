@@ -21,6 +21,7 @@ extension ChannelError {
     fileprivate init(_ error: DeliveryError) {
         switch error {
         case .violation(let what): self = .violation(what)
+        case .noMemory: self = .tooMuchUnderWay
         case .tooLong(let length):
             self.init(
                 .limitExceeded,
