@@ -229,10 +229,10 @@ package struct DeliveryEndpoint: Sendable {
     /// Whether the store has everything.
     package var isCommitted: Bool { changes.isEmpty && !isCommitting }
     /// Whether the peer has been told so on this link, and nothing is left to be sent.
-    package var hasToldAll: Bool {
-        guard case .up(sent: true, received: true) = link, isComplete else {
-            return false
-        }
+    package var hasToldAll: Bool { hasToldEnd && isCommitted }
+    /// The same, before the store has everything.
+    package var hasToldEnd: Bool {
+        guard case .up(sent: true, received: true) = link, isSettled else { return false }
         return toldConfirmed == incoming.confirmed && !owesEpoch
     }
 
@@ -283,9 +283,9 @@ package struct DeliveryEndpoint: Sendable {
     /// How many messages the program has confirmed and the peer has not been told of on this link;
     /// more than any number if the peer waits for nothing else.
     package var owedConfirmations: UInt64 {
-        guard case .up(sent: true, received: true) = link, committedConfirmed > toldConfirmed else {
-            return 0
-        }
+        guard case .up(sent: true, received: true) = link, !isBlocked,
+            committedConfirmed > toldConfirmed
+        else { return 0 }
         return incoming.hasFinished ? .max : committedConfirmed - toldConfirmed
     }
 

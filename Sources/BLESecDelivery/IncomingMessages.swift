@@ -42,7 +42,7 @@ struct IncomingMessages: Sendable {
         confirmed = stored.confirmed
         held = stored.confirmed
         hasFinished = stored.hasPeerFinished
-        endEpoch = hasFinished ? stored.peerEpoch : nil
+        endEpoch = hasFinished ? stored.peerEndEpoch : nil
         // A message costs this much at least.
         self.window = max(window, OutgoingMessages.overhead)
         self.longest = longest

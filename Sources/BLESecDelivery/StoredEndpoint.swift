@@ -33,9 +33,11 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var pastEpochs: [Identifier] = []
     /// This side's position *confirmed* in the peer's epoch.
     package var confirmed: UInt64 = 0
-    /// Whether this side has finished, and whether the peer has and this side has confirmed that.
+    /// Whether this side has finished.
     package var hasFinished = false
-    package var hasPeerFinished = false
+    /// The epoch in which this side has confirmed the peer's end.
+    package var peerEndEpoch = Identifier.none
+    package var hasPeerFinished: Bool { peerEndEpoch != .none }
     package var fates = Fates()
     /// What the program has noted with its last message that it has sent, and with the last one
     /// that it has confirmed.
@@ -92,7 +94,7 @@ package struct StoredEndpoint: Sendable, Equatable {
             peerEpoch = epoch
             self.confirmed = confirmed
         case .confirmed(let number): confirmed = number
-        case .peerFinished: hasPeerFinished = true
+        case .peerFinished: peerEndEpoch = peerEpoch
         case .sentNote(let note): notes.sent = note
         case .confirmedNote(let note): notes.confirmed = note
         case .fatesTaken(let id): fates.take(through: id)

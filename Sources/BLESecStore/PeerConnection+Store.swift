@@ -49,7 +49,8 @@ extension PeerConnection.Store {
             // A database without a byte would be taken for a new one.
             guard status.st_size > 0 else {
                 throw StoreFailure(
-                    "the store \(path) is damaged: it is empty; put back a copy, or move it away")
+                    "the store \(path) is damaged: it is empty; put back a copy of all its files, or move "
+                        + "them away")
             }
             return
         }
@@ -66,6 +67,8 @@ extension PeerConnection.Store {
         } catch {
             throw StoreFailure(error.explanation(for: path))
         }
+        // A log that a removed store has left behind would be taken for that of the new one.
+        for suffix in ["-wal", "-journal"] { unsafe unlink(path + suffix) }
         // Another process may have made the store meanwhile: then that one stays.
         guard unsafe link(new, path) == 0 || errno == EEXIST else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")

@@ -21,7 +21,7 @@ final class SQLiteStore: EndpointStore {
             next_id INTEGER NOT NULL, left_through INTEGER NOT NULL, seen_token BLOB NOT NULL,
             seen_epoch BLOB NOT NULL, peer_token BLOB NOT NULL, peer_epoch BLOB NOT NULL,
             confirmed INTEGER NOT NULL, has_finished INTEGER NOT NULL,
-            has_peer_finished INTEGER NOT NULL, decided INTEGER NOT NULL, taken INTEGER NOT NULL,
+            peer_end_epoch BLOB NOT NULL, decided INTEGER NOT NULL, taken INTEGER NOT NULL,
             sent_note BLOB NOT NULL, confirmed_note BLOB NOT NULL);
         CREATE TABLE message (id INTEGER PRIMARY KEY, bytes BLOB);
         CREATE TABLE own_identifier (position INTEGER PRIMARY KEY, identifier BLOB NOT NULL);
@@ -41,9 +41,9 @@ final class SQLiteStore: EndpointStore {
             try database.run(
                 """
                 INSERT INTO endpoint
-                    VALUES (?, ?, ?, 1, 1, 0, ?, ?, ?, ?, 0, 0, 0, 0, 0, x'', x'')
+                    VALUES (?, ?, ?, 1, 1, 0, ?, ?, ?, ?, 0, 0, ?, 0, 0, x'', x'')
                 """,
-                .text(own), .text(peer), none, none, none, none, none)
+                .text(own), .text(peer), none, none, none, none, none, none)
             try database.run("PRAGMA application_id = \(applicationID)")
             try database.run("PRAGMA user_version = \(version)")
         }
@@ -100,7 +100,7 @@ final class SQLiteStore: EndpointStore {
         let rows = try database.run(
             """
             SELECT epoch, first, next_id, left_through, seen_token, seen_epoch, peer_token,
-                peer_epoch, confirmed, has_finished, has_peer_finished, decided, taken, sent_note,
+                peer_epoch, confirmed, has_finished, peer_end_epoch, decided, taken, sent_note,
                 confirmed_note FROM endpoint
             """)
         guard let row = rows.first else { throw .damaged("it has no endpoint") }
@@ -113,7 +113,7 @@ final class SQLiteStore: EndpointStore {
         stored.peerEpoch = try row[7].identifier
         stored.confirmed = try row[8].required
         stored.hasFinished = try row[9].required != 0
-        stored.hasPeerFinished = try row[10].required != 0
+        stored.peerEndEpoch = try row[10].identifier
         stored.notes.sent = row[13].bytes ?? []
         stored.notes.confirmed = row[14].bytes ?? []
         for row in try database.run("SELECT id, bytes FROM message ORDER BY id") {
@@ -195,7 +195,7 @@ final class SQLiteStore: EndpointStore {
                 "UPDATE endpoint SET peer_epoch = ?, confirmed = ?", .init(epoch), .init(confirmed))
         case .confirmed(let number):
             try database.run("UPDATE endpoint SET confirmed = ?", .init(number))
-        case .peerFinished: try database.run("UPDATE endpoint SET has_peer_finished = 1")
+        case .peerFinished: try database.run("UPDATE endpoint SET peer_end_epoch = peer_epoch")
         case .sentNote(let note):
             try database.run("UPDATE endpoint SET sent_note = ?", .blob(note))
         case .confirmedNote(let note):
@@ -317,8 +317,8 @@ extension Database.Failure {
         case SQLITE_SCHEMA:
             "the store \(path) was made by a newer blesec (\(text)); use that one"
         case SQLITE_CORRUPT, SQLITE_NOTADB:
-            "the store \(path) is damaged: \(text); put back a copy, or move it away, and what was "
-                + "under way is lost"
+            "the store \(path) is damaged: \(text); put back a copy of all its files, or move all of "
+                + "them away, and what was under way is lost"
         default: "the store \(path) failed: \(text)"
         }
     }

@@ -1,4 +1,5 @@
 internal import BLESec
+internal import BLESecLocking
 internal import BLESecToolKit
 
 /// Moves messages between a connection and this process's input and output.
@@ -10,9 +11,9 @@ struct ConnectionSession: Sendable {
     /// Returns the next message to send, and what the store is to note with it; nil at the end.
     let input: @Sendable () async throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)?
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
-    /// The file that ``output`` writes to, and its length now; nil if messages are confirmed as
-    /// soon as they are written.
-    var outputFile: (file: OutputFile, length: Int)?
+    /// The file that ``output`` writes to; nil if messages are confirmed as soon as they are
+    /// written.
+    var outputFile: OutputFile?
     /// Is called for each message twice: with nil when the message is sent, and with its fate when
     /// that is known. The number counts the messages from 1, in the order of sending.
     var onDelivery: @Sendable (_ fate: Delivery?, _ number: Int, _ message: [UInt8]) -> Void = {
@@ -20,6 +21,8 @@ struct ConnectionSession: Sendable {
     }
     /// Is called with each state of the connection. If it throws, the session ends.
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
+    /// Why the output file could not be made durable.
+    private let fileFailure = Locked<ChannelError?>(nil)
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
 
@@ -72,7 +75,7 @@ struct ConnectionSession: Sendable {
             case .interrupted:
                 await leave(waitsForPeer ? .interrupted : nil)
                 throw interruption.error ?? ChannelError(.terminated, "ended")
-            case .closed(let error?): throw error
+            case .closed(let error?): throw fileFailure.withLock { $0 } ?? error
             case .closed(nil): break
             }
             if let unknown, wroteEverything {
@@ -129,7 +132,7 @@ struct ConnectionSession: Sendable {
     private var isFinished: Bool { get async { await connection.hasFinished } }
 
     private func writeOutput() async -> Event? {
-        guard let (file, length) = outputFile else { return await writeOutput(to: nil, length: 0) }
+        guard let file = outputFile else { return await writeOutput(to: nil, length: 0) }
         // The file is made durable in the background, for all messages that came meanwhile.
         let (written, feed) = AsyncStream<(count: UInt64, length: Int)>.makeStream(
             bufferingPolicy: .bufferingNewest(1))
@@ -137,15 +140,17 @@ struct ConnectionSession: Sendable {
             for await (count, length) in written {
                 do throws(ChannelError) {
                     try await file.synchronize()
-                    try await connection.confirm(through: count, noting: Offset.note(length))
+                    try await connection.confirm(through: count, noting: file.note(length))
                 } catch {
+                    // The connection's end must not hide the reason.
+                    fileFailure.withLock { $0 = error }
                     await connection.abort()
                     return error
                 }
             }
             return nil
         }
-        let event = await writeOutput(to: feed, length: length)
+        let event = await writeOutput(to: feed, length: file.length)
         feed.finish()
         return await confirming.value.map { .localFailure($0) } ?? event
     }

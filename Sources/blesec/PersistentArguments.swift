@@ -1,5 +1,4 @@
 internal import BLESec
-internal import BLESecLocking
 internal import BLESecStore
 internal import BLESecToolKit
 
@@ -94,29 +93,36 @@ enum PersistentArguments {
         let connection = await PeerConnection.start(
             route, to: peer, delivery: delivery(store))
         let noted = await connection.notes
-        let sentThrough = try Offset.read(noted.sent)
-        let writtenThrough = try Offset.read(noted.confirmed)
-        let source = try arguments.value(input).map { path throws(ChannelError) in
-            try InputFile(path, from: sentThrough)
+        let isFinished = await connection.hasFinished
+        let source: InputFile?
+        let target: OutputFile?
+        do throws(ChannelError) {
+            let sent = try FileNote(noted.sent)
+            let written = try FileNote(noted.confirmed)
+            source = try arguments.value(input).map { path throws(ChannelError) in
+                try InputFile(path, sent, isFinished: isFinished)
+            }
+            target = try arguments.value(output).map { path throws(ChannelError) in
+                try OutputFile(path, written)
+            }
+            if let target, written == nil {
+                // From now on, the store knows the file: what is in it without a confirmation is
+                // removed at the next start.
+                try await connection.confirm(through: 0, noting: target.note(0))
+                try await connection.waitUntilCommitted()
+            }
+        } catch {
+            await connection.abort()
+            throw error
         }
-        let target = try arguments.value(output).map { path throws(ChannelError) in
-            try OutputFile(path, length: writtenThrough)
-        }
-        if await connection.hasFinished {
+        if isFinished {
             Diagnostics.note("the store says that everything was sent before", "finished")
         }
-        let readOffset = Locked(sentThrough)
         let session = ConnectionSession(
             connection: connection, interruption: Interruption(), timeLimit: options.timeLimit,
             input: { () throws(ChannelError) in
-                guard let source else {
-                    return try await StandardInput.shared.next().map { ($0, nil) }
-                }
-                let offset = readOffset.withLock { $0 }
-                guard let bytes = try source.read(at: offset) else { return nil }
-                let end = offset + bytes.count
-                readOffset.withLock { $0 = end }
-                return (bytes, Offset.note(end))
+                if let source { return try source.next() }
+                return try await StandardInput.shared.next().map { ($0, nil) }
             },
             output: { message throws(ChannelError) in
                 if let target {
@@ -125,7 +131,7 @@ enum PersistentArguments {
                     try await StandardOutput.send(message)
                 }
             },
-            outputFile: target.map { ($0, writtenThrough) },
+            outputFile: target,
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: true)
         _ = try await session.run()

@@ -1,4 +1,5 @@
 internal import BLESec
+internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
@@ -6,29 +7,44 @@ internal import Glibc
 final class InputFile: Sendable {
     private let descriptor: Int32
     private let path: String
+    private let file: RegularFile
+    private let offset: Locked<Int>
     /// The size of a read in bytes: the longest message.
     private static let readSize = 64 << 10
 
-    /// Opens the file, of which earlier runs have sent `length` bytes.
+    /// Opens the file, of which earlier runs have sent what `sent` says.
     ///
-    /// - Throws: `badKey` when it has fewer bytes.
-    init(_ path: String, from length: Int) throws(ChannelError) {
+    /// - Throws: `badKey` when it is another file or has fewer bytes, or more than was sent before the
+    ///   store was told that everything is sent.
+    init(_ path: String, _ sent: FileNote?, isFinished: Bool) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }
-        let size = try RegularFile.require(descriptor, path)
-        guard size >= length else {
+        file = try RegularFile(descriptor, path)
+        try file.require(sent, path)
+        offset = Locked(sent?.offset ?? 0)
+        if isFinished, file.size != sent?.offset ?? 0 {
             throw ChannelError(
-                .badKey, "\(path) has \(size) bytes, and \(length) were sent before; put it back")
+                .badKey,
+                "the store says that everything was sent, and \(path) has more; take another "
+                    + "directory for another transfer")
         }
+    }
+
+    /// The next bytes, at least one, and the note for them; nil at the end.
+    func next() throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)? {
+        let begin = offset.withLock { $0 }
+        guard let bytes = try read(at: begin) else { return nil }
+        let end = begin + bytes.count
+        offset.withLock { $0 = end }
+        return (bytes, file.note(end).bytes)
     }
 
     deinit { close(descriptor) }
 
-    /// The bytes at `offset`, at least one; nil at the end. Blocks for the disk only.
-    func read(at offset: Int) throws(ChannelError) -> [UInt8]? {
+    private func read(at offset: Int) throws(ChannelError) -> [UInt8]? {
         var bytes = [UInt8](repeating: 0, count: Self.readSize)
         while true {
             let count = unsafe pread(descriptor, &bytes, bytes.count, offset)
@@ -44,34 +60,44 @@ final class InputFile: Sendable {
 final class OutputFile: Sendable {
     private let descriptor: Int32
     private let path: String
+    private let file: RegularFile
+    /// How many bytes earlier runs have written.
+    let length: Int
     private let thread = BlockingThread()
 
-    /// Opens the file, which has `length` bytes of earlier runs; later bytes of these are removed.
+    /// Opens the file, in which earlier runs have written what `written` says. Later bytes of these
+    /// runs are removed.
     ///
-    /// - Throws: `cannotCreate` when the file has bytes and nothing was written by an earlier run;
-    ///   `badKey` when it has fewer than `length` bytes.
-    init(_ path: String, length: Int) throws(ChannelError) {
+    /// - Throws: `cannotCreate` when the file has bytes, and no earlier run has used it; `badKey` when
+    ///   it is another file, or has fewer bytes than were written.
+    init(_ path: String, _ written: FileNote?) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o666)
         guard descriptor >= 0 else {
             throw .system(.cannotCreate, "\(path) cannot be written", errno)
         }
-        let size = try RegularFile.require(descriptor, path)
-        guard length > 0 || size == 0 else {
+        file = try RegularFile(descriptor, path)
+        guard written != nil || file.size == 0 else {
             throw ChannelError(
-                .cannotCreate, "\(path) exists and is not empty; move it away, or name another file"
-            )
+                .cannotCreate,
+                "\(path) exists and is not empty; move it away, or name another file")
         }
-        guard size >= length else {
-            throw ChannelError(
-                .badKey, "\(path) has \(size) bytes, and the store has noted \(length); put it back"
-            )
-        }
+        try file.require(written, path)
+        length = written?.offset ?? 0
         guard ftruncate(descriptor, length) == 0, fsync(descriptor) == 0 else {
             throw .system(.inputOutput, "\(path) cannot be written", errno)
         }
         lseek(descriptor, length, SEEK_SET)
+        let slash = path.lastIndex(of: "/")
+        let directory = slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+        let folder = unsafe open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard folder >= 0 else { return }
+        fsync(folder)
+        close(folder)
     }
+
+    /// What the store notes when so many bytes are durable.
+    func note(_ length: Int) -> [UInt8] { file.note(length).bytes }
 
     deinit { close(descriptor) }
 
@@ -97,28 +123,54 @@ final class OutputFile: Sendable {
     }
 }
 
-private enum RegularFile {
-    /// Returns the size of a regular file.
-    static func require(_ descriptor: Int32, _ path: String) throws(ChannelError) -> Int {
+/// What tells one regular file from another, and its size when it was opened.
+private struct RegularFile {
+    let size: Int
+    private let device: UInt
+    private let inode: UInt
+
+    init(_ descriptor: Int32, _ path: String) throws(ChannelError) {
         var status = stat()
         guard unsafe fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
             throw ChannelError(.configuration, "\(path) is no regular file")
         }
-        return status.st_size
+        (size, device, inode) = (status.st_size, status.st_dev, status.st_ino)
+    }
+
+    func note(_ offset: Int) -> FileNote { FileNote(offset: offset, device: device, inode: inode) }
+
+    /// Refuses another file than that of a note, and one with fewer bytes.
+    func require(_ note: FileNote?, _ path: String) throws(ChannelError) {
+        guard let note else { return }
+        guard note == self.note(note.offset) else {
+            throw ChannelError(
+                .badKey, "the store belongs to another file than \(path); name that one")
+        }
+        guard size >= note.offset else {
+            throw ChannelError(
+                .badKey, "\(path) has \(size) bytes, and the store has \(note.offset); put it back")
+        }
     }
 }
 
 /// How far a transfer has come in a file, as the store notes it.
-enum Offset {
-    static func note(_ offset: Int) -> [UInt8] { Array("offset \(offset)".utf8) }
+struct FileNote: Equatable {
+    var offset: Int
+    fileprivate var device, inode: UInt
 
-    /// The offset in a note; 0 without a note.
-    static func read(_ note: [UInt8]) throws(ChannelError) -> Int {
-        let text = String(decoding: note, as: UTF8.self)
-        guard !note.isEmpty else { return 0 }
-        guard text.hasPrefix("offset "), let offset = Int(text.dropFirst(7)), offset >= 0 else {
-            throw ChannelError(.store, "the store has another program's note: \(text)")
-        }
-        return offset
+    var bytes: [UInt8] { Array("\(offset) of file \(device):\(inode)".utf8) }
+
+    fileprivate init(offset: Int, device: UInt, inode: UInt) {
+        (self.offset, self.device, self.inode) = (offset, device, inode)
+    }
+
+    /// Reads a note; nil for none.
+    init?(_ bytes: [UInt8]) throws(ChannelError) {
+        guard !bytes.isEmpty else { return nil }
+        let words = String(decoding: bytes, as: UTF8.self).split { $0 == " " || $0 == ":" }
+        guard words.count == 5, let offset = Int(words[0]), offset >= 0,
+            let device = UInt(words[3]), let inode = UInt(words[4])
+        else { throw ChannelError(.store, "the store has another program's note") }
+        self.init(offset: offset, device: device, inode: inode)
     }
 }

@@ -90,6 +90,30 @@ struct StoredConnectionTests {
         await finished.abort()
     }
 
+    @Test("a message is delivered also if the peer's farewell comes before the store has that")
+    func fateAtTheEnd() async throws {
+        let dialer = try await dialing()
+        let acceptor = try await accepting()
+        let sent = try await withThrowingTaskGroup(of: Delivery.self) { group in
+            for number: UInt8 in 0..<100 {
+                let pending = try await dialer.send([number])
+                group.addTask { await pending.delivery() }
+            }
+            async let closing: Void = dialer.close(within: .seconds(20))
+            for number: UInt64 in 1...100 {
+                _ = try await acceptor.receive()
+                try await acceptor.confirm(through: number)
+            }
+            #expect(try await acceptor.receive() == nil)
+            try await acceptor.close(within: .seconds(20))
+            try await closing
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(sent == [Delivery](repeating: .delivered, count: 100))
+        // The stores are free again.
+        for role in [ChannelRole.dialer, .acceptor] { _ = try delivery(role) }
+    }
+
     @Test("fates that nobody has taken are there after a restart")
     func fates() async throws {
         for round in 0..<2 {

@@ -121,7 +121,16 @@ final class MessageLane: Sendable {
     }
 
     /// Lets others open the store.
-    func closeStore() { store?.close() }
+    func closeStore() async {
+        guard let store else { return }
+        await withCheckedContinuation { waiter in
+            let begun = BlockingWork.start {
+                store.close()
+                waiter.resume()
+            }
+            if !begun { waiter.resume() }
+        }
+    }
 
     private func fail(_ error: ChannelError) {
         state.withLock { $0.failure = $0.failure ?? error }
@@ -198,6 +207,8 @@ final class MessageLane: Sendable {
     var isComplete: Bool { look { $0.isComplete } }
     /// The same, before the store has it.
     var isSettled: Bool { look { $0.isSettled } }
+    /// The same, and the peer has been told on this link.
+    var hasToldEnd: Bool { look { $0.hasToldEnd } }
     /// Whether the store has everything.
     var isCommitted: Bool { look { $0.isCommitted } }
     /// Why the store commits nothing more.

@@ -214,7 +214,7 @@ extension PeerConnection {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
         let isCurrent = current === channel
-        let isFinal = lane?.isSettled ?? machine.rules.endsWithPeer
+        let isFinal = lane?.hasToldEnd ?? machine.rules.endsWithPeer
         let ending = change {
             $0.peerEnded(
                 reason, isFinal: isFinal, hasCarried: hasCarried, isCurrent: isCurrent,
@@ -290,5 +290,6 @@ extension PeerConnection {
         }
         reportStatus(since: before)
         waiting.wakeAll()
+        releaseStore()
     }
 }

@@ -137,7 +137,9 @@ extension PeerConnection {
     }
 
     /// Whether no fate can change any more.
-    private var isOver: Bool { machine.isClosed && !isLeaving }
+    private var isOver: Bool {
+        machine.isClosed && !isLeaving && (lane?.isCommitted ?? true || lane?.failure != nil)
+    }
 
     func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
         while true {
@@ -191,6 +193,7 @@ extension PeerConnection {
             waiting.wake(.room)
         }
         if let failure = news.failure { shut(failure) }
+        releaseStore()
         // A channel may be in the middle of a call, so it is called later.
         if news.hasCommitted {
             // What waited for a commit can be sent, and the records that wait for it can be taken.
@@ -231,7 +234,7 @@ extension PeerConnection {
         func isSettled() -> Bool {
             machine.isClosed
                 || !lane.hasUnconfirmed && lane.isCommitted
-                    && (lane.pendingCount == 0 || current == nil)
+                    && (lane.pendingCount == 0 && !lane.isEndPending || current == nil)
         }
         while !isSettled(), !idle.hasLasted(limit, lane.movements, loop.now) {
             let isCancelled = await waiting.wait(
@@ -291,7 +294,7 @@ extension PeerConnection {
         }
         shut(nil)
         let failure = lane.failure
-        lane.closeStore()
+        await lane.closeStore()
         if let failure { throw failure }
         try? await leaving?.waitUntilOver()
     }
@@ -313,6 +316,19 @@ extension PeerConnection {
             }
             if isCancelled { return }
         }
+    }
+
+    /// Lets others open the store, once nothing is to be committed any more.
+    func releaseStore() {
+        guard let lane, isOver else { return }
+        Task(executorPreference: loop) { await lane.closeStore() }
+    }
+
+    /// Returns when the store has what was asked of it, or has failed.
+    package func waitUntilCommitted() async throws(ChannelError) {
+        guard let lane else { return }
+        try await waiting.wait(for: .change, on: self) { lane.isCommitted || lane.failure != nil }
+        if let failure = lane.failure { throw failure }
     }
 
     private func waitForChange(

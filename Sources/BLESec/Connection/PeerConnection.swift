@@ -326,15 +326,19 @@ public actor PeerConnection {
         if let lane, reason == .done { await settle(lane, within: limit) }
         leaving = current.take() ?? leaving
         isLeaving = true
-        defer {
-            isLeaving = false
-            waiting.wake(.acknowledgement)
-        }
         shut(nil)
         // Messages that still arrive can be read afterwards.
-        defer { lane?.closeStore() }
         try? await leaving?.finish(reason)
-        try await leaving?.close(within: limit)
+        let result: Result<Void, ChannelError>
+        do throws(ChannelError) {
+            result = .success(try await leaving?.close(within: limit) ?? ())
+        } catch {
+            result = .failure(error)
+        }
+        isLeaving = false
+        waiting.wake(.acknowledgement)
+        await lane?.closeStore()
+        try result.get()
     }
 
     /// Ends the connection and its link at once.

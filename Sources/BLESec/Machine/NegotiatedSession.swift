@@ -176,7 +176,10 @@ final class NegotiatedSession: Session {
         }
         let since = confirmationOwedSince ?? now
         confirmationOwedSince = since
-        return owed >= Record.messagesPerAck || endRequested != nil || now >= since.after(ackDelay)
+        guard owed >= Record.messagesPerAck || endRequested != nil || now >= since.after(ackDelay)
+        else { return false }
+        confirmationOwedSince = nil
+        return true
     }
 
     private func sealControl(now: UInt64) throws(ChannelError) -> Bool {
@@ -324,7 +327,8 @@ final class NegotiatedSession: Session {
         if let pending = acknowledgements.ackPendingSince, !owesAck(now: now) {
             next = min(next, pending.after(ackDelay))
         }
-        if let since = confirmationOwedSince { next = min(next, since.after(ackDelay)) }
+        // One that is due leaves with the next record; until the link takes that, no timer helps.
+        if let due = confirmationOwedSince?.after(ackDelay), due > now { next = min(next, due) }
         guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
         next = min(next, idleDeadline)
         if mayPing { next = min(next, pingTime) }
