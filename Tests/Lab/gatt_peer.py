@@ -32,9 +32,19 @@ class ATT:
     LE_PUBLIC, ATT_CID = 1, 4
 
     def __init__(self, adapter, peer):
-        self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
-        self.call(LIBC.bind, adapter)
-        self.call(LIBC.connect, peer)
+        # btvirt reports an advertiser once, when the kernel begins to look for it. If the kernel has missed
+        # that, only another attempt helps.
+        for left in range(7, -1, -1):
+            self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 5, 0))
+            self.call(LIBC.bind, adapter)
+            try:
+                self.call(LIBC.connect, peer)
+                break
+            except BlockingIOError:
+                self.socket.close()
+                if not left:
+                    raise
         self.answers = queue.SimpleQueue()
         self.notified = queue.SimpleQueue()
         threading.Thread(target=self.read, daemon=True).start()
