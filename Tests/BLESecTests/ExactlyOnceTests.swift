@@ -259,7 +259,7 @@ struct ExactlyOnceTests {
                 group.addTask {
                     for cut in 0..<(round % 4) {
                         try await sides[0].loop.sleep(for: .milliseconds(8))
-                        guard await sides.first?.isComplete == false else { return }
+                        guard await sides.first?.isSettled == false else { return }
                         await sides[cut % 2].cut()
                     }
                 }
@@ -343,5 +343,5 @@ struct ExactlyOnceTests {
 }
 
 extension PeerConnection {
-    fileprivate var isComplete: Bool { lane?.isComplete ?? false }
+    fileprivate var isSettled: Bool { lane?.isSettled ?? false }
 }

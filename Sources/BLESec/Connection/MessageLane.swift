@@ -72,7 +72,7 @@ final class MessageLane: Sendable {
         change { _ in }
     }
 
-    /// Changes the endpoint, and commits what follows: to memory at once, or to the store soon.
+    /// Changes the endpoint, and has the store commit what follows.
     private func change<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -203,9 +203,8 @@ final class MessageLane: Sendable {
     var hasMessage: Bool { state.withLock { $0.isTaking && $0.endpoint.hasMessage } }
     /// Whether the program has taken everything up to the peer's end.
     var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
-    /// Whether each program has taken everything up to the other's end.
-    var isComplete: Bool { look { $0.isComplete } }
-    /// The same, before the store has it.
+    /// Whether each program has taken everything up to the other's end; the store may not have that
+    /// yet.
     var isSettled: Bool { look { $0.isSettled } }
     /// The same, and the peer has been told on this link.
     var hasToldEnd: Bool { look { $0.hasToldEnd } }
