@@ -271,8 +271,13 @@ package struct DeliveryEndpoint: Sendable {
     /// Ends the link, and drops the incomplete message; the peer sends it again.
     package mutating func dropLink() {
         linkEnded()
-        incoming.dropPartial()
+        dropIncomplete()
     }
+
+    /// How many bytes of an incomplete message are kept.
+    package var incompleteBytes: Int { incoming.positions.offset }
+    /// Drops the incomplete message. Only before this side's `resume` tells the peer of it.
+    package mutating func dropIncomplete() { incoming.dropPartial() }
 
     /// Whether this side must end the link, since its state is another one than it has told.
     package var mustEndLink: Bool { if case .ending = link { !isBlocked } else { false } }

@@ -138,8 +138,10 @@ enum PersistentArguments {
         let unknown = await connection.unknownCount
         if target == nil { try await StandardOutput.finish() }
         guard unknown > 0 else { return }
+        let cause =
+            await connection.wasStoreRolledBack
+            ? "the store was an older copy" : "the peer's state was lost"
         throw ChannelError(
-            .unacknowledged,
-            "the peer's state was lost; of what was sent, \(unknown) pieces may be missing")
+            .unacknowledged, "\(cause); of what was sent, \(unknown) pieces may be missing")
     }
 }

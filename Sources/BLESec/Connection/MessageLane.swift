@@ -256,20 +256,30 @@ final class MessageLane: Sendable {
 
     /// Begins to use a new link, and drops the older one.
     func beginLink(to peer: PeerIdentity, budget: ReassemblyBudget = .shared) -> Port {
-        let link = change { state in
+        let (link, kept) = change { state in
             state.link += 1
             state.part = nil
             state.endpoint.linkBegan()
-            return state.link
+            return (state.link, state.endpoint.incompleteBytes)
         }
         let part = budget.part(for: peer) { [weak self] in self?.revoke(link) }
-        state.withLock { if $0.link == link { $0.part = part } }
-        return Port(lane: self, link: link)
+        let hasMemory = kept == 0 || part.take(kept, limit: options.maximumMessageLength)
+        state.withLock { state in
+            guard state.link == link else { return }
+            state.part = part
+            if !hasMemory { state.endpoint.dropIncomplete() }
+        }
+        return Port(lane: self, link: link, counted: hasMemory ? kept : 0)
     }
 
     /// The process needs the memory of the incomplete message: the link ends, and the peer sends
     /// the message again.
     private func revoke(_ link: UInt64) {
+        drop(link)
+        onNews()
+    }
+
+    private func drop(_ link: UInt64) {
         change { state in
             guard state.link == link else { return }
             state.link += 1
@@ -277,7 +287,6 @@ final class MessageLane: Sendable {
             state.endpoint.dropLink()
             state.isRevoked = true
         }
-        onNews()
     }
 
     /// The access of one link's channel. Once a newer link has begun, its calls do nothing.
@@ -285,11 +294,12 @@ final class MessageLane: Sendable {
         private let lane: MessageLane
         private let link: UInt64
         /// The bytes of the incomplete message that count towards the lane's part of the budget.
-        private let counted = Locked(0)
+        private let counted: Locked<Int>
 
-        fileprivate init(lane: MessageLane, link: UInt64) {
+        fileprivate init(lane: MessageLane, link: UInt64, counted: Int) {
             self.lane = lane
             self.link = link
+            self.counted = Locked(counted)
         }
 
         /// Counts the bytes of an incomplete message. Called without the lane's lock: another lane
@@ -308,7 +318,11 @@ final class MessageLane: Sendable {
                     defer { counted = max(counted, end) }
                     return end - counted
                 }
-                guard more <= 0 || part.take(more, limit: longest) else { throw .noMemory }
+                guard more <= 0 || part.take(more, limit: longest) else {
+                    // The channel ends with this error; what was kept must not stay uncounted.
+                    lane.drop(link)
+                    throw .noMemory
+                }
             }
         }
 
