@@ -112,6 +112,10 @@ extension ChannelError.Code {
     public static let link = Self(rawValue: "link")
     /// A store of messages cannot be opened, or cannot commit.
     public static let store = Self(rawValue: "store")
+    /// A direction of a stream was given up, by the peer or by this side.
+    public static let streamReset = Self(rawValue: "stream-reset")
+    /// A stream ended because one side's connection is another one: streams outlive links only.
+    public static let sessionLost = Self(rawValue: "session-lost")
     /// An unexpected internal failure: randomness, memory, a library.
     public static let `internal` = Self(rawValue: "internal")
 }

@@ -22,6 +22,9 @@ package struct DeliveryEndpoint: Sendable {
         package var longest = 16 << 20
         /// Whether a message whose fate is unknown is sent again, and may arrive twice.
         package var resendsUnknown = false
+        /// The class of messages' frames.
+        package var priority = FramePriority.normal
+        package var streams = StreamLimits()
 
         package init() {}
     }
@@ -46,6 +49,13 @@ package struct DeliveryEndpoint: Sendable {
 
     private var outgoing: OutgoingMessages
     private var incoming: IncomingMessages
+    package var streams: Streams
+    /// Which of streams and messages sends the next frame.
+    private var schedule = FrameSchedule()
+    /// Whether the last frame of the messages' class was a message's.
+    private var wasMessage = false
+    /// The order of the two sides' keys, of this link; nil if they are the same.
+    private var order: Streams.Order?
     /// The tokens of this side's instances, and its epochs.
     private var own: [Identifier]
     private var origin: Origin
@@ -69,28 +79,10 @@ package struct DeliveryEndpoint: Sendable {
     private var toldConfirmed: UInt64 = 0
     private var credit: UInt64 = 0
 
-    // MARK: - The store
-
-    /// What the store has, or will have once it has committed the changes that it was given.
-    private struct Marks {
-        var epoch: Identifier
-        var left: UInt64
-        var confirmed: UInt64
-    }
-    private var changes: [StoreChange] = []
-    private var isCommitting = false
-    private var committing: Marks
-    private var committed: Marks
+    /// What the store has not committed yet.
+    private var commits: CommitQueue
     /// The highest number of a message that the store was asked to mark as one that may have left.
     private var askedLeft: UInt64
-    /// Whether nothing may be sent or taken before the store has the changes that wait, or those
-    /// that it was given.
-    private var blocks: (waiting: Bool, given: Bool)
-    private var news: (waiting: [Event], given: [Event]) = ([], [])
-    private var events = Queue<Event>()
-
-    /// Whether changes are committed to a store. Without one, they need nothing.
-    private let hasStore: Bool
 
     /// Begins an instance, with an empty state or what a store has.
     package init(
@@ -98,15 +90,18 @@ package struct DeliveryEndpoint: Sendable {
         limits: Limits = Limits(), using generator: inout some RandomNumberGenerator
     ) {
         var stored = stored
-        self.hasStore = hasStore
         token = Identifier(using: &generator)
-        if hasStore { changes.append(.token(token)) }
-        if stored.epoch == .none {
-            stored.epoch = Identifier(using: &generator)
-            if hasStore { changes.append(.epoch(stored.epoch, keeping: [])) }
-        }
+        let isNew = stored.epoch == .none
+        if isNew { stored.epoch = Identifier(using: &generator) }
+        commits = CommitQueue(
+            hasStore: hasStore,
+            CommitQueue.Marks(
+                epoch: stored.epoch, left: stored.left, confirmed: stored.confirmed))
+        commits.append(.token(token))
+        if isNew { commits.append(.epoch(stored.epoch, keeping: [])) }
         outgoing = OutgoingMessages(stored)
         incoming = IncomingMessages(stored, window: limits.window, longest: limits.longest)
+        streams = Streams(limits.streams)
         own = stored.own + [token, stored.epoch]
         origin = stored.own.isEmpty ? .fresh : .restored
         seen = stored.seen
@@ -116,62 +111,37 @@ package struct DeliveryEndpoint: Sendable {
         askedLeft = stored.left
         hasFinished = stored.hasFinished
         self.limits = limits
-        committed = Marks(
-            epoch: stored.epoch, left: stored.left, confirmed: stored.confirmed)
-        committing = committed
-        blocks = (hasStore, false)
     }
+
+    // MARK: - The store
 
     /// Takes the changes that the store must commit next, as one; nil while there are none, or
     /// while it commits others. ``didCommit()`` follows.
     package mutating func takeChanges() -> [StoreChange]? {
-        guard !isCommitting, !changes.isEmpty else { return nil }
-        isCommitting = true
-        committing = Marks(
-            epoch: outgoing.epoch, left: askedLeft, confirmed: incoming.confirmed)
-        blocks = (false, blocks.waiting)
-        news.given = news.waiting
-        news.waiting = []
-        defer { changes = [] }
-        return changes
+        commits.take(
+            CommitQueue.Marks(
+                epoch: outgoing.epoch, left: askedLeft, confirmed: incoming.confirmed))
     }
 
     /// The store has the changes that it was given.
-    package mutating func didCommit() {
-        isCommitting = false
-        committed = committing
-        blocks.given = false
-        for event in news.given { events.append(event) }
-        news.given = []
-    }
+    package mutating func didCommit() { commits.didCommit() }
 
-    private mutating func change(_ change: StoreChange, blocks isBlocking: Bool) {
-        guard hasStore else { return }
-        changes.append(change)
-        if isBlocking { blocks.waiting = true }
-    }
-
-    private var isBlocked: Bool { blocks.waiting || blocks.given }
-
-    /// Tells the program, once the store has what this rests on.
-    private mutating func tell(_ event: Event) {
-        if hasStore { news.waiting.append(event) } else { events.append(event) }
-    }
+    /// The next event, once the store has what it rests on.
+    package mutating func nextEvent() -> Event? { commits.nextEvent() }
+    /// Whether the store has everything.
+    package var isCommitted: Bool { commits.isEmpty }
 
     /// The program's position that may be told to the peer.
     private var committedConfirmed: UInt64 {
-        hasStore ? committed.confirmed : incoming.confirmed
+        commits.hasStore ? commits.committed.confirmed : incoming.confirmed
     }
-
-    /// The next event, once the store has what it rests on.
-    package mutating func nextEvent() -> Event? { events.popFirst() }
 
     // MARK: - The program
 
     /// Queues a message, and returns its id. The store commits the program's note with it.
     package mutating func send(_ bytes: [UInt8], noting note: [UInt8]? = nil) -> UInt64 {
         precondition(!hasFinished, "a program that has finished sends nothing")
-        if let note { change(.sentNote(note), blocks: false) }
+        if let note { commits.append(.sentNote(note)) }
         return queue(bytes)
     }
 
@@ -186,7 +156,7 @@ package struct DeliveryEndpoint: Sendable {
         let message = StoredEndpoint.Message(id: nextID, bytes: bytes)
         nextID += 1
         outgoing.append(message)
-        change(.message(message), blocks: false)
+        commits.append(.message(message))
         return message.id
     }
 
@@ -203,37 +173,37 @@ package struct DeliveryEndpoint: Sendable {
     /// The program has dealt with the first `count` messages that it took. The store commits the
     /// program's note with that.
     package mutating func confirm(through count: UInt64, noting note: [UInt8]? = nil) {
-        if let note { change(.confirmedNote(note), blocks: false) }
+        if let note { commits.append(.confirmedNote(note)) }
         if incoming.confirm(through: count) {
-            change(.confirmed(incoming.confirmed), blocks: false)
+            commits.append(.confirmed(incoming.confirmed))
         }
         confirmEnd()
     }
 
     /// The program has taken the fates of messages up to this id.
     package mutating func tookFates(through id: UInt64) {
-        change(.fatesTaken(through: id), blocks: false)
+        commits.append(.fatesTaken(through: id))
     }
 
     private mutating func confirmEnd() {
         guard incoming.confirmEnd() else { return }
-        change(.confirmed(incoming.confirmed), blocks: false)
-        change(.peerFinished, blocks: false)
+        commits.append(.confirmed(incoming.confirmed))
+        commits.append(.peerFinished)
     }
 
     /// Whether each side's program has taken everything up to the other's end, as far as this side
     /// can know, and its store has it.
     package var isComplete: Bool { isSettled && isCommitted }
     /// The same, before the store has it.
-    package var isSettled: Bool { hasFinished && !hasPending && incoming.hasConfirmedEnd }
-    /// Whether the store has everything.
-    package var isCommitted: Bool { changes.isEmpty && !isCommitting }
+    package var isSettled: Bool {
+        hasFinished && !hasPending && incoming.hasConfirmedEnd && streams.isOver
+    }
     /// Whether the peer has been told so on this link, and nothing is left to be sent.
     package var hasToldAll: Bool { hasToldEnd && isCommitted }
     /// The same, before the store has everything.
     package var hasToldEnd: Bool {
         guard case .up(sent: true, received: true) = link, isSettled else { return false }
-        return toldConfirmed == incoming.confirmed && !owesEpoch
+        return toldConfirmed == incoming.confirmed && !owesEpoch && !streams.hasControl
     }
 
     /// Whether messages, or this side's end, wait for their fate.
@@ -251,9 +221,11 @@ package struct DeliveryEndpoint: Sendable {
 
     // MARK: - Links
 
-    /// A link to the peer is there, and every older one is dropped.
-    package mutating func linkBegan() {
+    /// A link to the peer is there, and every older one is dropped. `order` is that of the two
+    /// sides' keys; nil if they are the same.
+    package mutating func linkBegan(_ order: Streams.Order? = nil) {
         linkEnded()
+        self.order = order
         link = .up(sent: false, received: false)
         credit = incoming.linkBegan()
     }
@@ -264,6 +236,7 @@ package struct DeliveryEndpoint: Sendable {
         owesEpoch = false
         hasTakenEpoch = false
         outgoing.linkEnded()
+        streams.linkEnded()
     }
 
     /// Whether the peer is behind its own state, and is to end the link.
@@ -280,15 +253,15 @@ package struct DeliveryEndpoint: Sendable {
     package mutating func dropIncomplete() { incoming.dropPartial() }
 
     /// Whether this side must end the link, since its state is another one than it has told.
-    package var mustEndLink: Bool { if case .ending = link { !isBlocked } else { false } }
+    package var mustEndLink: Bool { if case .ending = link { !commits.isBlocked } else { false } }
     /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that is to end,
     /// records are dropped, so that its owner reads on and learns of the end.
-    package var wantsRecords: Bool { if case .up = link { !isBlocked } else { true } }
+    package var wantsRecords: Bool { if case .up = link { !commits.isBlocked } else { true } }
 
     /// How many messages the program has confirmed and the peer has not been told of on this link;
     /// more than any number if the peer waits for nothing else.
     package var owedConfirmations: UInt64 {
-        guard case .up(sent: true, received: true) = link, !isBlocked,
+        guard case .up(sent: true, received: true) = link, !commits.isBlocked,
             committedConfirmed > toldConfirmed
         else { return 0 }
         return incoming.hasFinished ? .max : committedConfirmed - toldConfirmed
@@ -306,7 +279,7 @@ package struct DeliveryEndpoint: Sendable {
     package mutating func nextRecord(
         atMost limit: Int?, confirms: Bool = true
     ) -> DeliveryRecord? {
-        guard case .up(let sent, let received) = link, !isBlocked else { return nil }
+        guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
         guard sent else {
             link = .up(sent: true, received: received)
             // Nothing blocks, so what is committed belongs to the peer's epoch.
@@ -317,7 +290,7 @@ package struct DeliveryEndpoint: Sendable {
                 Resume(
                     token: token, peerToken: peerToken, epoch: outgoing.epoch,
                     first: outgoing.first, peerEpoch: incoming.epoch, positions: positions,
-                    credit: credit))
+                    credit: credit, streams: streams.summary()))
         }
         guard received else { return nil }
         if owesEpoch {
@@ -329,16 +302,41 @@ package struct DeliveryEndpoint: Sendable {
             return .confirm(epoch: incoming.epoch, toldConfirmed)
         }
         if let credit = incoming.takeCredit() { return .credit(credit) }
-        guard let limit, let number = outgoing.nextNumber else { return nil }
-        guard !hasStore || committed.epoch == outgoing.epoch && number <= committed.left else {
-            if number > askedLeft {
-                askedLeft = outgoing.last
-                change(.left(through: askedLeft), blocks: false)
-            }
-            return nil
-        }
+        if let record = streams.nextControl() { return .stream(record) }
+        guard let limit else { return nil }
+        return nextFrame(atMost: limit)
+    }
+
+    /// The next frame with data, of a message or a stream.
+    private mutating func nextFrame(atMost limit: Int) -> DeliveryRecord? {
+        let streamClasses = streams.readyClasses()
+        var classes = streamClasses
+        let hasMessage = mayMessageLeave()
+        if hasMessage { classes.insert(limits.priority) }
+        guard let priority = schedule.choose(classes) else { return nil }
         movements += 1
-        return outgoing.takeRecord(atMost: limit)
+        // Messages take turns with the streams of their class.
+        let hasStream = streamClasses.contains(priority)
+        wasMessage = hasMessage && priority == limits.priority && !(hasStream && wasMessage)
+        if wasMessage { return outgoing.takeRecord(atMost: limit) }
+        return streams.nextData(priority, atMost: limit).map { .stream($0) }
+    }
+
+    /// Whether a part of a message can leave now. If only its mark in the store is missing, the
+    /// store is asked for that.
+    private mutating func mayMessageLeave() -> Bool {
+        guard let number = outgoing.nextNumber else { return false }
+        // An end follows the streams of its side, so that none is opened behind it.
+        guard !streams.hasUnopened || !outgoing.isEnd(number) else { return false }
+        guard commits.hasStore else { return true }
+        if commits.committed.epoch == outgoing.epoch, number <= commits.committed.left {
+            return true
+        }
+        if number > askedLeft {
+            askedLeft = outgoing.last
+            commits.append(.left(through: askedLeft))
+        }
+        return false
     }
 
     /// Takes a record of the link. A thrown error ends the link. Returns whether the record shows
@@ -355,6 +353,7 @@ package struct DeliveryEndpoint: Sendable {
         }
         guard received else { throw .violation("a record before resume") }
         meetPeer()
+        streams.meetPeer()
         switch record {
         case .resume: return false
         case .chunk(let chunk): try incoming.append(chunk)
@@ -374,12 +373,14 @@ package struct DeliveryEndpoint: Sendable {
             else { throw .violation("an epoch that is not new, or a second one on a link") }
             hasTakenEpoch = true
             seen.epoch = epoch
-            change(.seen(seen), blocks: true)
+            commits.append(.seen(seen), blocks: true)
             begin(peerEpoch: epoch, after: 0)
             return false
         case .credit(let credit):
             guard outgoing.allow(credit) else { throw .violation("a credit that is less") }
             return false
+        case .stream(let record):
+            guard try streams.receive(record) else { return false }
         }
         movements += 1
         return true
@@ -408,7 +409,7 @@ package struct DeliveryEndpoint: Sendable {
         let goesOn = isSameInstance || resume.epoch == seen.epoch
         if resume.token != seen.token || resume.epoch != seen.epoch {
             seen = PeerState(token: resume.token, epoch: resume.epoch)
-            change(.seen(seen), blocks: true)
+            commits.append(.seen(seen), blocks: true)
         }
         guard
             resume.first <= incoming.confirmed + 1 || resume.epoch != incoming.epoch
@@ -417,6 +418,11 @@ package struct DeliveryEndpoint: Sendable {
         let knowsEpoch = resume.peerEpoch == outgoing.epoch
         guard !knowsEpoch || outgoing.allows(resume.positions) else {
             throw .violation("positions that do not fit what was sent")
+        }
+        if !goesOn || !knowsEpoch || resume.positions.confirmed >= outgoing.first - 1 {
+            try streams.resumed(
+                resume.streams, from: resume.token, token: token,
+                order ?? (token < resume.token ? .lower : .higher))
         }
         if goesOn, knowsEpoch {
             guard resume.positions.confirmed >= outgoing.first - 1 else {
@@ -453,7 +459,7 @@ package struct DeliveryEndpoint: Sendable {
         guard let peer = arrived.take() else { return }
         if peer.token != peerToken {
             peerToken = peer.token
-            change(.peer(peerToken), blocks: false)
+            commits.append(.peer(peerToken))
         }
         if peer.epoch != incoming.epoch || peer.first > incoming.confirmed + 1 {
             begin(peerEpoch: peer.epoch, after: peer.first - 1)
@@ -462,16 +468,16 @@ package struct DeliveryEndpoint: Sendable {
 
     private mutating func retire(through number: UInt64) {
         guard number >= outgoing.first else { return }
-        change(.retired(through: number), blocks: false)
+        commits.append(.retired(through: number))
         while let message = outgoing.retireFirst(through: number) {
-            tell(message.bytes == nil ? .finished : .confirmed(id: message.id))
+            commits.tell(message.bytes == nil ? .finished : .confirmed(id: message.id))
         }
     }
 
     private mutating func begin(peerEpoch epoch: Identifier, after confirmed: UInt64) {
         incoming.begin(epoch, after: confirmed)
         toldConfirmed = confirmed
-        change(.peerEpoch(epoch, confirmed: confirmed), blocks: true)
+        commits.append(.peerEpoch(epoch, confirmed: confirmed), blocks: true)
     }
 
     /// The peer's state is lost.
@@ -499,7 +505,7 @@ package struct DeliveryEndpoint: Sendable {
         for identifier in [resume.peerToken, resume.peerEpoch]
         where identifier != .none && !own.contains(identifier) {
             add(identifier)
-            change(.token(identifier), blocks: true)
+            commits.append(.token(identifier), blocks: true)
         }
         let (restoredID, resendsUnknown) = (restoredID, limits.resendsUnknown)
         beginEpoch(using: &generator) { id, mayHaveLeft in
@@ -507,8 +513,9 @@ package struct DeliveryEndpoint: Sendable {
         }
         token = Identifier(using: &generator)
         add(token)
-        change(.token(token), blocks: true)
-        tell(.storeRolledBack)
+        commits.append(.token(token), blocks: true)
+        commits.tell(.storeRolledBack)
+        streams.lose()
         link = .ending
     }
 
@@ -530,8 +537,8 @@ package struct DeliveryEndpoint: Sendable {
         add(epoch)
         let (lost, kept) = outgoing.begin(epoch, keeping: stays)
         askedLeft = 0
-        change(.epoch(epoch, keeping: kept), blocks: true)
+        commits.append(.epoch(epoch, keeping: kept), blocks: true)
         sendEndAgain()
-        for id in lost { tell(.unknown(id: id)) }
+        for id in lost { commits.tell(.unknown(id: id)) }
     }
 }

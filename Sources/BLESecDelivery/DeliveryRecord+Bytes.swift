@@ -4,6 +4,7 @@ extension DeliveryRecord {
     package enum Kind: UInt8, Sendable, CaseIterable {
         case resume = 0x09
         case chunk, confirm, epoch, credit, finish
+        case open, bytes, fin, reset, stop, limit, done, streams
     }
 
     package var kind: Kind {
@@ -14,11 +15,22 @@ extension DeliveryRecord {
         case .epoch: .epoch
         case .credit: .credit
         case .finish: .finish
+        case .stream(let record):
+            switch record {
+            case .open: .open
+            case .bytes: .bytes
+            case .fin: .fin
+            case .reset: .reset
+            case .stop: .stop
+            case .limit: .limit
+            case .done: .done
+            case .streams: .streams
+            }
         }
     }
 
-    /// The most bytes of a chunk's record that are not the message's: three numbers.
-    package static let longestChunkHeader = 24
+    /// The most bytes of a record with data that are not the data: three numbers.
+    package static let longestDataHeader = 24
 
     /// The bytes, without the type. Each number is at most ``Resume/greatestNumber``.
     package var bytes: [UInt8] {
@@ -38,8 +50,9 @@ extension DeliveryRecord {
                 resume.first, resume.positions.confirmed, resume.positions.held,
                 UInt64(resume.positions.offset), resume.credit,
             ] { bytes.append(number: number) }
+            bytes.append(resume.streams)
         case .chunk(let chunk):
-            bytes.reserveCapacity(chunk.bytes.count + Self.longestChunkHeader)
+            bytes.reserveCapacity(chunk.bytes.count + Self.longestDataHeader)
             bytes.append(number: chunk.number)
             bytes.append(number: UInt64(chunk.offset))
             bytes.append(number: UInt64(chunk.length))
@@ -50,6 +63,7 @@ extension DeliveryRecord {
         case .epoch(let epoch): bytes.append(epoch)
         case .credit(let credit): bytes.append(number: credit)
         case .finish(let number): bytes.append(number: number)
+        case .stream(let record): bytes.append(record)
         }
     }
 
@@ -77,7 +91,8 @@ extension DeliveryRecord {
                 Resume(
                     token: token, peerToken: peerToken, epoch: epoch, first: first,
                     peerEpoch: peerEpoch, positions: positions,
-                    credit: try bytes.number(at: &position)))
+                    credit: try bytes.number(at: &position),
+                    streams: try bytes.streams(at: &position)))
         case .chunk:
             self = .chunk(
                 Chunk(
@@ -91,6 +106,8 @@ extension DeliveryRecord {
         case .epoch: self = .epoch(try bytes.identifier(at: &position))
         case .credit: self = .credit(try bytes.number(at: &position))
         case .finish: self = .finish(try bytes.number(at: &position))
+        case .open, .bytes, .fin, .reset, .stop, .limit, .done, .streams:
+            self = .stream(try bytes.stream(kind, at: &position))
         }
         guard position == bytes.count else { throw .violation("a record with bytes left over") }
     }
@@ -122,6 +139,65 @@ extension Span<UInt8> {
         return Identifier(high: halves.0, low: halves.1)
     }
 
+    fileprivate func streams(at position: inout Int) throws(DeliveryError) -> StreamSummary {
+        var streams = StreamSummary(
+            window: try number(at: &position), firstLimit: try number(at: &position),
+            peerToken: try identifier(at: &position), opened: try number(at: &position),
+            limit: try number(at: &position))
+        let count = try number(at: &position)
+        guard count <= StreamSummary.mostEntries else { throw .violation("too many streams") }
+        for _ in 0..<count {
+            let id = try number(at: &position)
+            let progress: StreamSummary.Progress
+            switch try number(at: &position) {
+            case 0:
+                progress = .receiving(
+                    count: try number(at: &position), limit: try number(at: &position))
+            case 1: progress = .complete
+            case 2: progress = .done
+            default: throw .violation("a stream in an unknown state")
+            }
+            streams.entries.append(StreamSummary.Entry(id: id, progress))
+        }
+        return streams
+    }
+
+    fileprivate func stream(
+        _ kind: DeliveryRecord.Kind, at position: inout Int
+    ) throws(DeliveryError) -> StreamRecord {
+        let first = try number(at: &position)
+        switch kind {
+        case .open:
+            let value = try number(at: &position)
+            guard let priority = UInt8(exactly: value).flatMap(FramePriority.init(rawValue:))
+            else { throw .violation("an unknown priority") }
+            let bytes = rest(from: &position)
+            guard bytes.count <= StreamRecord.longestLabel,
+                let label = String(validating: bytes, as: UTF8.self)
+            else { throw .violation("a label that is too long or not UTF-8") }
+            return .open(id: first, priority, label: label)
+        case .bytes:
+            return .bytes(
+                id: first, offset: try number(at: &position), rest(from: &position)[...])
+        case .fin: return .fin(id: first, size: try number(at: &position))
+        case .reset: return .reset(id: first, code: try code(at: &position))
+        case .stop: return .stop(id: first, code: try code(at: &position))
+        case .limit:
+            return .limit(
+                id: first, received: try number(at: &position),
+                limit: try number(at: &position))
+        case .done: return .done(id: first)
+        default: return .streams(limit: first)
+        }
+    }
+
+    private func code(at position: inout Int) throws(DeliveryError) -> UInt32 {
+        guard let code = UInt32(exactly: try number(at: &position)) else {
+            throw .violation("a code of more than 32 bits")
+        }
+        return code
+    }
+
     fileprivate func rest(from position: inout Int) -> [UInt8] {
         let rest = extracting(position..<count)
         position = count
@@ -135,6 +211,50 @@ extension [UInt8] {
             for shift in stride(from: 56, through: 0, by: -8) {
                 append(UInt8(truncatingIfNeeded: half >> UInt64(shift)))
             }
+        }
+    }
+
+    fileprivate mutating func append(_ streams: StreamSummary) {
+        append(number: streams.window)
+        append(number: streams.firstLimit)
+        append(streams.peerToken)
+        append(number: streams.opened)
+        append(number: streams.limit)
+        append(number: UInt64(streams.entries.count))
+        for entry in streams.entries {
+            append(number: entry.id)
+            switch entry.progress {
+            case .receiving(let count, let limit):
+                for number in [0, count, limit] { append(number: number) }
+            case .complete: append(number: 1)
+            case .done: append(number: 2)
+            }
+        }
+    }
+
+    fileprivate mutating func append(_ record: StreamRecord) {
+        switch record {
+        case .open(let id, let priority, let label):
+            append(number: id)
+            append(number: UInt64(priority.rawValue))
+            self += label.utf8
+        case .bytes(let id, let offset, let bytes):
+            reserveCapacity(bytes.count + DeliveryRecord.longestDataHeader)
+            append(number: id)
+            append(number: offset)
+            self += bytes
+        case .fin(let id, let size):
+            append(number: id)
+            append(number: size)
+        case .reset(let id, let code), .stop(let id, let code):
+            append(number: id)
+            append(number: UInt64(code))
+        case .limit(let id, let received, let limit):
+            append(number: id)
+            append(number: received)
+            append(number: limit)
+        case .done(let id): append(number: id)
+        case .streams(let limit): append(number: limit)
         }
     }
 

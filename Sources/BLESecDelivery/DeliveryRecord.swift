@@ -12,6 +12,8 @@ package enum DeliveryRecord: Sendable, Equatable {
     case epoch(Identifier)
     /// A message may be begun on this link while the messages begun before cost less than this.
     case credit(UInt64)
+    /// What concerns streams, and no messages.
+    case stream(StreamRecord)
 }
 
 /// One side's state, as it is at the beginning of a link.
@@ -29,13 +31,15 @@ package struct Resume: Sendable, Equatable {
     package var positions: Positions
     /// The first `credit` of the link.
     package var credit: UInt64
+    package var streams: StreamSummary
 
     /// The greatest number of a message.
     package static let greatestNumber: UInt64 = (1 << 62) - 1
 
     package init(
         token: Identifier, peerToken: Identifier, epoch: Identifier, first: UInt64,
-        peerEpoch: Identifier, positions: Positions, credit: UInt64
+        peerEpoch: Identifier, positions: Positions, credit: UInt64,
+        streams: StreamSummary = StreamSummary(window: 1, firstLimit: 0, limit: 0)
     ) {
         self.token = token
         self.peerToken = peerToken
@@ -44,6 +48,7 @@ package struct Resume: Sendable, Equatable {
         self.peerEpoch = peerEpoch
         self.positions = positions
         self.credit = credit
+        self.streams = streams
     }
 }
 

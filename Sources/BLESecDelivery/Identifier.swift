@@ -17,3 +17,9 @@ package struct Identifier: Sendable, Hashable {
         } while self == .none
     }
 }
+
+extension Identifier: Comparable {
+    package static func < (left: Identifier, right: Identifier) -> Bool {
+        (left.high, left.low) < (right.high, right.low)
+    }
+}

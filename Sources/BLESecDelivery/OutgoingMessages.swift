@@ -87,6 +87,9 @@ struct OutgoingMessages: Sendable {
         return next.number
     }
 
+    /// Whether this is the number of this side's end.
+    func isEnd(_ number: UInt64) -> Bool { message(number).map { $0.bytes == nil } ?? false }
+
     /// Takes the next chunk or end, which leaves now.
     mutating func takeRecord(atMost limit: Int) -> DeliveryRecord? {
         guard let number = nextNumber, let message = message(number) else { return nil }

@@ -3,7 +3,7 @@ package enum LoopEvent: Sendable {
     /// A channel or a list of channels.
     case ready, turn, end
     /// What arrives.
-    case message, acknowledgement, link, change
+    case message, acknowledgement, link, change, stream
     /// Room for a message or a handshake.
     case room
     /// The store has remembered the peer, or has failed to.

@@ -19,7 +19,17 @@ struct RecordBytesTests {
                     peerEpoch: identifier(),
                     positions: Positions(
                         confirmed: number(), held: number(), offset: Int(number())),
-                    credit: number()))
+                    credit: number(),
+                    streams: StreamSummary(
+                        window: number(), firstLimit: number(), peerToken: identifier(),
+                        opened: number(),
+                        limit: number(),
+                        entries: (0..<Int.random(in: 0...5, using: &generator)).map { _ in
+                            StreamSummary.Entry(
+                                id: number(),
+                                [.complete, .done, .receiving(count: number(), limit: number())]
+                                    .randomElement(using: &generator) ?? .done)
+                        })))
         case .chunk:
             let count = Int.random(in: 0...40, using: &generator)
             return .chunk(
@@ -30,6 +40,26 @@ struct RecordBytesTests {
         case .epoch: return .epoch(identifier())
         case .credit: return .credit(number())
         case .finish: return .finish(number())
+        case .open:
+            let label = ["", "a", "größer", String(repeating: "x", count: 255)]
+            return .stream(
+                .open(
+                    id: number(),
+                    FramePriority.allCases.randomElement(using: &generator) ?? .normal,
+                    label: label.randomElement(using: &generator) ?? ""))
+        case .bytes:
+            let count = Int.random(in: 0...40, using: &generator)
+            return .stream(
+                .bytes(id: number(), offset: number(), (0..<count).map { UInt8($0) }[...]))
+        case .fin: return .stream(.fin(id: number(), size: number()))
+        case .reset:
+            return .stream(
+                .reset(id: number(), code: UInt32.random(in: 0...(.max), using: &generator)))
+        case .stop: return .stream(.stop(id: number(), code: 7))
+        case .limit:
+            return .stream(.limit(id: number(), received: number(), limit: number()))
+        case .done: return .stream(.done(id: number()))
+        case .streams: return .stream(.streams(limit: number()))
         }
     }
 
@@ -62,16 +92,27 @@ struct RecordBytesTests {
         var generator = SeededGenerator(seed: ChainSeed.value)
         for kind in DeliveryRecord.Kind.allCases {
             let bytes = Self.record(kind, using: &generator).bytes
-            // A chunk that is cut in its bytes is a chunk; one with less than three bytes lacks a number.
-            let least = kind == .chunk ? 3 : bytes.count
+            // A record that is cut in its data is such a record; one with less than these bytes
+            // lacks a number.
+            let leasts: [DeliveryRecord.Kind: Int] = [.chunk: 3, .bytes: 2, .open: 2]
+            let hasData = leasts[kind] != nil
+            let least = leasts[kind] ?? bytes.count
             for count in 0..<least {
                 #expect(throws: DeliveryError.self) {
                     try DeliveryRecord(kind, Array(bytes.prefix(count)))
                 }
             }
-            if kind != .chunk {
+            if !hasData {
                 #expect(throws: DeliveryError.self) { try DeliveryRecord(kind, bytes + [0]) }
             }
+        }
+        // A class that does not exist, a label that is not UTF-8, and one of 256 bytes.
+        for bytes in [[0, 3], [0, 1, 0xFF], [0, 1] + [UInt8](repeating: 0x61, count: 256)] {
+            #expect(throws: DeliveryError.self) { try DeliveryRecord(.open, bytes) }
+        }
+        // A code of more than 32 bits.
+        #expect(throws: DeliveryError.self) {
+            try DeliveryRecord(.reset, [0, 0xC0, 0, 0, 1, 0, 0, 0, 0])
         }
         // 37 in two bytes.
         #expect(throws: DeliveryError.self) { try DeliveryRecord(.credit, [0x40, 0x25]) }

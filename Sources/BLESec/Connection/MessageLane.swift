@@ -34,6 +34,11 @@ final class MessageLane: Sendable {
     struct News {
         /// Whether a message has got its fate.
         var hasFate: Bool
+        /// Whether something has changed for streams, and for which.
+        var hasStreamNews: Bool
+        var streams: [Streams.Handle]
+        /// Whether the peer has opened a stream that the program has not accepted.
+        var hasIncomingStream: Bool
         /// Whether the peer is behind its own state, and is to end the link.
         var isWaitingForEnd: Bool
         /// Why the store commits nothing more.
@@ -62,6 +67,8 @@ final class MessageLane: Sendable {
         limits.window = options.readAhead
         limits.longest = options.maximumMessageLength
         limits.resendsUnknown = options.resendsUnknown
+        limits.priority = options.priority.frames
+        limits.streams = options.streams.limits
         var generator = SystemRandomNumberGenerator()
         let stored = store?.stored ?? StoredEndpoint()
         state = Locked(
@@ -245,21 +252,31 @@ final class MessageLane: Sendable {
                 (state.hasCommitted, state.hasNewFate, state.isRevoked) = (false, false, false)
             }
             return News(
-                hasFate: state.hasNewFate, isWaitingForEnd: state.endpoint.isWaitingForEnd,
+                hasFate: state.hasNewFate, hasStreamNews: state.endpoint.streams.hasNews,
+                streams: state.endpoint.streams.takeTouched(),
+                hasIncomingStream: state.endpoint.streams.hasArrived,
+                isWaitingForEnd: state.endpoint.isWaitingForEnd,
                 failure: state.failure, hasCommitted: state.hasCommitted,
                 isRevoked: state.isRevoked,
                 mustEndLink: state.endpoint.mustEndLink, hasToldAll: state.endpoint.hasToldAll)
         }
     }
 
+    /// Changes or reads the connection's streams.
+    func changeStreams<Result>(_ body: (inout Streams) -> Result) -> Result {
+        change { body(&$0.endpoint.streams) }
+    }
+
     // MARK: - Links
 
     /// Begins to use a new link, and drops the older one.
-    func beginLink(to peer: PeerIdentity, budget: ReassemblyBudget = .shared) -> Port {
+    func beginLink(
+        to peer: PeerIdentity, _ order: Streams.Order? = nil, budget: ReassemblyBudget = .shared
+    ) -> Port {
         let (link, kept) = change { state in
             state.link += 1
             state.part = nil
-            state.endpoint.linkBegan()
+            state.endpoint.linkBegan(order)
             return (state.link, state.endpoint.incompleteBytes)
         }
         let part = budget.part(for: peer) { [weak self] in self?.revoke(link) }
@@ -385,14 +402,17 @@ extension MessageLane.State {
     /// Returns whether the connection must be told that it has something to do for its link.
     fileprivate mutating func noteLink() -> Bool {
         guard !isNewsPending else { return false }
-        isNewsPending = endpoint.hasToldAll || endpoint.mustEndLink
+        isNewsPending =
+            endpoint.hasToldAll || endpoint.mustEndLink || endpoint.streams.hasNews
         return isNewsPending
     }
 
     /// Returns whether the connection must be told that something has arrived.
     fileprivate mutating func noteNews() -> Bool {
         guard !isNewsPending else { return false }
-        let hasArrived = endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
+        let hasArrived =
+            endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
+            || endpoint.streams.hasNews
         let hasEnding =
             endpoint.hasToldAll || endpoint.mustEndLink || endpoint.isWaitingForEnd
         isNewsPending = hasArrived || hasEnding

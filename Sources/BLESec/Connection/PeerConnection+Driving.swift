@@ -1,4 +1,5 @@
 internal import BLESecChannelCore
+internal import BLESecDelivery
 internal import BLESecDiscovery
 internal import BLESecLinks
 
@@ -141,12 +142,13 @@ extension PeerConnection {
             history: await ChannelHistory(of: channel, readyAt: loop.now),
             protocolName: await channel.protocolName, linkDescription: channel.linkDescription,
             isEnding: await channel.isEnding)
+        let order = await order(to: new.peer, over: channel)
         let isCurrentOver = await isCurrentOver
         let admission = change {
             $0.admit(new, isCurrentOver: isCurrentOver, hasRoom: hasRoom, at: loop.now)
         }
         switch admission {
-        case .use: await use(channel, of: new.peer)
+        case .use: await use(channel, of: new.peer, order)
         case .keepMessages: await keepMessages(of: channel)
         case .endAsDuplicate:
             await endDuplicate(channel)
@@ -158,11 +160,23 @@ extension PeerConnection {
         if case .use = admission { return true } else { return false }
     }
 
-    private func use(_ channel: SecureChannel, of peer: PeerIdentity) async {
+    /// The order of the two sides' keys.
+    private func order(
+        to peer: PeerIdentity, over channel: SecureChannel
+    ) async -> Streams.Order? {
+        guard let own = await channel.ownKey?.digest, let peer = peer.fingerprint?.digest else {
+            return nil
+        }
+        return own.lexicographicallyPrecedes(peer) ? .lower : .higher
+    }
+
+    private func use(
+        _ channel: SecureChannel, of peer: PeerIdentity, _ order: Streams.Order?
+    ) async {
         let older = current
         current = channel
         if let lane {
-            let port = lane.beginLink(to: peer)
+            let port = lane.beginLink(to: peer, order)
             channel.loop.execute { channel.assumeIsolated { $0.carry(port) } }
         } else {
             unread.append(channel)
@@ -290,6 +304,7 @@ extension PeerConnection {
         }
         reportStatus(since: before)
         waiting.wakeAll()
+        wakeAllStreams()
         releaseStore()
     }
 }

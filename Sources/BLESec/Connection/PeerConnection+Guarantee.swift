@@ -38,6 +38,10 @@ extension PeerConnection {
         /// Whether a message whose fate is unknown, since the peer's state was lost, is sent again.
         /// It may then arrive twice.
         public var resendsUnknown = false
+        /// The class of the messages' frames, which are one ordered lane.
+        public var priority = Priority.normal
+        /// The bounds of streams.
+        public var streams = StreamOptions()
         /// Where messages outlive this process; nil for memory. Module `BLESecStore` opens stores.
         public var store: Store?
 
@@ -171,7 +175,7 @@ extension PeerConnection {
     }
 
     /// Has the channel in use ask its port again.
-    private func tellChannel(hasMessage: Bool = false) {
+    func tellChannel(hasMessage: Bool = false) {
         guard let channel = current else { return }
         if channel.loop.isCurrent {
             channel.assumeIsolated { $0.portChanged(hasMessage: hasMessage) }
@@ -188,7 +192,9 @@ extension PeerConnection {
         let news = lane.takeNews()
         waiting.wake(.message)
         waiting.wake(.change)
-        if news.hasFate || machine.isClosed {
+        wake(news.streams)
+        if news.hasIncomingStream { waiting.wake(.stream) }
+        if news.hasFate || machine.isClosed || news.hasStreamNews {
             waiting.wake(.acknowledgement)
             waiting.wake(.room)
         }
@@ -342,6 +348,12 @@ extension PeerConnection {
 
     private static func incomplete(_ lane: MessageLane, _ limit: Duration) -> ChannelError {
         let count = lane.pendingCount
+        let streams = lane.changeStreams { $0.openCount }
+        if count == 0, streams > 0 {
+            return .late(
+                "\(streams) streams are not over, and there was no progress within", limit,
+                .unacknowledged)
+        }
         if count > 0 || lane.isEndPending {
             return .late(
                 "the peer has not confirmed everything (\(count) messages), and there was no "

@@ -44,6 +44,8 @@ public actor PeerConnection {
 
     /// The messages that outlive links, if they are to arrive exactly once.
     private(set) var lane: MessageLane?
+    /// The streams that the program has.
+    var streams: [Streams.Handle: StreamReference] = [:]
     /// Whether this side has ended, and its last channel may still decide fates.
     var isLeaving = false
 

@@ -153,17 +153,27 @@ final class NegotiatedSession: Session {
     /// Seals the next record of delivery; no part of a message once the end is requested.
     private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
-        // With Noise, the header makes the record longer; with TLS, it would begin another one.
-        let header =
-            records.engine.bulkPayload < Record.bulkPayload ? DeliveryRecord.longestChunkHeader : 0
-        let limit = endRequested == nil ? bulkPayload - header : nil
-        guard let record = port.nextRecord(atMost: limit, confirms: confirms(port, now: now)) else {
+        guard
+            let record = port.nextRecord(
+                atMost: endRequested == nil ? frameSize : nil, confirms: confirms(port, now: now))
+        else {
             return false
         }
         recordBytes.removeAll(keepingCapacity: true)
         record.append(to: &recordBytes)
         try records.seal(RecordType(rawValue: record.kind.rawValue), recordBytes)
         return true
+    }
+
+    /// The most data of one record of delivery. A record fits into one SDU, so that an urgent one
+    /// does not wait long.
+    private var frameSize: Int {
+        let overhead = records.engine.sealedLength(1 + DeliveryRecord.longestDataHeader)
+        // With Noise, the header makes the longest record longer; with TLS, it would begin another.
+        let header =
+            records.engine.bulkPayload < Record.bulkPayload ? DeliveryRecord.longestDataHeader : 0
+        return min(
+            bulkPayload - header, max(Record.leastBulkPayload, parameters.maximumSDU - overhead))
     }
 
     /// Whether a confirmation leaves now. It may wait like an `ack`, so that it covers several

@@ -287,7 +287,9 @@ class DeliveryPeer(Peer):
         numbers = [
             sender.confirmed + 1, receiver.confirmed, receiver.held, len(receiver.part), self.granted]
         self.send(RESUME, self.token + receiver.token + sender.epoch + receiver.epoch
-                  + b"".join(map(write_number, numbers)))
+                  + b"".join(map(write_number, numbers))
+                  # This side opens no streams, and allows none.
+                  + b"\x01\x00" + NOBODY + b"\x00\x00\x00")
         self.said = receiver.confirmed
         # What the receiver has begun on this link.
         self.message_on_link = None
@@ -298,6 +300,11 @@ class DeliveryPeer(Peer):
         fields = Fields(payload)
         token, peer_token, epoch, peer_epoch = [fields.identifier() for _ in range(4)]
         first, confirmed, held, offset, self.credit = [fields.number() for _ in range(5)]
+        check(fields.number() >= 1, "the window of streams is empty")
+        fields.number()
+        fields.identifier()
+        opened, _, count = [fields.number() for _ in range(3)]
+        check(opened == count == 0, "streams that were never opened")
         fields.end()
         check(NOBODY not in (token, epoch), "a token or an epoch is zeros")
         check(token != self.token and epoch != sender.epoch, "a token or an epoch is this side's")

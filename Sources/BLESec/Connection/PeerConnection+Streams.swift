@@ -1,0 +1,295 @@
+public import BLESecChannelCore
+internal import BLESecDelivery
+internal import BLESecLinks
+
+extension PeerConnection {
+    /// Which frames of a connection leave first. More urgent ones overtake others, and the others
+    /// keep a share of at least a ninth each.
+    public enum Priority: UInt8, Sendable, Hashable, CaseIterable {
+        case urgent, normal, bulk
+
+        var frames: FramePriority { FramePriority(rawValue: rawValue) ?? .normal }
+    }
+
+    /// The bounds of a connection's streams.
+    public struct StreamOptions: Sendable {
+        /// How many streams of each side may be open; 64, at most 256.
+        public var maximumOpen = 64
+        /// How many streams of the peer may wait for ``PeerConnection/incomingStreams``; 16.
+        public var maximumWaiting = 16
+        /// How many bytes of each direction of a stream are kept on each side; 64 KiB. The peer
+        /// sends no more than this before the program reads.
+        public var window = 64 << 10
+
+        /// The default bounds.
+        public init() {}
+
+        var limits: StreamLimits {
+            var limits = StreamLimits()
+            limits.streams = max(1, min(maximumOpen, StreamLimits.mostStreams))
+            limits.waiting = max(1, min(maximumWaiting, limits.streams))
+            limits.window = max(1, min(window, 1 << 30))
+            return limits
+        }
+    }
+
+    /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
+    /// links, but not the processes: when either side's connection is another one, it ends with
+    /// `sessionLost`. No order holds between a stream and another one, or the messages.
+    ///
+    /// A program that drops a stream gives up what it has not ended: ``reset(code:)`` and
+    /// ``stop(code:)``.
+    public final class Stream: Sendable {
+        /// The text that the side that opened the stream gave it; at most 255 bytes of UTF-8.
+        public let label: String
+        /// The class of both directions' frames.
+        public let priority: Priority
+        /// Whether the peer has opened it.
+        public let isIncoming: Bool
+        let handle: Streams.Handle
+        let waiting: LoopCondition
+        private let connection: PeerConnection
+        private let lane: MessageLane
+
+        init(
+            _ handle: Streams.Handle, _ label: String, _ priority: Priority, isIncoming: Bool,
+            of connection: PeerConnection, _ lane: MessageLane
+        ) {
+            self.handle = handle
+            self.label = label
+            self.priority = priority
+            self.isIncoming = isIncoming
+            self.connection = connection
+            self.lane = lane
+            waiting = LoopCondition(loop: connection.loop)
+        }
+
+        deinit {
+            let (connection, handle) = (connection, handle)
+            connection.loop.execute { connection.assumeIsolated { $0.release(handle) } }
+        }
+
+        /// Queues bytes; waits while there is no room for them. What is queued has not arrived yet.
+        ///
+        /// - Throws: `streamReset` if the peer wants no more, or this side has called
+        ///   ``reset(code:)``; `sessionLost`; `closed` after ``finish()``, or the error that closed
+        ///   the connection; `cancelled`, with a part of the bytes queued.
+        public func write(_ bytes: [UInt8]) async throws(ChannelError) {
+            try await connection.write(bytes, to: self)
+        }
+
+        /// Writes nothing more: the peer's program reads to this end.
+        public func finish() async { await connection.change(self) { $0.finish($1) } }
+
+        /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end.
+        ///
+        /// - Throws: `streamReset` if the peer has given up its direction, or this side has called
+        ///   ``stop(code:)``; `sessionLost`, or the error that closed the connection, behind the
+        ///   bytes that have arrived; `cancelled`.
+        public func read(atMost count: Int = 65_536) async throws(ChannelError) -> [UInt8]? {
+            precondition(count > 0, "a read takes at least one byte")
+            return try await connection.read(from: self, atMost: count)
+        }
+
+        /// Waits until the peer's program has taken everything up to this side's end.
+        ///
+        /// - Throws: as ``write(_:)`` does.
+        public func waitUntilTaken() async throws(ChannelError) {
+            try await connection.waitUntilTaken(self)
+        }
+
+        /// Gives up this side's direction: what has not arrived may never do so.
+        public func reset(code: UInt32 = 0) async {
+            await connection.change(self) { $0.reset($1, code: code) }
+        }
+
+        /// Wants no more bytes of the peer: what has arrived is dropped.
+        public func stop(code: UInt32 = 0) async {
+            await connection.change(self) { $0.stop($1, code: code) }
+        }
+
+        /// The code with which the peer has given up its direction, or this side's.
+        public var resetCode: UInt32? { lane.changeStreams { $0.resetCode(handle) } }
+
+        /// What ``read(atMost:)`` returns, one after another.
+        public var chunks: AsyncThrowingStream<[UInt8], any Error> {
+            AsyncThrowingStream { try await self.read() }
+        }
+    }
+
+    /// Opens a stream to the peer; waits while too many are open. The label, at most 255 bytes of
+    /// UTF-8, tells the peer's program what the stream is for. Nothing waits for the peer: it may
+    /// learn of the stream on a later link.
+    ///
+    /// - Throws: `configuration` without ``Guarantee/exactlyOnce(_:)``; `limitExceeded` for a label
+    ///   that is too long; `closed` after ``finish()``, or the error that closed the connection;
+    ///   `cancelled`.
+    public func open(
+        _ label: String = "", priority: Priority = .normal
+    ) async throws(ChannelError) -> Stream {
+        guard let lane else {
+            throw ChannelError(
+                .configuration, "streams need a connection whose messages arrive exactly once")
+        }
+        guard label.utf8.count <= StreamRecord.longestLabel else {
+            throw ChannelError(
+                .limitExceeded, "a stream's label has at most \(StreamRecord.longestLabel) bytes")
+        }
+        while true {
+            if !machine.canSend { throw machine.closedError }
+            let handle = lane.changeStreams { streams in
+                streams.canOpen ? streams.open(label, priority.frames) : nil
+            }
+            if let handle {
+                tellChannel(hasMessage: true)
+                return add(handle, label, priority, isIncoming: false, lane)
+            }
+            try await waiting.wait(for: .room, on: self) {
+                lane.changeStreams { $0.canOpen } || !machine.canSend
+            }
+        }
+    }
+
+    /// The streams that the peer opens. Ends when the connection is closed, or both sides have
+    /// finished.
+    public nonisolated var incomingStreams: AsyncStream<Stream> {
+        AsyncStream { await self.acceptStream() }
+    }
+
+    private func acceptStream() async -> Stream? {
+        guard let lane else { return nil }
+        while !machine.isClosed {
+            if let (handle, label, priority) = lane.changeStreams({ $0.accept() }) {
+                // The peer may open more now.
+                tellChannel()
+                return add(
+                    handle, label, Priority(rawValue: priority.rawValue) ?? .normal,
+                    isIncoming: true, lane)
+            }
+            try? await waiting.wait(for: .stream, on: self) {
+                lane.changeStreams { $0.hasArrived } || machine.isClosed
+            }
+            if Task.isCancelled { return nil }
+        }
+        return nil
+    }
+
+    private func add(
+        _ handle: Streams.Handle, _ label: String, _ priority: Priority, isIncoming: Bool,
+        _ lane: MessageLane
+    ) -> Stream {
+        let stream = Stream(handle, label, priority, isIncoming: isIncoming, of: self, lane)
+        streams[handle] = StreamReference(stream: stream)
+        return stream
+    }
+
+    fileprivate func write(
+        _ bytes: [UInt8], to stream: Stream
+    ) async throws(ChannelError) {
+        guard let lane else { return }
+        var rest = bytes[...]
+        while true {
+            if machine.isClosed { throw machine.closedError }
+            let result = lane.changeStreams { streams in
+                Result { () throws(Streams.Failure) in
+                    guard streams.isOpenForWriting(stream.handle) else { return nil }
+                    return try streams.write(rest, to: stream.handle)
+                } as Result<ArraySlice<UInt8>?, Streams.Failure>
+            }
+            switch result {
+            case .failure(let failure): throw ChannelError(failure)
+            case .success(nil):
+                throw ChannelError(.closed, "the stream has been finished on this side")
+            case .success(let remaining?): rest = remaining
+            }
+            tellChannel(hasMessage: true)
+            if rest.isEmpty { return }
+            try await stream.waiting.wait(for: .stream, on: self) {
+                lane.changeStreams { $0.hasRoom(stream.handle) } || machine.isClosed
+            }
+        }
+    }
+
+    fileprivate func read(
+        from stream: Stream, atMost count: Int
+    ) async throws(ChannelError) -> [UInt8]? {
+        guard let lane else { return nil }
+        while true {
+            let result = lane.changeStreams { streams in
+                Result { () throws(Streams.Failure) in
+                    try streams.read(stream.handle, atMost: count)
+                }
+            }
+            switch result {
+            case .failure(let failure): throw ChannelError(failure)
+            case .success(let bytes):
+                if let bytes, bytes.isEmpty { break }
+                // The peer may send more now, or learns that everything was taken.
+                tellChannel()
+                return bytes
+            }
+            if machine.isClosed { throw machine.closedError }
+            try await stream.waiting.wait(for: .stream, on: self) {
+                lane.changeStreams { $0.canRead(stream.handle) } || machine.isClosed
+            }
+        }
+    }
+
+    fileprivate func waitUntilTaken(_ stream: Stream) async throws(ChannelError) {
+        guard let lane else { return }
+        while true {
+            switch lane.changeStreams({ $0.isTaken(stream.handle) }) {
+            case .success: return
+            case .failure(let failure): throw ChannelError(failure)
+            case nil: break
+            }
+            if machine.isClosed { throw machine.closedError }
+            try await stream.waiting.wait(for: .stream, on: self) {
+                lane.changeStreams { $0.isTaken(stream.handle) } != nil || machine.isClosed
+            }
+        }
+    }
+
+    fileprivate func change(
+        _ stream: Stream, _ body: (inout Streams, Streams.Handle) -> Void
+    ) {
+        lane?.changeStreams { body(&$0, stream.handle) }
+        stream.waiting.wakeAll()
+        tellChannel(hasMessage: true)
+    }
+
+    /// The program has dropped the stream.
+    fileprivate func release(_ handle: Streams.Handle) {
+        lane?.changeStreams { $0.release(handle) }
+        streams[handle] = nil
+        tellChannel(hasMessage: true)
+        heardFromLane()
+    }
+
+    /// Wakes those that wait for these streams.
+    func wake(_ handles: [Streams.Handle]) {
+        for handle in handles { streams[handle]?.stream?.waiting.wakeAll() }
+    }
+
+    /// Wakes those that wait for any stream, because the connection is closed.
+    func wakeAllStreams() {
+        waiting.wake(.stream)
+        wake(Array(streams.keys))
+    }
+
+    /// A stream that the program may have dropped.
+    struct StreamReference { weak var stream: Stream? }
+}
+
+extension ChannelError {
+    fileprivate init(_ failure: Streams.Failure) {
+        switch failure {
+        case .reset(let code):
+            self.init(.streamReset, "the stream was given up, with code \(code)")
+        case .sessionLost:
+            self.init(
+                .sessionLost,
+                "the stream ended because the peer's connection, or this side's, is another one")
+        }
+    }
+}

@@ -1,0 +1,32 @@
+/// Chooses whose frame leaves next: the most urgent class, and now and then another one, so that
+/// none waits for ever.
+struct FrameSchedule: Sendable {
+    /// A class that waits gets a frame after so many frames of more urgent classes.
+    static let share = 8
+
+    /// How many frames of more urgent classes have left while a class waited.
+    private var passed: [3 of Int] = [0, 0, 0]
+
+    /// The class whose frame is next, of those that have one.
+    mutating func choose(_ ready: Set) -> FramePriority? {
+        var chosen: FramePriority?
+        for priority in FramePriority.allCases where ready.contains(priority) {
+            if chosen == nil || passed[Int(priority.rawValue)] >= Self.share { chosen = priority }
+        }
+        guard let chosen else { return nil }
+        for priority in FramePriority.allCases where priority > chosen && ready.contains(priority) {
+            passed[Int(priority.rawValue)] += 1
+        }
+        passed[Int(chosen.rawValue)] = 0
+        return chosen
+    }
+
+    /// A set of classes.
+    struct Set: Sendable {
+        private var bits: UInt8 = 0
+
+        func contains(_ priority: FramePriority) -> Bool { bits & 1 << priority.rawValue != 0 }
+        mutating func insert(_ priority: FramePriority) { bits |= 1 << priority.rawValue }
+        var isEmpty: Bool { bits == 0 }
+    }
+}

@@ -1,0 +1,121 @@
+/// The direction of a stream in which the peer sends. Bytes are kept until the program reads them.
+struct ReceivingHalf: Sendable {
+    private var kept: [UInt8] = []
+    /// How many of `kept`, at its start, the program has read.
+    private var head = 0
+    private(set) var received: UInt64 = 0
+    private var read: UInt64 = 0
+    /// What this side allows, and what the peer knows of it.
+    private var told: UInt64
+    /// How many bytes the direction has, once that is known.
+    private var size: UInt64?
+    private(set) var resetCode: UInt32?
+    private(set) var stopCode: UInt32?
+    /// Whether this link has carried `stop`.
+    private var hasSentStop = false
+    /// Whether the peer has been told that this side is done.
+    private(set) var hasToldDone = false
+    private let window: UInt64
+
+    init(window: Int) {
+        self.window = UInt64(window)
+        told = self.window
+    }
+
+    var keptCount: Int { kept.count - head }
+    var hasBytes: Bool { keptCount > 0 }
+    /// Whether nothing more comes, and the program has taken everything, wants nothing more, or
+    /// learns of the reset.
+    var isDone: Bool { resetCode != nil || size == read }
+    /// Whether the program can read to the regular end.
+    var isAtEnd: Bool { resetCode == nil && size == read }
+
+    /// Takes at most `most` bytes for the program.
+    mutating func take(_ most: Int) -> [UInt8] {
+        let count = min(most, keptCount)
+        let bytes = Array(kept[head..<head + count])
+        head += count
+        read += UInt64(count)
+        if head == kept.count {
+            kept.removeAll(keepingCapacity: true)
+            head = 0
+        } else if head > kept.count / 2 {
+            kept.removeFirst(head)
+            head = 0
+        }
+        return bytes
+    }
+
+    /// The program wants no more bytes: those that come are dropped.
+    mutating func stop(_ code: UInt32) {
+        guard stopCode == nil, !isDone else { return }
+        stopCode = code
+        discard()
+    }
+
+    private mutating func discard() {
+        (kept, head) = ([], 0)
+        read = received
+    }
+
+    // MARK: - The link
+
+    /// What `resume` tells the peer.
+    mutating func summary() -> StreamSummary.Progress {
+        hasSentStop = false
+        if isDone {
+            hasToldDone = true
+            return .done
+        }
+        if size != nil { return .complete }
+        told = max(told, read + window)
+        return .receiving(count: received, limit: told)
+    }
+
+    mutating func append(
+        _ bytes: ArraySlice<UInt8>, at offset: UInt64
+    ) throws(DeliveryError) {
+        guard offset == received, !bytes.isEmpty, UInt64(bytes.count) <= told - received,
+            size == nil, resetCode == nil
+        else { throw .violation("bytes of a stream that do not continue it, or exceed its limit") }
+        received += UInt64(bytes.count)
+        if stopCode == nil { kept += bytes } else { read = received }
+    }
+
+    mutating func finish(_ size: UInt64) throws(DeliveryError) {
+        guard size == received, self.size == nil, resetCode == nil else {
+            throw .violation("an end of a stream at another place than its bytes")
+        }
+        self.size = size
+    }
+
+    mutating func reset(_ code: UInt32) throws(DeliveryError) {
+        guard resetCode == nil else { throw .violation("a second reset of a stream") }
+        // Everything has been taken before: the reset says nothing new.
+        guard size != read else { return }
+        resetCode = code
+        discard()
+    }
+
+    private var owesStop: Bool { stopCode != nil && !hasSentStop && !isDone }
+    private var owesDone: Bool { isDone && !hasToldDone }
+    /// Whether the limit has moved so far that the peer should know.
+    private var owesLimit: Bool {
+        !isDone && size == nil && read + window >= told + max(1, window / 2)
+    }
+    var owesRecord: Bool { owesStop || owesDone || owesLimit }
+
+    mutating func takeRecord(id: UInt64) -> StreamRecord? {
+        if owesDone {
+            hasToldDone = true
+            return .done(id: id)
+        }
+        if owesStop, let stopCode {
+            hasSentStop = true
+            return .stop(id: id, code: stopCode)
+        }
+        guard owesLimit else { return nil }
+        told = read + window
+        return .limit(id: id, received: received, limit: told)
+    }
+}

@@ -1,0 +1,118 @@
+/// The direction of a stream in which this side sends. Bytes are kept until the peer has them.
+struct SendingHalf: Sendable {
+    private var kept: [UInt8] = []
+    /// How many of `kept`, at its start, the peer has.
+    private var head = 0
+    /// The offset of the first byte that the peer may not have.
+    private(set) var acknowledged: UInt64 = 0
+    /// The offset of the next byte to send on this link, and of the next that was never sent.
+    private(set) var next: UInt64 = 0
+    private(set) var sentMost: UInt64 = 0
+    /// The peer takes bytes up to this offset.
+    private(set) var limit: UInt64 = 0
+    private(set) var isFinished = false
+    private(set) var resetCode: UInt32?
+    /// Whether this link has carried `fin`, or `reset`.
+    private var hasSentEnd = false
+    /// Whether any link has carried one, so that the peer may be done with this direction.
+    private(set) var mayBeDone = false
+    /// Whether the peer is done with this direction.
+    private(set) var isDone = false
+    private let capacity: Int
+
+    init(capacity: Int) { self.capacity = capacity }
+
+    /// How many bytes have been written.
+    private var written: UInt64 { acknowledged + UInt64(keptCount) }
+    var keptCount: Int { kept.count - head }
+    var room: Int { capacity - keptCount }
+    var isOpen: Bool { !isFinished && resetCode == nil && !isDone }
+
+    /// Appends as many bytes as there is room for, and returns the rest.
+    mutating func write(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+        let count = min(bytes.count, room)
+        kept += bytes.prefix(count)
+        return bytes.dropFirst(count)
+    }
+
+    mutating func finish() { if isOpen { isFinished = true } }
+
+    /// Gives up what has not arrived.
+    mutating func reset(_ code: UInt32) {
+        guard resetCode == nil, !isDone else { return }
+        resetCode = code
+        hasSentEnd = false
+        (kept, head) = ([], 0)
+    }
+
+    /// The peer is done with this direction.
+    mutating func didEnd() {
+        isDone = true
+        (kept, head) = ([], 0)
+    }
+
+    // MARK: - A link
+
+    /// Continues on a new link behind what the peer has; false if it cannot have that.
+    mutating func resume(_ progress: StreamSummary.Progress) -> Bool {
+        hasSentEnd = false
+        switch progress {
+        case .receiving(let count, let limit):
+            guard allow(received: count, limit: limit) else { return false }
+            next = count
+        case .complete:
+            guard mayBeDone, isFinished else { return false }
+            (kept, head, acknowledged) = ([], 0, sentMost)
+            next = sentMost
+            hasSentEnd = resetCode == nil
+        case .done:
+            guard mayBeDone else { return false }
+            didEnd()
+        }
+        return true
+    }
+
+    /// The peer has `received` bytes, and takes those up to `limit`; false if that cannot be.
+    mutating func allow(received: UInt64, limit: UInt64) -> Bool {
+        guard received >= acknowledged, received <= sentMost, limit >= self.limit,
+            limit >= received
+        else { return false }
+        self.limit = limit
+        guard resetCode == nil, !isDone else { return true }
+        head += Int(received - acknowledged)
+        acknowledged = received
+        next = max(next, received)
+        // Each byte is moved at most once on average.
+        if head > kept.count / 2 {
+            kept.removeFirst(head)
+            head = 0
+        }
+        return true
+    }
+
+    /// Whether a `fin` or a `reset` is to be sent now.
+    var owesEnd: Bool {
+        guard !hasSentEnd, !isDone else { return false }
+        return resetCode != nil || isFinished && next == written
+    }
+
+    /// Whether bytes can be sent now.
+    var hasBytes: Bool { resetCode == nil && !isDone && next < min(written, limit) }
+
+    mutating func takeEnd(id: UInt64) -> StreamRecord? {
+        guard owesEnd else { return nil }
+        (hasSentEnd, mayBeDone) = (true, true)
+        if let resetCode { return .reset(id: id, code: resetCode) }
+        return .fin(id: id, size: written)
+    }
+
+    mutating func takeBytes(id: UInt64, atMost most: Int) -> StreamRecord? {
+        guard hasBytes else { return nil }
+        let count = min(most, Int(min(written, limit) - next))
+        let start = head + Int(next - acknowledged)
+        let record = StreamRecord.bytes(id: id, offset: next, kept[start..<start + count])
+        next += UInt64(count)
+        sentMost = max(sentMost, next)
+        return record
+    }
+}

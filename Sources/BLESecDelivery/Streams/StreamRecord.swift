@@ -1,0 +1,98 @@
+/// What two endpoints send each other about streams; `docs/delivery.md`, "Streams". `id` is the
+/// stream's number on the link.
+package enum StreamRecord: Sendable, Equatable {
+    /// The sender opens its next stream.
+    case open(id: UInt64, FramePriority, label: String)
+    /// Bytes of the stream, from this offset on.
+    case bytes(id: UInt64, offset: UInt64, ArraySlice<UInt8>)
+    /// The sender's direction has so many bytes, and is finished.
+    case fin(id: UInt64, size: UInt64)
+    /// The sender has given up its direction.
+    case reset(id: UInt64, code: UInt32)
+    /// The receiver wants no more bytes of this direction.
+    case stop(id: UInt64, code: UInt32)
+    /// The receiver has so many bytes, and takes those up to the limit.
+    case limit(id: UInt64, received: UInt64, limit: UInt64)
+    /// The receiver's program has taken everything, or knows of the reset.
+    case done(id: UInt64)
+    /// How many streams the peer may open in all.
+    case streams(limit: UInt64)
+
+    /// A direction is no longer than this, in bytes.
+    package static let greatestOffset = Resume.greatestNumber
+    /// The longest label, in bytes of UTF-8.
+    package static let longestLabel = 255
+}
+
+/// Which frames leave first. Lower classes keep a share.
+package enum FramePriority: UInt8, Sendable, CaseIterable, Comparable {
+    case urgent, normal, bulk
+
+    package static func < (left: FramePriority, right: FramePriority) -> Bool {
+        left.rawValue < right.rawValue
+    }
+}
+
+/// What a `resume` says of the streams that both instances share.
+package struct StreamSummary: Sendable, Equatable {
+    /// A stream that its sender has not forgotten.
+    package struct Entry: Sendable, Equatable {
+        package var id: UInt64
+        package var progress: Progress
+
+        package init(id: UInt64, _ progress: Progress) {
+            self.id = id
+            self.progress = progress
+        }
+    }
+
+    /// How far the sender of the summary has the peer's direction.
+    package enum Progress: Sendable, Equatable {
+        case receiving(count: UInt64, limit: UInt64)
+        /// Everything up to the end has arrived, and the program has not taken it yet.
+        case complete
+        /// The program has taken everything, or knows of the reset.
+        case done
+    }
+
+    /// How many bytes of a new stream any peer may send, and how many streams it may open at first.
+    package var window: UInt64
+    package var firstLimit: UInt64
+    /// The peer's instance that the rest belongs to; none if there was no peer yet.
+    package var peerToken = Identifier.none
+    /// How many streams of the peer have arrived.
+    package var opened: UInt64 = 0
+    /// How many streams the peer may open in all.
+    package var limit: UInt64
+    package var entries: [Entry] = []
+
+    package init(
+        window: UInt64, firstLimit: UInt64, peerToken: Identifier = .none, opened: UInt64 = 0,
+        limit: UInt64, entries: [Entry] = []
+    ) {
+        self.window = window
+        self.firstLimit = firstLimit
+        self.peerToken = peerToken
+        self.opened = opened
+        self.limit = limit
+        self.entries = entries
+    }
+
+    /// The most entries: two directions of opening, each with ``StreamLimits/mostStreams``.
+    package static let mostEntries = 2 * StreamLimits.mostStreams
+}
+
+/// The bounds of an endpoint's streams.
+package struct StreamLimits: Sendable {
+    /// How many streams of each side may be open.
+    package var streams = 64
+    /// How many streams of the peer may wait for the program.
+    package var waiting = 16
+    /// How many bytes of one direction of a stream are kept, on each side.
+    package var window = 64 << 10
+
+    /// The most streams of each side that any configuration allows; a `resume` lists them all.
+    package static let mostStreams = 256
+
+    package init() {}
+}

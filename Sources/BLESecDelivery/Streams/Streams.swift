@@ -1,0 +1,519 @@
+/// The streams that two instances share: ordered bytes in both directions, which outlive links
+/// (`docs/delivery.md`, "Streams"). They end when either instance does.
+package struct Streams: Sendable {
+    /// A stream on this side, also before it has a number on the link.
+    package typealias Handle = UInt64
+
+    /// Why a stream is over before its ends were reached.
+    package enum Failure: Error, Equatable {
+        /// The peer gave up its direction, or wants no more of this side's.
+        case reset(code: UInt32)
+        /// The peer's instance, or this side's, is another one now.
+        case sessionLost
+    }
+
+    /// The order of the two sides, which decides whose streams have even numbers.
+    package enum Order: Sendable { case lower, higher }
+
+    private struct Stream {
+        let number: Number
+        let label: String
+        let priority: FramePriority
+        var sending: SendingHalf
+        var receiving: ReceivingHalf
+        /// Whether the peer may know of the stream.
+        var isOpened = false
+        var isLost = false
+        /// Whether the program has it, or will get it.
+        var isHeld = true
+        var isInControls = false
+        var isReady = false
+        var isTouched = false
+
+        /// Whether both sides are done with both directions, as far as this side can know.
+        var isOver: Bool { isLost || sending.isDone && receiving.hasToldDone }
+
+        /// In which queues the stream belongs now and is not yet.
+        mutating func takeNext() -> (hasControl: Bool, data: FramePriority?, isOver: Bool) {
+            guard !isOver else { return (false, nil, true) }
+            guard isOpened else { return (false, nil, false) }
+            let hasControl = !isInControls && (receiving.owesRecord || sending.owesEnd)
+            if hasControl { isInControls = true }
+            let hasData = !isReady && sending.hasBytes
+            if hasData { isReady = true }
+            return (hasControl, hasData ? priority : nil, false)
+        }
+    }
+
+    /// Which side opened a stream, and how many it had opened before.
+    private struct Number: Hashable, Comparable {
+        var isOwn: Bool
+        var index: UInt64
+
+        static func < (left: Number, right: Number) -> Bool { left.index < right.index }
+    }
+
+    private let limits: StreamLimits
+    private var streams: [Handle: Stream] = [:]
+    private var handles: [Number: Handle] = [:]
+    private var lastHandle: Handle = 0
+    private var order: Order?
+    /// The peer's instance that these streams are shared with.
+    private var peerToken = Identifier.none
+    /// Whether that instance has had a `resume` of this one.
+    private var isBound = false
+    private var isLinked = false
+
+    /// How many streams of this side were opened, and how many of those the peer was told of on
+    /// this link or has.
+    private var ownCount: UInt64 = 0
+    private var openedCount: UInt64 = 0
+    /// How many streams the peer allows, and how many bytes of a new one.
+    private var peerLimit: UInt64 = 0
+    private var peerWindow: UInt64 = 0
+    /// How many streams of the peer have arrived, were accepted by the program, and are over.
+    private var peerCount: UInt64 = 0
+    private var acceptedCount: UInt64 = 0
+    private var peerOverCount: UInt64 = 0
+    private var toldLimit: UInt64 = 0
+    /// How many streams of this side are not over.
+    private var ownOpen = 0
+
+    /// Streams with a record that is not data, and streams of each class with data.
+    private var controls = Queue<Handle>()
+    private var ready: [Queue<Handle>] = [Queue(), Queue(), Queue()]
+    private var arrived = Queue<Handle>()
+    private var touched: [Handle] = []
+    /// Whether a stream was over, so that others may be opened.
+    private var hasForgotten = false
+
+    package init(_ limits: StreamLimits) {
+        self.limits = limits
+        toldLimit = mayOpen
+    }
+
+    // MARK: - The program
+
+    /// Whether the program can open another stream.
+    package var canOpen: Bool { ownOpen < limits.streams }
+    /// How many streams are not over.
+    package var openCount: Int { handles.count }
+    /// How many bytes of streams are kept here, in both directions.
+    package var keptBytes: Int {
+        streams.values.reduce(0) { $0 + $1.sending.keptCount + $1.receiving.keptCount }
+    }
+    /// Whether a stream of the peer waits for ``accept()``.
+    package var hasArrived: Bool { !arrived.isEmpty }
+
+    package mutating func open(_ label: String, _ priority: FramePriority) -> Handle {
+        precondition(canOpen && label.utf8.count <= StreamRecord.longestLabel)
+        let number = Number(isOwn: true, index: ownCount)
+        ownCount += 1
+        ownOpen += 1
+        return add(number, label, priority)
+    }
+
+    /// The next stream that the peer has opened.
+    package mutating func accept() -> (handle: Handle, label: String, priority: FramePriority)? {
+        while let handle = arrived.popFirst() {
+            guard let stream = streams[handle] else { continue }
+            acceptedCount += 1
+            return (handle, stream.label, stream.priority)
+        }
+        return nil
+    }
+
+    /// Queues bytes, and returns those that there is no room for.
+    package mutating func write(
+        _ bytes: ArraySlice<UInt8>, to handle: Handle
+    ) throws(Failure) -> ArraySlice<UInt8> {
+        guard let stream = streams[handle] else { throw .sessionLost }
+        if stream.isLost { throw .sessionLost }
+        if let code = stream.sending.resetCode { throw .reset(code: code) }
+        return change(handle) { $0.sending.write(bytes) } ?? []
+    }
+
+    /// Whether the program may still write, as far as it has decided that itself.
+    package func isOpenForWriting(_ handle: Handle) -> Bool {
+        streams[handle].map { !$0.sending.isFinished } ?? true
+    }
+
+    /// The code with which a direction was given up.
+    package func resetCode(_ handle: Handle) -> UInt32? {
+        streams[handle].flatMap { $0.receiving.resetCode ?? $0.sending.resetCode }
+    }
+
+    package func hasRoom(_ handle: Handle) -> Bool {
+        guard let stream = streams[handle], !stream.isLost, stream.sending.isOpen else {
+            return true
+        }
+        return stream.sending.room > 0
+    }
+
+    /// The program writes nothing more to the stream.
+    package mutating func finish(_ handle: Handle) { change(handle) { $0.sending.finish() } }
+
+    /// Gives up this side's direction: what has not arrived may never do so.
+    package mutating func reset(_ handle: Handle, code: UInt32) {
+        change(handle) { $0.sending.reset(code) }
+    }
+
+    /// The next bytes, at most so many; none if none are there now, and nil at the end.
+    package mutating func read(
+        _ handle: Handle, atMost most: Int
+    ) throws(Failure) -> [UInt8]? {
+        guard let stream = streams[handle] else { throw .sessionLost }
+        if stream.receiving.hasBytes { return change(handle) { $0.receiving.take(most) } }
+        if let code = stream.receiving.resetCode ?? stream.receiving.stopCode {
+            throw .reset(code: code)
+        }
+        if stream.receiving.isAtEnd { return nil }
+        if stream.isLost { throw .sessionLost }
+        return []
+    }
+
+    package func canRead(_ handle: Handle) -> Bool {
+        guard let stream = streams[handle] else { return true }
+        return stream.receiving.hasBytes || stream.receiving.isDone || stream.isLost
+            || stream.receiving.stopCode != nil
+    }
+
+    /// The program wants no more bytes of the stream.
+    package mutating func stop(_ handle: Handle, code: UInt32) {
+        change(handle) { $0.receiving.stop(code) }
+    }
+
+    /// Whether the peer's program has taken everything that was written; nil while that is open.
+    package func isTaken(_ handle: Handle) -> Result<Void, Failure>? {
+        guard let stream = streams[handle] else { return .failure(.sessionLost) }
+        if let code = stream.sending.resetCode { return .failure(.reset(code: code)) }
+        if stream.sending.isDone { return .success(()) }
+        return stream.isLost ? .failure(.sessionLost) : nil
+    }
+
+    /// The program has dropped the stream: what it has not ended is given up.
+    package mutating func release(_ handle: Handle) {
+        change(handle) { stream in
+            stream.isHeld = false
+            if stream.sending.isOpen { stream.sending.reset(0) }
+            stream.receiving.stop(0)
+        }
+    }
+
+    /// Whether something has changed for the program since ``takeTouched()``.
+    package var hasNews: Bool { hasForgotten || !touched.isEmpty }
+
+    /// The streams for whose program something has changed, each once.
+    package mutating func takeTouched() -> [Handle] {
+        hasForgotten = false
+        guard !touched.isEmpty else { return [] }
+        defer { touched = [] }
+        for handle in touched { streams[handle]?.isTouched = false }
+        return touched
+    }
+
+    // MARK: - Records to send
+
+    /// Whether there are no streams any more.
+    var isOver: Bool { handles.isEmpty }
+    /// Whether the peer has not been told of a stream of this side.
+    var hasUnopened: Bool { openedCount < ownCount }
+    /// Whether the peer's `resume` has arrived, and records can leave.
+    var hasControl: Bool { isLinked && (canSendOpen || owesLimit || !controls.isEmpty) }
+
+    private var canSendOpen: Bool { openedCount < min(ownCount, peerLimit) }
+
+    /// How many streams the peer may open in all.
+    private var mayOpen: UInt64 {
+        min(peerOverCount + UInt64(limits.streams), acceptedCount + UInt64(limits.waiting))
+    }
+    private var owesLimit: Bool {
+        mayOpen > toldLimit
+            && (toldLimit <= peerCount || mayOpen >= toldLimit + UInt64(limits.waiting + 1) / 2)
+    }
+
+    /// What `resume` tells the peer.
+    mutating func summary() -> StreamSummary {
+        toldLimit = mayOpen
+        var summary = StreamSummary(
+            window: UInt64(limits.window),
+            firstLimit: UInt64(min(limits.streams, limits.waiting)), peerToken: peerToken,
+            opened: peerCount, limit: toldLimit)
+        for (number, handle) in handles where order != nil {
+            guard streams[handle]?.isOpened == true else { continue }
+            // A stream may be over now that the peer is told.
+            if let progress = change(handle, { $0.receiving.summary() }) {
+                summary.entries.append(StreamSummary.Entry(id: id(number), progress))
+            }
+        }
+        summary.entries.sort { $0.id < $1.id }
+        return summary
+    }
+
+    /// The next record that is not data.
+    mutating func nextControl() -> StreamRecord? {
+        guard isLinked else { return nil }
+        if owesLimit {
+            toldLimit = mayOpen
+            return .streams(limit: toldLimit)
+        }
+        if canSendOpen {
+            let number = Number(isOwn: true, index: openedCount)
+            openedCount += 1
+            guard let handle = handles[number], let stream = streams[handle] else {
+                preconditionFailure("a stream that the peer does not know is not over")
+            }
+            let window = peerWindow
+            change(handle) { stream in
+                stream.isOpened = true
+                _ = stream.sending.resume(.receiving(count: 0, limit: window))
+            }
+            return .open(id: id(number), stream.priority, label: stream.label)
+        }
+        while let handle = controls.first {
+            guard let stream = streams[handle], !stream.isLost else {
+                _ = controls.popFirst()
+                continue
+            }
+            let id = id(stream.number)
+            let record = change(handle) { stream in
+                stream.receiving.takeRecord(id: id) ?? stream.sending.takeEnd(id: id)
+            }
+            if let record = record ?? nil { return record }
+            _ = controls.popFirst()
+            streams[handle]?.isInControls = false
+        }
+        return nil
+    }
+
+    /// The classes of the streams that have data that may leave.
+    mutating func readyClasses() -> FrameSchedule.Set {
+        var classes = FrameSchedule.Set()
+        guard !handles.isEmpty else { return classes }
+        for priority in FramePriority.allCases where isReady(priority) { classes.insert(priority) }
+        return classes
+    }
+
+    /// Whether a stream of this class has data that may leave.
+    private mutating func isReady(_ priority: FramePriority) -> Bool {
+        guard isLinked else { return false }
+        while let handle = ready[Int(priority.rawValue)].first {
+            if let stream = streams[handle], stream.isOpened, stream.sending.hasBytes {
+                return true
+            }
+            _ = ready[Int(priority.rawValue)].popFirst()
+            streams[handle]?.isReady = false
+        }
+        return false
+    }
+
+    /// The next data of this class; the streams of a class take turns.
+    mutating func nextData(_ priority: FramePriority, atMost most: Int) -> StreamRecord? {
+        guard isReady(priority), let handle = ready[Int(priority.rawValue)].popFirst(),
+            let number = streams[handle]?.number
+        else { return nil }
+        streams[handle]?.isReady = false
+        let id = id(number)
+        return change(handle) { $0.sending.takeBytes(id: id, atMost: most) } ?? nil
+    }
+
+    // MARK: - Links
+
+    mutating func linkEnded() { isLinked = false }
+
+    /// The peer's `resume` has arrived. `isLower` tells which side's streams have even numbers.
+    mutating func resumed(
+        _ summary: StreamSummary, from peer: Identifier, token: Identifier, _ order: Order
+    ) throws(DeliveryError) {
+        guard (1...StreamRecord.greatestOffset).contains(summary.window) else {
+            throw .violation("a window of streams that is empty")
+        }
+        // What is said about another instance than this one says nothing.
+        let isShared = summary.peerToken == token
+        if peerToken != .none, peer != peerToken || isBound && !isShared { lose() }
+        peerToken = peer
+        isBound = isShared
+        self.order = order
+        peerWindow = summary.window
+        let opened = isShared ? summary.opened : 0
+        let limit = isShared ? summary.limit : summary.firstLimit
+        guard opened <= ownCount, limit >= peerLimit || !isShared else {
+            throw .violation("a resume that does not fit the streams")
+        }
+        peerLimit = limit
+        openedCount = opened
+        var entries: [Number: StreamSummary.Entry] = [:]
+        for entry in isShared ? summary.entries : [] {
+            let number = number(entry.id)
+            guard entries.updateValue(entry, forKey: number) == nil,
+                !number.isOwn || number.index < opened
+            else { throw .violation("a stream that was not opened, or that is listed twice") }
+        }
+        for (number, handle) in handles.sorted(by: { $0.key < $1.key }) {
+            let isKnown = !number.isOwn || number.index < opened
+            try resume(handle, isKnown: isKnown, entries[number])
+        }
+        isLinked = true
+    }
+
+    private mutating func resume(
+        _ handle: Handle, isKnown: Bool, _ entry: StreamSummary.Entry?
+    ) throws(DeliveryError) {
+        let window = peerWindow
+        let fits = change(handle) { stream in
+            stream.isOpened = isKnown
+            guard isKnown else {
+                return stream.sending.resume(.receiving(count: 0, limit: window))
+            }
+            // Without an entry, the peer is done with both directions, and has been told that this
+            // side is.
+            return (entry != nil || stream.receiving.isDone)
+                && stream.sending.resume(entry?.progress ?? .done)
+        }
+        guard fits == true else { throw .violation("a stream's state that cannot be") }
+        touch(handle)
+    }
+
+    /// The peer has sent a record, so it has this side's `resume`.
+    mutating func meetPeer() { isBound = true }
+
+    /// One side's instance is another one: all streams end.
+    mutating func lose() {
+        while let handle = arrived.popFirst() { streams[handle] = nil }
+        for handle in handles.values {
+            let isHeld = change(handle) { stream in
+                stream.isLost = true
+                return stream.isHeld
+            }
+            if isHeld == true { touch(handle) }
+        }
+        handles = [:]
+        controls = Queue()
+        ready = [Queue(), Queue(), Queue()]
+        (ownCount, openedCount, ownOpen, peerLimit) = (0, 0, 0, 0)
+        (peerCount, acceptedCount, peerOverCount) = (0, 0, 0)
+        toldLimit = mayOpen
+        (peerToken, isBound, isLinked) = (.none, false, false)
+    }
+
+    // MARK: - Records of the peer
+
+    /// Takes a record. Returns whether it shows that bytes of either side move.
+    mutating func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
+        switch record {
+        case .streams(let limit):
+            guard limit > peerLimit else { throw .violation("a limit of streams that is not more") }
+            peerLimit = limit
+            return false
+        case .open(let id, let priority, let label):
+            let number = number(id)
+            guard !number.isOwn, number.index == peerCount, peerCount < toldLimit else {
+                throw .violation("a stream that is not the next one, or exceeds the limit")
+            }
+            peerCount += 1
+            let handle = add(number, label, priority)
+            let window = peerWindow
+            change(handle) { stream in
+                stream.isOpened = true
+                _ = stream.sending.resume(.receiving(count: 0, limit: window))
+            }
+            arrived.append(handle)
+        case .bytes(let id, let offset, let bytes):
+            try with(id) { stream throws(DeliveryError) in
+                try stream.receiving.append(bytes, at: offset)
+            }
+        case .fin(let id, let size):
+            try with(id) { stream throws(DeliveryError) in try stream.receiving.finish(size) }
+        case .reset(let id, let code):
+            // It may have crossed this side's `done`.
+            if isForgotten(id) { return false }
+            try with(id) { stream throws(DeliveryError) in try stream.receiving.reset(code) }
+        case .stop(let id, let code):
+            try with(id) { stream throws(DeliveryError) in stream.sending.reset(code) }
+        case .limit(let id, let received, let limit):
+            try with(id) { stream throws(DeliveryError) in
+                guard stream.sending.allow(received: received, limit: limit) else {
+                    throw .violation("a limit of a stream that cannot be")
+                }
+            }
+        case .done(let id):
+            try with(id) { stream throws(DeliveryError) in
+                guard stream.sending.mayBeDone else {
+                    throw .violation("a stream that is done before its end")
+                }
+                stream.sending.didEnd()
+            }
+        }
+        return true
+    }
+
+    private func isForgotten(_ id: UInt64) -> Bool {
+        let number = number(id)
+        return handles[number] == nil && number.index < (number.isOwn ? openedCount : peerCount)
+    }
+
+    private mutating func with(
+        _ id: UInt64, _ body: (inout Stream) throws(DeliveryError) -> Void
+    ) throws(DeliveryError) {
+        let number = number(id)
+        guard let handle = handles[number], streams[handle]?.isOpened == true else {
+            throw .violation("a record of a stream that is not open")
+        }
+        try change(handle, body)
+        touch(handle)
+    }
+
+    // MARK: - One stream
+
+    private func id(_ number: Number) -> UInt64 {
+        let isEven = number.isOwn == (order == .lower)
+        return 2 * number.index + (isEven ? 0 : 1)
+    }
+
+    private func number(_ id: UInt64) -> Number {
+        Number(isOwn: (id % 2 == 0) == (order == .lower), index: id / 2)
+    }
+
+    private mutating func add(
+        _ number: Number, _ label: String, _ priority: FramePriority
+    ) -> Handle {
+        lastHandle += 1
+        streams[lastHandle] = Stream(
+            number: number, label: label, priority: priority,
+            sending: SendingHalf(capacity: limits.window),
+            receiving: ReceivingHalf(window: limits.window))
+        handles[number] = lastHandle
+        return lastHandle
+    }
+
+    /// Changes a stream, and queues it for what it has to send then.
+    @discardableResult
+    private mutating func change<Result, Failure: Error>(
+        _ handle: Handle, _ body: (inout Stream) throws(Failure) -> Result
+    ) throws(Failure) -> Result? {
+        guard let index = streams.index(forKey: handle) else { return nil }
+        let result = try body(&streams.values[index])
+        let next = streams.values[index].takeNext()
+        if next.hasControl { controls.append(handle) }
+        if let priority = next.data { ready[Int(priority.rawValue)].append(handle) }
+        if next.isOver { forget(handle) }
+        return result
+    }
+
+    /// Forgets the number of a stream that is over, and the stream unless the program has it.
+    private mutating func forget(_ handle: Handle) {
+        guard let stream = streams[handle] else { return }
+        if handles[stream.number] == handle {
+            handles[stream.number] = nil
+            hasForgotten = true
+            if stream.number.isOwn { ownOpen -= 1 } else { peerOverCount += 1 }
+        }
+        if !stream.isHeld { streams[handle] = nil }
+    }
+
+    private mutating func touch(_ handle: Handle) {
+        guard streams[handle]?.isTouched == false else { return }
+        streams[handle]?.isTouched = true
+        touched.append(handle)
+    }
+}

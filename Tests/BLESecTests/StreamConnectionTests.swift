@@ -1,0 +1,364 @@
+import BLESecChannelCore
+import BLESecDelivery
+import BLESecLinks
+import BLESecLocking
+import BLESecPrimitives
+import Testing
+
+@testable import BLESec
+
+/// Streams beside the messages of a connection; `docs/delivery.md`, "Streams".
+@Suite("streams outlive links", .timeLimit(.minutes(2)))
+struct StreamConnectionTests {
+    /// The identities and the socket, which must outlive the connections.
+    private let fixture: ReconnectFixture
+
+    init() throws {
+        var fixture = try ReconnectFixture()
+        fixture.carriesDelivery = true
+        self.fixture = fixture
+    }
+
+    /// Two connected sides: the dialer and the acceptor.
+    private func sides(
+        _ change: (inout PeerConnection.DeliveryOptions) -> Void = { _ in }
+    ) async throws -> [PeerConnection] {
+        var options = PeerConnection.DeliveryOptions()
+        change(&options)
+        let listener = try await fixture.listen()
+        return [
+            try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options)),
+            await fixture.accepting(
+                from: listener, ReconnectFixture.rules, .exactlyOnce(options)),
+        ]
+    }
+
+    private static func bytes(_ count: Int, seed: UInt64) -> [UInt8] {
+        var generator = SeededGenerator(seed: seed)
+        return (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
+    }
+
+    private static func everything(from stream: PeerConnection.Stream) async throws -> [UInt8] {
+        var bytes: [UInt8] = []
+        while let more = try await stream.read() { bytes += more }
+        return bytes
+    }
+
+    /// The peer's next stream.
+    private static func next(_ connection: PeerConnection) async throws -> PeerConnection.Stream {
+        for await stream in connection.incomingStreams { return stream }
+        throw ChannelError(.closed, "no stream came")
+    }
+
+    private static func close(_ sides: [PeerConnection]) async throws {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for side in sides {
+                group.addTask { try await side.close(within: .seconds(20)) }
+                group.addTask { while try await side.receive() != nil {} }
+            }
+            try await group.waitForAll()
+        }
+    }
+
+    @Test("over 40 cuts, the bytes of streams and the messages beside them arrive once, in order")
+    func cuts() async throws {
+        let sides = try await sides { $0.streams.window = 20_000 }
+        let (streamCount, length) = (12, 150_000)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for (side, connection) in sides.enumerated() {
+                // Each stream comes back as it was sent.
+                group.addTask {
+                    try await withThrowingTaskGroup(of: Void.self) { echoes in
+                        var count = 0
+                        for await stream in connection.incomingStreams {
+                            count += 1
+                            echoes.addTask {
+                                while let bytes = try await stream.read() {
+                                    try await stream.write(bytes)
+                                }
+                                await stream.finish()
+                            }
+                            if count == streamCount { break }
+                        }
+                        try await echoes.waitForAll()
+                    }
+                }
+                for number in 0..<streamCount {
+                    group.addTask {
+                        let priority = PeerConnection.Priority.allCases[number % 3]
+                        let stream = try await connection.open("\(number)", priority: priority)
+                        let bytes = Self.bytes(length, seed: UInt64(2 * number + side))
+                        async let echoed = Self.everything(from: stream)
+                        for start in Swift.stride(from: 0, to: length, by: 7_001) {
+                            try await stream.write(Array(bytes[start..<min(length, start + 7_001)]))
+                            try await connection.loop.sleep(for: .milliseconds(20))
+                        }
+                        await stream.finish()
+                        try await stream.waitUntilTaken()
+                        #expect(try await echoed == bytes)
+                    }
+                }
+                group.addTask {
+                    for number in 0..<200 {
+                        _ = try await connection.send(Array("\(number)".utf8))
+                        try await connection.loop.sleep(for: .milliseconds(3))
+                    }
+                }
+                group.addTask {
+                    for number in 0..<200 {
+                        let message = try await connection.receive()
+                        #expect(message == Array("\(number)".utf8))
+                    }
+                }
+            }
+            group.addTask {
+                for cut in 0..<40 {
+                    try await sides[0].loop.sleep(for: .milliseconds(15))
+                    await sides[cut % 2].cut()
+                }
+            }
+            try await group.waitForAll()
+        }
+        try await Self.close(sides)
+    }
+
+    @Test("each direction ends alone; what is given up says so with its code")
+    func ends() async throws {
+        let sides = try await sides()
+        let opened = try await sides[0].open("größe", priority: .urgent)
+        try await opened.write(Array("to the end".utf8))
+        await opened.finish()
+        let accepted = try await Self.next(sides[1])
+        #expect(accepted.label == "größe" && accepted.priority == .urgent && accepted.isIncoming)
+        #expect(try await Self.everything(from: accepted) == Array("to the end".utf8))
+        #expect(try await accepted.read() == nil)
+        await #expect(throws: ChannelError(.closed, "")) { try await opened.write([1]) }
+        // The other direction goes on.
+        try await accepted.write([1, 2, 3])
+        #expect(try await opened.read() == [1, 2, 3])
+        await accepted.reset(code: 7)
+        await #expect(throws: ChannelError(.streamReset, "")) {
+            while try await opened.read() != nil {}
+        }
+        #expect(opened.resetCode == 7)
+        await #expect(throws: ChannelError(.streamReset, "")) { try await accepted.write([4]) }
+
+        // A reader that wants no more stops the writer, also one that waits for room.
+        let second = try await sides[1].open("second")
+        let writer = Task { try await second.write([UInt8](repeating: 0, count: 1 << 20)) }
+        let third = try await Self.next(sides[0])
+        _ = try await third.read()
+        await third.stop(code: 9)
+        await #expect(throws: ChannelError(.streamReset, "")) { try await writer.value }
+        #expect(second.resetCode == 9)
+        await third.finish()
+        await #expect(throws: ChannelError(.streamReset, "")) {
+            try await second.waitUntilTaken()
+        }
+        #expect(try await second.read() == nil)
+        try await Self.close(sides)
+    }
+
+    @Test("a program that drops a stream gives up both directions")
+    func dropped() async throws {
+        let sides = try await sides()
+        var stream: PeerConnection.Stream? = try await sides[0].open("dropped")
+        try await stream?.write([1])
+        let accepted = try await Self.next(sides[1])
+        #expect(try await accepted.read() == [1])
+        stream = nil
+        await #expect(throws: ChannelError(.streamReset, "")) { try await accepted.read() }
+        await #expect(throws: ChannelError(.streamReset, "")) {
+            while true { try await accepted.write([UInt8](repeating: 0, count: 10_000)) }
+        }
+        try await Self.close(sides)
+    }
+
+    @Test(
+        "with the messages and every stream full and nobody reading, memory has a bound; then all arrives"
+    )
+    func full() async throws {
+        let window = 10_000
+        let sides = try await sides { options in
+            options.streams.maximumOpen = 8
+            options.streams.window = window
+            options.maximumBytes = 1 << 20
+        }
+        let (count, length) = (300, 20_000)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            let mayRead = Locked(false)
+            let streamBytes = Self.bytes(500_000, seed: 3)
+            for connection in sides {
+                group.addTask {
+                    for number in 0..<count {
+                        _ = try await connection.send(
+                            [UInt8(number % 256)] + [UInt8](repeating: 0, count: length))
+                    }
+                }
+                for number in 0..<8 {
+                    group.addTask {
+                        let stream = try await connection.open("\(number)")
+                        try await stream.write(streamBytes)
+                        await stream.finish()
+                        try await stream.waitUntilTaken()
+                        #expect(try await stream.read() == nil)
+                    }
+                }
+                // A ninth waits for one of these to be over.
+                group.addTask {
+                    try await connection.loop.sleep(for: .milliseconds(300))
+                    let stream = try await connection.open("ninth")
+                    #expect(mayRead.withLock { $0 })
+                    try await stream.write([9])
+                    await stream.finish()
+                    #expect(try await stream.read() == nil)
+                }
+                group.addTask {
+                    try await connection.loop.sleep(for: .seconds(1))
+                    let lane = try #require(await connection.lane)
+                    #expect(lane.pendingCount < count)
+                    let held = lane.changeStreams { $0.keptBytes }
+                    // Both directions of the eight streams of each side.
+                    #expect(held <= 2 * 16 * window, "\(held)")
+                    #expect(held >= 16 * window, "\(held)")
+                    mayRead.withLock { $0 = true }
+                    try await withThrowingTaskGroup(of: Void.self) { readers in
+                        readers.addTask {
+                            for number in 0..<count {
+                                let message = try await connection.receive()
+                                #expect(message?.first == UInt8(number % 256))
+                            }
+                        }
+                        var accepted = 0
+                        for await stream in connection.incomingStreams {
+                            accepted += 1
+                            readers.addTask {
+                                let bytes = try await Self.everything(from: stream)
+                                #expect(bytes == streamBytes || bytes == [9])
+                                await stream.finish()
+                            }
+                            if accepted == 9 { break }
+                        }
+                        try await readers.waitForAll()
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        try await Self.close(sides)
+    }
+
+    @Test("one full stream, and messages that nobody takes, stop nothing else")
+    func independent() async throws {
+        let sides = try await sides()
+        let full = try await sides[0].open("full", priority: .urgent)
+        let writer = Task { try await full.write([UInt8](repeating: 1, count: 1 << 20)) }
+        let messages = Task {
+            for _ in 0..<100 { _ = try await sides[0].send([UInt8](repeating: 2, count: 100_000)) }
+        }
+        let acceptedFull = try await Self.next(sides[1])
+        let free = try await sides[0].open("free", priority: .bulk)
+        let bytes = Self.bytes(300_000, seed: 1)
+        async let sent: Void = free.write(bytes)
+        let accepted = try await Self.next(sides[1])
+        var arrived: [UInt8] = []
+        while arrived.count < bytes.count { arrived += try await accepted.read() ?? [] }
+        #expect(arrived == bytes)
+        try await sent
+        await free.finish()
+        await accepted.finish()
+        // Now the others.
+        #expect(acceptedFull.label == "full")
+        var count = 0
+        while count < 1 << 20 { count += try await acceptedFull.read()?.count ?? 0 }
+        try await writer.value
+        await full.finish()
+        await acceptedFull.finish()
+        #expect(try await acceptedFull.read() == nil)
+        #expect(try await full.read() == nil)
+        for _ in 0..<100 { #expect(try await sides[1].receive()?.count == 100_000) }
+        try await messages.value
+        #expect(try await accepted.read() == nil)
+        #expect(try await free.read() == nil)
+        try await Self.close(sides)
+    }
+
+    @Test("when the peer's connection is another one, streams end with sessionLost")
+    func replaced() async throws {
+        let listener = try await fixture.listen()
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+        let first = await fixture.accepting(from: listener, ReconnectFixture.rules, .exactlyOnce())
+        let stream = try await dialer.open("first")
+        try await stream.write([1, 2])
+        let accepted = try await Self.next(first)
+        #expect(try await accepted.read() == [1, 2])
+        try await accepted.write([3])
+        #expect(try await stream.read() == [3])
+        try await accepted.write([4])
+        try await first.loop.sleep(for: .milliseconds(200))
+        try? await first.leave(within: .milliseconds(1))
+        await #expect(throws: ChannelError(.closed, "")) { try await accepted.write([5]) }
+        let again = try await fixture.listen()
+        let second = await fixture.accepting(from: again, ReconnectFixture.rules, .exactlyOnce())
+        // What had arrived can be read.
+        #expect(try await stream.read() == [4])
+        await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.read() }
+        await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.write([1]) }
+        let other = try await dialer.open("second")
+        try await other.write([6])
+        await other.finish()
+        let new = try await Self.next(second)
+        #expect(new.label == "second")
+        await new.finish()
+        #expect(try await Self.everything(from: new) == [6])
+        #expect(try await other.read() == nil)
+        try await Self.close([dialer, second])
+    }
+
+    @Test("a connection closes when its streams are over, and not before")
+    func closing() async throws {
+        let sides = try await sides()
+        let stream = try await sides[0].open()
+        try await stream.write([1])
+        await stream.finish()
+        let accepted = try await Self.next(sides[1])
+        let closings = sides.map { side in Task { try await side.close(within: .seconds(20)) } }
+        try await sides[0].loop.sleep(for: .milliseconds(300))
+        #expect(await sides[0].status.state != .closed)
+        #expect(try await Self.everything(from: accepted) == [1])
+        // A stream that was opened before can still be used.
+        try await accepted.write([2])
+        await accepted.finish()
+        #expect(try await Self.everything(from: stream) == [2])
+        for closing in closings { try await closing.value }
+        await #expect(throws: ChannelError(.closed, "")) { try await sides[0].open() }
+    }
+
+    @Test("a close that streams hold up says so")
+    func unacknowledged() async throws {
+        let sides = try await sides()
+        let stream = try await sides[0].open()
+        try await stream.write([1])
+        let accepted = try await Self.next(sides[1])
+        async let other: Void? = try? sides[1].close(within: .milliseconds(500))
+        await #expect(throws: ChannelError(.unacknowledged, "")) {
+            try await sides[0].close(within: .milliseconds(500))
+        }
+        _ = await other
+        await #expect(throws: ChannelError.self) { while true { try await accepted.write([1]) } }
+    }
+
+    @Test("labels that are too long, and connections without delivery, are refused")
+    func refused() async throws {
+        let sides = try await sides()
+        await #expect(throws: ChannelError(.limitExceeded, "")) {
+            try await sides[0].open(String(repeating: "x", count: 256))
+        }
+        for side in sides { await side.abort() }
+        let fixture = try ReconnectFixture()
+        let listener = try await fixture.listen()
+        let plain = await fixture.accepting(from: listener, ReconnectFixture.rules)
+        await #expect(throws: ChannelError(.configuration, "")) { try await plain.open() }
+        await plain.abort()
+    }
+}

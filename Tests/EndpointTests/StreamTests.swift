@@ -1,0 +1,237 @@
+import BLESecDelivery
+import BLESecPrimitives
+import Testing
+
+/// Two endpoints whose programs use streams, over links that are cut at any record.
+private struct StreamWorld {
+    /// What a program has done with a stream, and seen of it.
+    struct Use {
+        var written: [UInt8] = []
+        var read: [UInt8] = []
+        var isFinished = false
+        var isAtEnd = false
+        /// The failure of reading, of writing.
+        var readFailure: Streams.Failure?
+        var writeFailure: Streams.Failure?
+        var label: String
+        /// What this program itself has given up.
+        var hasReset = false
+        var hasStopped = false
+    }
+
+    struct Side {
+        var endpoint: DeliveryEndpoint
+        var uses: [Streams.Handle: Use] = [:]
+        var sent: [DeliveryRecord] = []
+        /// How many streams this program has opened.
+        var openedCount = 0
+    }
+
+    var sides: [Side] = []
+    var generator: SeededGenerator
+    var limits = DeliveryEndpoint.Limits()
+    var isLinked = false
+
+    init(seed: UInt64) {
+        generator = SeededGenerator(seed: seed)
+        limits.streams.streams = Int.random(in: 1...6, using: &generator)
+        limits.streams.waiting = Int.random(in: 1...limits.streams.streams, using: &generator)
+        limits.streams.window = Int.random(in: 1...200, using: &generator)
+        for _ in 0..<2 { sides.append(Side(endpoint: makeEndpoint())) }
+    }
+
+    mutating func makeEndpoint() -> DeliveryEndpoint {
+        DeliveryEndpoint(hasStore: false, limits: limits, using: &generator)
+    }
+
+    mutating func chance(_ percent: Int) -> Bool {
+        Int.random(in: 0..<100, using: &generator) < percent
+    }
+
+    mutating func connect() {
+        for side in 0...1 {
+            sides[side].sent = []
+            sides[side].endpoint.linkBegan(side == 0 ? .lower : .higher)
+        }
+        isLinked = true
+    }
+
+    /// Cuts the link: records that were sent and have not arrived are lost.
+    mutating func cut() {
+        for side in 0...1 {
+            sides[side].sent = []
+            sides[side].endpoint.linkEnded()
+        }
+        isLinked = false
+    }
+
+    mutating func send(_ side: Int) {
+        let limit = Int.random(in: 1...100, using: &generator)
+        guard let record = sides[side].endpoint.nextRecord(atMost: limit) else { return }
+        sides[side].sent.append(record)
+    }
+
+    mutating func arrive(_ side: Int) throws {
+        guard !sides[1 - side].sent.isEmpty else { return }
+        let record = sides[1 - side].sent.removeFirst()
+        // Records travel as bytes.
+        try sides[side].endpoint.receive(
+            DeliveryRecord(record.kind, record.bytes), using: &generator)
+        for handle in sides[side].endpoint.streams.takeTouched() {
+            #expect(sides[side].uses[handle] != nil || sides[side].endpoint.streams.hasArrived)
+        }
+    }
+
+    // MARK: - The programs
+
+    mutating func open(_ side: Int) {
+        guard sides[side].endpoint.streams.canOpen else { return }
+        let label = "\(side).\(sides[side].openedCount)"
+        sides[side].openedCount += 1
+        let handle = sides[side].endpoint.streams.open(
+            label, FramePriority.allCases.randomElement(using: &generator) ?? .bulk)
+        sides[side].uses[handle] = Use(label: label)
+    }
+
+    mutating func accept(_ side: Int) {
+        guard let (handle, label, _) = sides[side].endpoint.streams.accept() else { return }
+        sides[side].uses[handle] = Use(label: label)
+    }
+
+    mutating func use(_ side: Int, isHarsh: Bool) {
+        let handles = sides[side].uses.keys.sorted()
+        guard let handle = handles.randomElement(using: &generator),
+            var use = sides[side].uses[handle]
+        else { return }
+        switch Int.random(in: 0..<(isHarsh ? 24 : 20), using: &generator) {
+        case 0..<8 where !use.isFinished && !use.hasReset: write(side, handle, &use)
+        case 8..<17: read(side, handle, &use)
+        case 17..<20 where !use.isFinished:
+            use.isFinished = true
+            sides[side].endpoint.streams.finish(handle)
+        case 20, 21:
+            use.hasReset = true
+            sides[side].endpoint.streams.reset(handle, code: 5)
+        case 22, 23:
+            use.hasStopped = true
+            sides[side].endpoint.streams.stop(handle, code: 6)
+        default: break
+        }
+        sides[side].uses[handle] = use
+    }
+
+    private mutating func write(_ side: Int, _ handle: Streams.Handle, _ use: inout Use) {
+        let count = Int.random(in: 0...150, using: &generator)
+        let bytes = (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
+        do {
+            let rest = try sides[side].endpoint.streams.write(bytes[...], to: handle)
+            use.written += bytes.dropLast(rest.count)
+        } catch {
+            use.writeFailure = error
+        }
+    }
+
+    private mutating func read(_ side: Int, _ handle: Streams.Handle, _ use: inout Use) {
+        do {
+            let most = Int.random(in: 1...150, using: &generator)
+            guard let bytes = try sides[side].endpoint.streams.read(handle, atMost: most) else {
+                use.isAtEnd = true
+                return
+            }
+            #expect(bytes.count <= most)
+            use.read += bytes
+        } catch {
+            use.readFailure = error
+        }
+    }
+
+    /// What both programs have seen belongs together.
+    func check() {
+        for side in 0...1 {
+            for use in sides[side].uses.values {
+                guard let peer = sides[1 - side].uses.values.first(where: { $0.label == use.label })
+                else {
+                    #expect(use.read.isEmpty && !use.isAtEnd)
+                    continue
+                }
+                #expect(peer.written.starts(with: use.read), "\(use.label)")
+                if use.isAtEnd {
+                    #expect(peer.isFinished && use.read == peer.written, "\(use.label)")
+                }
+            }
+        }
+    }
+
+    /// Everything is ended, read and exchanged.
+    mutating func settle() throws {
+        if !isLinked { connect() }
+        for _ in 0..<40 {
+            for side in 0...1 {
+                accept(side)
+                for handle in sides[side].uses.keys.sorted() {
+                    guard var use = sides[side].uses[handle] else { continue }
+                    if !use.isFinished { sides[side].endpoint.streams.finish(handle) }
+                    use.isFinished = true
+                    for _ in 0..<4 { read(side, handle, &use) }
+                    sides[side].uses[handle] = use
+                }
+            }
+            var isMoving = true
+            while isMoving {
+                isMoving = false
+                for side in 0...1 {
+                    let before = sides[side].sent.count
+                    send(side)
+                    if sides[side].sent.count > before || !sides[1 - side].sent.isEmpty {
+                        isMoving = true
+                    }
+                    try arrive(side)
+                }
+            }
+        }
+    }
+}
+
+struct StreamTests {
+    @Test("streams of random programs over cut links: what is read was written, and all ends")
+    func chains() throws {
+        for seed in ChainSeed.value..<ChainSeed.value + 500 {
+            var world = StreamWorld(seed: seed)
+            let isHarsh = world.chance(50)
+            let replaces = world.chance(20)
+            for _ in 0..<Int.random(in: 20...400, using: &world.generator) {
+                let side = Int.random(in: 0...1, using: &world.generator)
+                switch Int.random(in: 0..<100, using: &world.generator) {
+                case 0..<6: world.open(side)
+                case 6..<12: world.accept(side)
+                case 12..<40: world.use(side, isHarsh: isHarsh)
+                case 40..<66: world.send(side)
+                case 66..<92: try world.arrive(side)
+                case 92..<96: if !world.isLinked { world.connect() }
+                case 96..<98: world.cut()
+                case 98 where replaces:
+                    world.cut()
+                    world.sides[side] = StreamWorld.Side(endpoint: world.makeEndpoint())
+                    // The labels must not repeat.
+                    world.sides[side].openedCount =
+                        1_000 * Int(seed)
+                        + Int(
+                            world.generator.next() % 1_000_000)
+                default: break
+                }
+                if !replaces { world.check() }
+            }
+            try world.settle()
+            if !replaces { world.check() }
+            for side in 0...1 {
+                let openCount = world.sides[side].endpoint.streams.openCount
+                #expect(openCount == 0, "seed \(seed), side \(side)")
+                guard !replaces, !isHarsh else { continue }
+                for use in world.sides[side].uses.values {
+                    #expect(use.isAtEnd && use.readFailure == nil, "seed \(seed) \(use.label)")
+                }
+            }
+        }
+    }
+
+}
