@@ -166,8 +166,8 @@ let package = Package(
         .testTarget(
             name: "BenchTests",
             dependencies: [
-                "blesec-bench", "BLESec", "BLESecNoiseEngine", "BLESecNoise", "BLESecRadioModel",
-                "TestSupport", "CAllocationCounter",
+                "blesec-bench", "BLESec", "BLESecLinks", "BLESecNoiseEngine", "BLESecNoise",
+                "BLESecRadioModel", "BLESecTesting", "TestSupport", "CAllocationCounter",
             ], exclude: ["Checks"], swiftSettings: strict),
         tests("DocumentationTests", ["TestSupport", "blesec", "blesec-bench"]),
         .testTarget(

@@ -22,7 +22,7 @@ public protocol Link: AnyObject, Sendable {
     ///
     /// - Parameter bytes: at least one byte, at most ``maximumSDU``.
     /// - Returns: the number of bytes taken: all, or 0 when the send would block. A byte stream may
-    ///   also take a part.
+    ///   also take a part, and so may a packet socket while ``keepsQueueShort`` is true.
     /// - Throws: ``LinkError/Code/tooLarge`` above ``maximumSDU`` (nothing is sent, and the link
     ///   stays open), ``LinkError/Code/closed`` after ``close()`` or ``halfClose()``, or the error
     ///   that ended the link.
@@ -57,6 +57,19 @@ public protocol Link: AnyObject, Sendable {
     /// A link that cannot know returns true. No handler is called on a change: check again later.
     var isDrained: Bool { get }
 
+    /// Whether the link keeps its own send queue short. Initially false.
+    ///
+    /// While it is true, a send takes nothing if the peer's side has not got about 16 KiB of what
+    /// was sent before, so that urgent bytes do not wait behind many others. Two SDUs of the largest
+    /// size always fit, but a Unix packet socket divides SDUs above 8 KiB; a Unix socket holds up to
+    /// about 32 KiB. While it is false, the queue is as long as the link allows, which takes less
+    /// processor time.
+    ///
+    /// It may change at any time, and setting it to the same value costs nothing. What the link has
+    /// taken before stays. A link without a queue of its own ignores it, and returns false; so does
+    /// the default implementation.
+    var keepsQueueShort: Bool { get set }
+
     /// Ends the sending direction; receiving continues.
     ///
     /// - Returns: false, without a change, where the link does not support ending one direction (an
@@ -73,6 +86,14 @@ public protocol Link: AnyObject, Sendable {
     /// The peer's address, by which a listener limits the handshakes; nil where the link has none
     /// (memory and Unix links). Not authenticated.
     var peerAddress: LinkAddress? { get }
+}
+
+extension Link {
+    /// False: a link without a send queue of its own ignores a change.
+    public var keepsQueueShort: Bool {
+        get { false }
+        set {}
+    }
 }
 
 /// The result of ``Link/receive(into:)``.

@@ -66,7 +66,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
         guard !wire[1 - side].isClosed else {
             throw LinkError(.reset, "the peer has closed the link")
         }
-        guard bytes.count <= wire[side].queue.free else { return 0 }
+        guard bytes.count <= room else { return 0 }
         wire[side].queue.append(bytes)
         wire.poke(1 - side)
         return bytes.count
@@ -97,6 +97,9 @@ public final class MemoryLink: Link, @unchecked Sendable {
     public var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
     /// See ``Link``.
     public var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
+
+    /// See ``Link``.
+    public var keepsQueueShort = false { didSet { if keepsQueueShort != oldValue { schedule() } } }
 
     /// Whether the peer has received everything.
     public var isDrained: Bool {
@@ -151,7 +154,14 @@ extension MemoryLink: DeferredWork {
         !wire[1 - side].queue.isEmpty || wire[1 - side].hasEnded || wire[1 - side].isClosed
     }
 
-    private var isWritable: Bool { wire[side].queue.free >= maximumSDU || wire[1 - side].isClosed }
+    private var isWritable: Bool { room >= maximumSDU || wire[1 - side].isClosed }
+
+    /// The number of bytes that the queue still takes; below 0 if it was longer before.
+    private var room: Int {
+        let queue = wire[side].queue
+        guard keepsQueueShort else { return queue.free }
+        return min(queue.free, ShortQueue.capacity(maximumSDU: maximumSDU) - queue.count)
+    }
 }
 
 extension MemoryLink {

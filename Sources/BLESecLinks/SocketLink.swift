@@ -46,6 +46,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     private var hasHalfClosed = false
     /// The most bytes to pass to one system call.
     private var sendLimit = Int.max
+    private var sendBuffer = SendBuffer()
     private var sendFailure: LinkError?
     private var receiveFailure: LinkError?
 
@@ -79,7 +80,7 @@ package final class SocketLink: Link, @unchecked Sendable {
                 .tooLarge,
                 "\(bytes.count) bytes in one send; \(peerDescription) takes \(maximumSDU)")
         }
-        var count = Socket.send(source.fileDescriptor, bytes.extracting(first: sendLimit))
+        var count = sendOnce(bytes)
         if count == -Int(EAGAIN) && traits.tellsFreeSpace { count = sendPart(bytes) }
         if count >= 0 { return count }
         let number = Int32(-count)
@@ -155,6 +156,10 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
+    package var keepsQueueShort = false {
+        didSet { if keepsQueueShort != oldValue { resizeBuffer() } }
+    }
+
     package func halfClose() -> Bool {
         loop.assertCurrent()
         guard traits.canHalfClose, source.fileDescriptor >= 0 else { return false }
@@ -184,13 +189,70 @@ package final class SocketLink: Link, @unchecked Sendable {
         var refusals = 0
         while isDrained && Socket.isWritable(source.fileDescriptor) {
             let part = bytes.extracting(first: sendLimit)
-            let count = Socket.send(source.fileDescriptor, part)
+            let count = sendOnce(part)
             guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
             // The first refusal may be due to a change since the checks; a second, to the size.
-            if refusals > 0 { sendLimit = part.count / 2 }
+            if refusals > 0, !enlargeBuffer() { sendLimit = part.count / 2 }
             refusals += 1
         }
         return -Int(EAGAIN)
+    }
+
+    /// Passes bytes to the kernel, at most as many as one system call should take.
+    private func sendOnce(_ bytes: Span<UInt8>) -> Int {
+        let part = bytes.extracting(first: sendLimit)
+        guard keepsQueueShort else { return Socket.send(source.fileDescriptor, part) }
+        if traits.tellsFreeSpace { return sendMeasured(part) }
+        // The kernel refuses a packet that is larger than the buffer. It divides a stream's bytes.
+        let limit =
+            traits.sendsPackets
+            ? SendBuffer.largestUnixPacket(maximumSDU: traits.maximumSDU) : Int.max
+        return Socket.send(source.fileDescriptor, part.extracting(first: limit))
+    }
+
+    /// Sends an SDU, and measures by how much the buffer's free space shrinks.
+    private func sendMeasured(_ bytes: Span<UInt8>) -> Int {
+        let descriptor = source.fileDescriptor
+        // The overhead of a short SDU says little about that of a long one.
+        guard bytes.count >= traits.maximumSDU / 2, let before = try? Socket.outputQueue(descriptor)
+        else { return Socket.send(descriptor, bytes) }
+        let count = Socket.send(descriptor, bytes)
+        guard count > 0, let after = try? Socket.outputQueue(descriptor) else { return count }
+        if sendBuffer.learn(charge: before - after, for: count, maximumSDU: maximumSDU) {
+            resizeBuffer()
+        }
+        return count
+    }
+
+    /// Enlarges a short buffer into which an SDU does not fit; returns whether that was done.
+    private func enlargeBuffer() -> Bool {
+        guard keepsQueueShort,
+            let current = try? Socket.option(source.fileDescriptor, SOL_SOCKET, SO_SNDBUF),
+            sendBuffer.doubleCharge(current: current)
+        else { return false }
+        return resizeBuffer()
+    }
+
+    /// Gives the buffer the size for ``keepsQueueShort``; returns whether it has another size now.
+    /// After a failure the buffer stays as it is. If the buffer has room now and had none before,
+    /// the kernel reports that.
+    @discardableResult
+    private func resizeBuffer() -> Bool {
+        loop.assertCurrent()
+        let descriptor = source.fileDescriptor
+        guard descriptor >= 0 else { return false }
+        do throws(SystemError) {
+            let current = try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF)
+            let size = sendBuffer.size(
+                isShort: keepsQueueShort, isL2CAP: traits.tellsFreeSpace, maximumSDU: maximumSDU,
+                current: current)
+            if size == current { return false }
+            // The kernel doubles the value.
+            try Socket.setOption(descriptor, SOL_SOCKET, SO_SNDBUF, to: (size + 1) / 2)
+            return try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF) != current
+        } catch {
+            return false
+        }
     }
 
     private func checkOpen() throws(LinkError) {

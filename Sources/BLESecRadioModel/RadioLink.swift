@@ -80,6 +80,7 @@ package final class RadioLink: Link, @unchecked Sendable {
     package var isDrained: Bool { frames.byteCount == 0 && (unacknowledged?.length ?? 0) == 0 }
     package var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
     package var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
+    package var keepsQueueShort = false { didSet { if keepsQueueShort != oldValue { schedule() } } }
 
     package func setHandler(_ handler: (any LinkHandler)?) {
         loop.assertCurrent()
@@ -135,7 +136,11 @@ package final class RadioLink: Link, @unchecked Sendable {
     }
 
     private var isPeerGone: Bool { peer?.isClosed ?? true }
-    private var hasRoom: Bool { frames.byteCount + maximumSDU <= Self.sendBuffer }
+    private var hasRoom: Bool { frames.byteCount + maximumSDU <= capacity }
+    private var capacity: Int {
+        guard keepsQueueShort else { return Self.sendBuffer }
+        return min(Self.sendBuffer, ShortQueue.capacity(maximumSDU: maximumSDU))
+    }
     private var isReadable: Bool { arrived.count > arrivedOffset || isPeerGone }
     private var isWritable: Bool { hasRoom || isPeerGone }
 }

@@ -143,6 +143,12 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public var wantsWrite = false { didSet { updateInterest() } }
 
+    /// See `Link`. It concerns the wrapped link, and not bytes that a fault holds or delays.
+    public var keepsQueueShort: Bool {
+        get { link.keepsQueueShort }
+        set { link.keepsQueueShort = newValue }
+    }
+
     /// See `Link`.
     public func halfClose() -> Bool {
         loop.assertCurrent()

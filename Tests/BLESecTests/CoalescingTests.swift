@@ -259,6 +259,10 @@ final class CountingLink: Link, @unchecked Sendable {
         get { link.wantsWrite }
         set { link.wantsWrite = newValue }
     }
+    var keepsQueueShort: Bool {
+        get { link.keepsQueueShort }
+        set { link.keepsQueueShort = newValue }
+    }
     func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         try link.receive(into: &buffer)
     }

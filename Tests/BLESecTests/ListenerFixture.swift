@@ -207,6 +207,10 @@ final class AddressedLink: Link, Sendable {
         get { link.wantsWrite }
         set { link.wantsWrite = newValue }
     }
+    var keepsQueueShort: Bool {
+        get { link.keepsQueueShort }
+        set { link.keepsQueueShort = newValue }
+    }
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int { try link.send(bytes) }
     func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         try link.receive(into: &buffer)

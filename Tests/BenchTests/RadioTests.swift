@@ -1,5 +1,7 @@
 import BLESec
+import BLESecLinks
 import BLESecRadioModel
+import BLESecTesting
 import Testing
 
 @testable import blesec_bench
@@ -86,6 +88,52 @@ import Testing
         #expect(try await RadioRun(parameters).measureRaw() < 0.7 * ample)
     }
 
+    @Test(
+        "a short queue holds 16 KiB or two SDUs, takes more when packets have left, and can be long",
+        arguments: [500, 4_197, 8_192])
+    func shortQueue(_ sdu: Int) async throws {
+        let clock = ManualClock()
+        let loop = EventLoop(name: "radio", clock: clock.loopClock)
+        try await Task(executorPreference: loop) {
+            var parameters = RadioParameters()
+            parameters.sdu = sdu
+            let (a, b) = RadioLink.pair(parameters, loop: loop)
+            let bytes = [UInt8](repeating: 1, count: sdu)
+            var sent = 0
+            func fill() throws -> Int {
+                let before = sent
+                while sent < 1 << 20, case let count = try a.send(bytes.span), count > 0 {
+                    sent += count
+                }
+                return sent - before
+            }
+            a.keepsQueueShort = true
+            let short = try fill()
+            #expect((2 * sdu...16 << 10).contains(short) && short > 12_000, "\(short)")
+            await clock.advance(by: .milliseconds(80))
+            let next = try fill()
+            #expect((sdu...short).contains(next), "\(next)")
+            a.keepsQueueShort = false
+            try #expect(fill() > 12 << 10)
+            // The link is now full beyond the limit of a short queue, and continues all the same.
+            a.keepsQueueShort = true
+            try #expect(fill() == 0)
+            await clock.advance(by: .seconds(1))
+            try #expect(fill() == short)
+            #expect(a.count.bytes == sent)
+            b.close()
+        }.value
+        await loop.shutdown()
+    }
+
+    @Test("a short queue does not slow bulk data down", arguments: [7.5, 30, 400])
+    func shortQueueGoodput(_ interval: Double) async throws {
+        let parameters = Self.parameters(.twoMegabit, milliseconds: interval)
+        let long = try await RadioRun(parameters).measureRaw()
+        let short = try await RadioRun(parameters).measureRaw(keepsQueueShort: true)
+        #expect(short > 0.99 * long, "\(short / long)")
+    }
+
     @Test("lost packets are sent again, everything arrives, and every run gives the same figures")
     func losses() async throws {
         let engine = ChannelConfiguration.defaultProtocol
@@ -126,8 +174,8 @@ import Testing
 
 extension RadioRun {
     /// Returns the goodput of 2 MiB over the bare channel, in bytes a second, and ends the run.
-    fileprivate func measureRaw() async throws -> Double {
-        let goodput = try await rawGoodput(volume: 2 << 20)
+    fileprivate func measureRaw(keepsQueueShort: Bool = false) async throws -> Double {
+        let goodput = try await rawGoodput(volume: 2 << 20, keepsQueueShort: keepsQueueShort)
         await end()
         return goodput
     }

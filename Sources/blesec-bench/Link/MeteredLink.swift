@@ -48,6 +48,10 @@ final class MeteredLink: Link {
         get { inner.wantsWrite }
         set { inner.wantsWrite = newValue }
     }
+    var keepsQueueShort: Bool {
+        get { inner.keepsQueueShort }
+        set { inner.keepsQueueShort = newValue }
+    }
     var isDrained: Bool { inner.isDrained }
     var peerDescription: String { inner.peerDescription }
     var peerAddress: LinkAddress? { inner.peerAddress }

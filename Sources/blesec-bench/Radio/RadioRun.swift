@@ -37,8 +37,9 @@ struct RadioRun: Sendable {
     }
 
     /// Bytes a second of the L2CAP channel alone, with SDUs of the largest size.
-    func rawGoodput(volume: Int) async throws -> Double {
+    func rawGoodput(volume: Int, keepsQueueShort: Bool = false) async throws -> Double {
         try await onLoop {
+            central.keepsQueueShort = keepsQueueShort
             let source = RawSource(central, volume: volume)
             let sink = RawSink(peripheral)
             let start = await waitForAnchor()

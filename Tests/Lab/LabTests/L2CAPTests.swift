@@ -105,6 +105,48 @@ extension Laboratory {
             }
         }
 
+        @Test(
+            "a short queue holds 16 KiB or two SDUs, and can be made long and short again",
+            arguments: [672, L2CAPSocket.maximumSDU, L2CAPSocket.maximumReceiveMTU])
+        func shortQueue(_ sdu: Int) async throws {
+            try await withGenerousPeer(maximumSDU: sdu) { dialed, accepted in
+                let bytes = [UInt8](repeating: 1, count: sdu)
+                /// Sends until the link takes nothing more, and returns the number of bytes taken.
+                func fill() throws -> Int {
+                    var total = 0
+                    while total < 1_000_000, case let count = try dialed.send(bytes), count > 0 {
+                        #expect(count == sdu)
+                        total += count
+                    }
+                    return total
+                }
+                dialed.keepsQueueShort = true
+                // The size of the short queue is measured while the link sends.
+                async let first = accepted.exchange(receiving: 65_536)
+                try await dialed.exchange(sending: [UInt8](repeating: 2, count: 65_536), sdu: sdu)
+                try #expect(await first.count == 65_536)
+                while !dialed.isDrained { try await dialed.loop.sleep(for: .milliseconds(10)) }
+                // While the controllers' process is stopped, nothing leaves the queue.
+                try #expect(run("/usr/bin/killall", "-STOP", "btvirt") == 0)
+                let short = Result { try fill() }
+                dialed.keepsQueueShort = false
+                let rest = Result { try fill() }
+                dialed.keepsQueueShort = true
+                let refused = Result { try dialed.send(bytes) }
+                try #expect(run("/usr/bin/killall", "-CONT", "btvirt") == 0)
+                let taken = try short.get()
+                #expect(taken >= max(12 << 10, 2 * sdu), "\(taken)")
+                #expect(taken <= (16 << 10) + sdu, "\(taken)")
+                let long = try taken + rest.get()
+                #expect(long > 40 << 10, "\(long)")
+                // The queue is longer than it may be now, and the sender goes on all the same.
+                try #expect(refused.get() == 0)
+                async let arrived = accepted.exchange(receiving: long + 65_536)
+                try await dialed.exchange(sending: [UInt8](repeating: 3, count: 65_536), sdu: sdu)
+                try #expect(await arrived.count == long + 65_536)
+            }
+        }
+
         @Test("the end follows the data if the peer closes after its send queue is empty")
         func end() async throws {
             try await withChannel { channel in

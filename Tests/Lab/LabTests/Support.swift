@@ -51,6 +51,46 @@ func withChannel(
     }
 }
 
+/// Runs `body` with an open channel from hci0 to a socket of hci1 that gives more credits than the
+/// package's own, and then closes the channel.
+///
+/// The peer's MTU is 65,535, so its first credits are for as many bytes. A channel with a smaller
+/// MTU never has much in its queue: the kernel takes nothing when there are no credits.
+func withGenerousPeer(
+    maximumSDU: Int, _ body: @escaping @Sendable (SocketLink, SocketLink) async throws -> Void
+) async throws {
+    try await withLoop { loop in
+        let adapter = try Adapter.named("hci1")
+        let descriptor = try L2CAPSocket.open(
+            boundTo: L2CAPSocketAddress(device: adapter.address, type: .public, psm: 0),
+            receiveMTU: 65_535)
+        try Socket.listen(descriptor, backlog: 1)
+        let bound = try #require(L2CAPSocketAddress(Socket.localAddress(descriptor)))
+        let listener = SocketListener(
+            owning: descriptor, name: "generous peer", loop: loop,
+            traits: { (descriptor) throws(LinkError) in
+                do throws(SystemError) {
+                    try L2CAPSocket.setBuffers(descriptor)
+                    return try L2CAPSocket.traits(descriptor, maximumSDU: maximumSDU)
+                } catch {
+                    throw LinkError(error, cannot: "accept a channel")
+                }
+            })
+        async let accepting = listener.accept()
+        let dialed = try await SocketLink.dial(
+            L2CAPAddress(device: adapter.address, psm: PSM(Int(bound.psm))),
+            from: Adapter.named("hci0"), deadline: loop.now.advanced(by: .seconds(20)),
+            maximumSDU: maximumSDU, loop: loop)
+        let accepted = try await accepting
+        let outcome = await Task(executorPreference: loop) { try await body(dialed, accepted) }
+            .result
+        dialed.close()
+        accepted.close()
+        await listener.close()
+        try outcome.get()
+    }
+}
+
 extension SocketLink {
     /// Sends an array in one call.
     func send(_ bytes: [UInt8]) throws(LinkError) -> Int { try send(bytes.span) }
