@@ -273,11 +273,11 @@ package struct DeliveryEndpoint: Sendable {
         return incoming.owesCredit
     }
 
-    /// The next record for the peer, with at most `limit` bytes of a message; without a limit, no
-    /// part of a message. A confirmation may wait, so that it covers several messages, if
-    /// `confirms` is false.
+    /// The next record for the peer, with at most `limit` bytes of data; without a limit, no data.
+    /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they may
+    /// wait, so that one record covers several messages.
     package mutating func nextRecord(
-        atMost limit: Int?, confirms: Bool = true
+        atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool = { _ in true }
     ) -> DeliveryRecord? {
         guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
         guard sent else {
@@ -297,7 +297,7 @@ package struct DeliveryEndpoint: Sendable {
             owesEpoch = false
             return .epoch(outgoing.epoch)
         }
-        if confirms, committedConfirmed > toldConfirmed {
+        if confirms(owedConfirmations), committedConfirmed > toldConfirmed {
             toldConfirmed = committedConfirmed
             return .confirm(epoch: incoming.epoch, toldConfirmed)
         }

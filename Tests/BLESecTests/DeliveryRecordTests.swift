@@ -47,18 +47,22 @@ struct DeliveryRecordTests {
 
         var wantsRecords: Bool { endpoint.wantsRecords }
 
-        var owedConfirmations: UInt64 { endpoint.owedConfirmations }
-
-        func nextRecord(atMost limit: Int?, confirms: Bool) -> DeliveryRecord? {
+        func nextRecord(
+            atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool
+        ) -> (record: DeliveryRecord?, hasStreams: Bool) {
             commit()
-            if let record = endpoint.nextRecord(atMost: limit) { return record }
+            if let record = endpoint.nextRecord(atMost: limit) { return (record, false) }
             commit()
-            return endpoint.nextRecord(atMost: limit)
+            return (endpoint.nextRecord(atMost: limit), false)
         }
 
-        func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool {
+        func receive(
+            _ record: DeliveryRecord
+        ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool) {
             defer { commit() }
-            return try endpoint.receive(record, using: &generator)
+            let hasMoved = try endpoint.receive(record, using: &generator)
+            commit()
+            return (hasMoved, endpoint.wantsRecords)
         }
     }
 

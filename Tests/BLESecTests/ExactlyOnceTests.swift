@@ -300,11 +300,11 @@ struct ExactlyOnceTests {
             let ports = [sender, receiver].map { $0.beginLink(to: .anonymous, budget: budget) }
             var left = count
             for port in [0, 1] {
-                let resume = try #require(ports[port].nextRecord(atMost: nil, confirms: false))
+                let resume = try #require(ports[port].nextRecord(atMost: nil) { _ in false }.record)
                 _ = try ports[1 - port].receive(resume)
             }
             while left > 0 {
-                let record = ports[0].nextRecord(atMost: 10_000, confirms: true)
+                let record = ports[0].nextRecord(atMost: 10_000) { _ in true }.record
                 guard let record else { break }
                 _ = try ports[1].receive(record)
                 if case .chunk(let chunk) = record { left -= chunk.bytes.count }
@@ -332,7 +332,10 @@ struct ExactlyOnceTests {
         let small = ReassemblyBudget(bytes: 10_000, share: 10_000)
         let port = receiver.beginLink(to: .anonymous, budget: small)
         #expect(budget.bytesLeft == 50_000 && small.bytesLeft == 10_000)
-        guard case .resume(let resume)? = port.nextRecord(atMost: nil, confirms: false) else {
+        guard
+            case .resume(let resume)? = port.nextRecord(atMost: nil, confirms: { _ in false })
+                .record
+        else {
             Issue.record("no resume")
             return
         }

@@ -29,6 +29,8 @@ final class ChannelDriver {
     private var sendError: ChannelError?
     /// Whether the link has nothing more to read.
     private var hasLinkEnded = false
+    /// Whether the link was asked to keep its queue short.
+    private var isQueueShort = false
     private var halfClose = HalfClose.possible
     private var lastAcknowledged: UInt64 = 0
     /// The turn of the loop in which the link was last given bytes.
@@ -228,6 +230,10 @@ final class ChannelDriver {
 
     private func transmit(calls: Int = callsPerTurn, now: UInt64) {
         var calls = calls
+        if isQueueShort != machine.keepsQueueShort {
+            isQueueShort = machine.keepsQueueShort
+            link.keepsQueueShort = isQueueShort
+        }
         while calls > 0, sendError == nil, !machine.isOver {
             calls -= 1
             do throws(LinkError) {

@@ -347,30 +347,31 @@ final class MessageLane: Sendable {
             lane.state.withLock { $0.link == link ? $0.endpoint.wantsRecords : true }
         }
 
-        var owedConfirmations: UInt64 {
-            lane.state.withLock { $0.link == link ? $0.endpoint.owedConfirmations : 0 }
-        }
-
-        func nextRecord(atMost limit: Int?, confirms: Bool) -> DeliveryRecord? {
-            let (record, isNews) = lane.change { state -> (DeliveryRecord?, Bool) in
-                guard state.link == link else { return (nil, false) }
+        func nextRecord(
+            atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool
+        ) -> (record: DeliveryRecord?, hasStreams: Bool) {
+            let (next, isNews) = lane.change { state -> ((DeliveryRecord?, Bool), Bool) in
+                guard state.link == link else { return ((nil, false), false) }
                 let record = state.endpoint.nextRecord(atMost: limit, confirms: confirms)
-                return (record, state.noteLink())
+                return ((record, state.endpoint.streams.openCount > 0), state.noteLink())
             }
             if isNews { lane.onNews() }
-            return record
+            return (next.0, next.1)
         }
 
-        func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool {
+        func receive(
+            _ record: DeliveryRecord
+        ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool) {
             try count(record)
-            let (hasMoved, isNews) = try lane.change { state throws(DeliveryError) in
-                guard state.link == link else { return (false, false) }
+            let (result, isNews) = try lane.change {
+                state throws(DeliveryError) -> ((Bool, Bool), Bool) in
+                guard state.link == link else { return ((false, true), false) }
                 let hasMoved = try state.endpoint.receive(record, using: &state.generator)
                 if lane.store == nil { state.noteEvents() }
-                return (hasMoved, state.noteNews())
+                return ((hasMoved, state.endpoint.wantsRecords), state.noteNews())
             }
             if isNews { lane.onNews() }
-            return hasMoved
+            return (result.0, result.1)
         }
     }
 }

@@ -145,11 +145,19 @@ struct ChannelMachine: ~Copyable {
         return .sent
     }
 
+    /// The sealed bytes at which no further record is sealed.
+    private var sealAhead: Int {
+        keepsQueueShort ? min(parameters.maximumSDU, Self.shortSealAhead) : parameters.maximumSDU
+    }
+    private static let shortSealAhead = 4 << 10
+    /// Whether the link keeps its queue short; see ``Session/keepsQueueShort``.
+    var keepsQueueShort: Bool { session?.keepsQueueShort ?? false }
+
     /// Seals records until a whole SDU waits or nothing is left to seal.
     mutating func sealPending(now: UInt64) {
         guard let stage else { return }
         do throws(ChannelError) {
-            while stage.records.outbound.count < parameters.maximumSDU,
+            while stage.records.outbound.count < sealAhead,
                 try stage.sealNext(now: now)
             {}
         } catch {

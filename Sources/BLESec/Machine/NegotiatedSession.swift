@@ -6,15 +6,17 @@ internal import BLESecDelivery
 protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
-    /// How many messages are confirmed and the peer has not been told of.
-    var owedConfirmations: UInt64 { get }
-    /// The next record for the peer, with at most `limit` bytes of a message, or without a limit no
-    /// part of a message; asked for right before it is sealed. A confirmation waits unless
-    /// `confirms`.
-    func nextRecord(atMost limit: Int?, confirms: Bool) -> DeliveryRecord?
+    /// The next record for the peer, with at most `limit` bytes of data, or without a limit no data;
+    /// asked for right before it is sealed. `confirms` is called with the number of confirmations
+    /// that the peer has not been told of, and decides whether they leave now.
+    func nextRecord(
+        atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool
+    ) -> (record: DeliveryRecord?, hasStreams: Bool)
     /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record
-    /// shows that messages of either side move.
-    func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool
+    /// shows that messages of either side move, and the new value of ``wantsRecords``.
+    func receive(
+        _ record: DeliveryRecord
+    ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool)
 }
 
 extension ChannelError {
@@ -153,12 +155,11 @@ final class NegotiatedSession: Session {
     /// Seals the next record of delivery; no part of a message once the end is requested.
     private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
-        guard
-            let record = port.nextRecord(
-                atMost: endRequested == nil ? frameSize : nil, confirms: confirms(port, now: now))
-        else {
-            return false
+        let (record, hasStreams) = port.nextRecord(atMost: endRequested == nil ? frameSize : nil) {
+            confirms($0, now: now)
         }
+        keepsQueueShort = hasStreams
+        guard let record else { return false }
         recordBytes.removeAll(keepingCapacity: true)
         record.append(to: &recordBytes)
         try records.seal(RecordType(rawValue: record.kind.rawValue), recordBytes)
@@ -178,8 +179,7 @@ final class NegotiatedSession: Session {
 
     /// Whether a confirmation leaves now. It may wait like an `ack`, so that it covers several
     /// messages.
-    private func confirms(_ port: any DeliveryPort, now: UInt64) -> Bool {
-        let owed = port.owedConfirmations
+    private func confirms(_ owed: UInt64, now: UInt64) -> Bool {
         guard owed > 0 else {
             confirmationOwedSince = nil
             return false
@@ -293,12 +293,13 @@ final class NegotiatedSession: Session {
             let record = try records.inbound.withBytes { bytes throws(DeliveryError) in
                 try DeliveryRecord(kind, bytes.span.extracting(range))
             }
-            if try port.receive(record) { hasCarriedDelivery = true }
+            let (hasMoved, wantsMore) = try port.receive(record)
+            if hasMoved { hasCarriedDelivery = true }
+            takesRecords = wantsMore
             if case .chunk(let chunk) = record { messageMoved = chunk.isLast ? nil : now }
         } catch {
             throw ChannelError(error)
         }
-        updateTakesRecords()
     }
 
     private func refuseMessages() throws(ChannelError) {

@@ -29,6 +29,9 @@ class Session: ChannelStage {
     final var activity: LinkActivity
     /// Whether the layer above takes records now, if it has records of its own.
     final var takesRecords = true
+    /// Whether frames of several classes share the link: then little is sealed ahead, and the link
+    /// keeps its own queue short, so that urgent frames do not wait.
+    final var keepsQueueShort = false
     /// Whether the link is lost: bytes that arrived before are read, with room for more messages.
     final var isLinkLost = false
     /// How many calls wait for the peer's acknowledgement.
