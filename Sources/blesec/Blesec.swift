@@ -12,7 +12,8 @@ internal import BLESecToolKit
         commands: [
             "keygen": { KeygenCommand.command }, "pubkey": { PubkeyCommand.command },
             "listen": { ListenCommand.command }, "connect": { ConnectCommand.command },
-            "chat": { ChatCommand.command }, "scan": { ScanCommand.command },
+            "chat": { ChatCommand.command }, "forward": { ForwardCommand.command },
+            "scan": { ScanCommand.command },
             "doctor": { DoctorCommand.command }, "vectors": { VectorsCommand.command },
         ], groups: ["ca": { AuthorityOptions.group }])
 

@@ -85,9 +85,16 @@ struct ChannelOptions: Sendable {
 
     /// The endpoint in the operand, with the adapter and the type of address.
     static func endpoint(_ arguments: Arguments) throws(ChannelError) -> Endpoint {
-        var endpoint = try Endpoint(parsing: arguments.operands[0])
+        try endpoint(arguments.operands[0], arguments)
+    }
+
+    /// The endpoint that `text` names, with the adapter and the type of address.
+    static func endpoint(
+        _ text: String, _ arguments: Arguments
+    ) throws(ChannelError) -> Endpoint {
+        var endpoint = try Endpoint(parsing: text)
         for option in [adapter, addressType] where arguments.has(option) {
-            guard arguments.operands[0].hasPrefix("l2cap:") else {
+            guard text.hasPrefix("l2cap:") else {
                 throw arguments.usage("\(option.name) goes with an l2cap: endpoint")
             }
         }

@@ -3,14 +3,11 @@ internal import BLESecToolKit
 
 /// `blesec chat`
 enum ChatCommand {
-    private static let listen = Option(
-        name: "--listen", help: "Wait for the peer on ENDPOINT, instead of dialing ENDPOINT.")
-
     static let command = Command(
         name: "blesec chat", summary: "send typed lines to a peer, and show the peer's lines",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all.filter { $0 != ChannelOptions.direct } + NearbyArguments.all
-            + PeerMemory.all + [listen, PersistentArguments.idle],
+            + PeerMemory.all + [RouteArguments.listen, PersistentArguments.idle],
         description: [
             "Without ENDPOINT, both sides advertise the service and look for it. Both sides are "
                 + "started in the same way, and either side may find the other. With ENDPOINT, one "
@@ -49,9 +46,10 @@ enum ChatCommand {
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         if !options.isPinned { configuration.trust = notes.firstComer }
-        let (route, end) = try await makeRoute(arguments, options, configuration, notes, failures)
+        let way = try await RouteArguments(
+            arguments, endpoint: arguments.operands.first, options, configuration, notes, failures)
         let connection = await PeerConnection.start(
-            route, to: expected, delivery: PersistentArguments.delivery())
+            way.route, to: expected, delivery: PersistentArguments.delivery())
         let screen = ChatScreen()
         let lines = LineReader { () throws(ChannelError) in try await StandardInput.shared.next() }
         let session = ConnectionSession(
@@ -64,35 +62,9 @@ enum ChatCommand {
         do throws(ChannelError) {
             _ = try await session.run()
         } catch {
-            await end()
+            await way.end()
             throw error
         }
-        await end()
-    }
-
-    /// How the two peers connect, and the function that ends the service or the listener.
-    private static func makeRoute(
-        _ arguments: Arguments, _ options: ChannelOptions, _ configuration: ChannelConfiguration,
-        _ notes: ConnectionNotes, _ failures: FailureLog
-    ) async throws(ChannelError) -> (PeerRoute, @Sendable () async -> Void) {
-        guard !arguments.operands.isEmpty else {
-            try arguments.refuse([listen], "goes with an ENDPOINT")
-            let settings = try NearbyArguments(
-                arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
-            let service = try await NearbyService.start(
-                settings.service, configuration: configuration, options: settings.options,
-                onEvent: notes.onEvent)
-            await NearbyNotes.advertising(service)
-            return (.nearby(service), { await service.close() })
-        }
-        try arguments.refuse(NearbyArguments.all, "goes without an ENDPOINT")
-        let endpoint = try ChannelOptions.endpoint(arguments)
-        guard arguments.has(listen) else {
-            return (.dialing(endpoint, configuration: configuration), {})
-        }
-        let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
-        await failures.follow(listener)
-        ChannelNotes.listening(listener.localEndpoint)
-        return (.accepting(from: listener), { await listener.close() })
+        await way.end()
     }
 }

@@ -1,0 +1,145 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecLinks
+internal import BLESecToolKit
+
+/// `blesec forward LOCAL REMOTE`
+enum ForwardCommand {
+    private static let at = Option(
+        name: "--at", value: "ENDPOINT",
+        help: "Dial the peer at ENDPOINT, or wait for it there with --listen. Without this option, "
+            + "both sides look for each other over Bluetooth.")
+    private static let allow = Option(
+        name: "--allow", value: "TARGET", isRepeatable: true,
+        help:
+            "Let the peer's side connect to TARGET here: unix:PATH or tcp:ADDRESS:PORT, written as "
+            + "there. May be given several times.")
+
+    static let command = Command(
+        name: "blesec forward",
+        summary: "carry TCP or Unix connections to a peer, over links that may be lost",
+        operands: ["[LOCAL]", "[REMOTE]"],
+        options: ChannelOptions.all.filter { $0 != ChannelOptions.direct } + NearbyArguments.all
+            + PeerMemory.all + [at, RouteArguments.listen, allow, PersistentArguments.idle],
+        description: [
+            "Listens on LOCAL. Each connection there is carried as a stream to the peer, whose "
+                + "blesec connects to REMOTE. LOCAL and REMOTE are unix:PATH, "
+                + "tcp:127.0.0.1:PORT or tcp:[::1]:PORT. The peer's side runs `blesec forward "
+                + "--allow REMOTE`, and refuses every other target. Both sides may do both.",
+            "While the peer is out of reach, blesec looks for it, and connections wait. No byte is "
+                + "lost or doubled. If the peer's blesec is started anew, the connections under "
+                + "way are ended, and new ones are carried. A connection that did not end in good "
+                + "order is reset over TCP, so that it does not look complete; a Unix socket "
+                + "cannot tell the difference.",
+            "Up to 64 connections of each side are carried at a time; further ones wait. A local "
+                + "program can connect to LOCAL if it can reach the address; a Unix socket is only "
+                + "for the same user.",
+            "The command ends with Ctrl-C. --peer names the peer to accept, and so does --remember "
+                + "with a name that is known. With --anyone, the first peer that comes is the only "
+                + "peer until the command ends.",
+        ],
+        examples: [
+            "blesec forward tcp:127.0.0.1:8080 tcp:127.0.0.1:80 --at unix:/run/peer --identity key "
+                + "--peer SHA256:...":
+                "Show the peer's web server at port 8080 of this machine.",
+            "blesec forward --allow tcp:127.0.0.1:80 --at unix:/run/peer --listen --identity key "
+                + "--peer SHA256:...":
+                "The other side: let that peer reach the web server here.",
+        ],
+        statuses: ChannelOptions.statuses, run: run)
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        var targets: [ForwardTarget] = []
+        for text in arguments.operands {
+            targets.append(try ForwardTarget(parsing: text))
+        }
+        var allowed: [String: ForwardTarget] = [:]
+        for text in arguments.values(allow) {
+            let target = try ForwardTarget(parsing: text)
+            allowed[target.description] = target
+        }
+        guard targets.count != 1 else { throw arguments.usage("REMOTE is missing") }
+        guard !targets.isEmpty || !allowed.isEmpty else {
+            throw arguments.usage("LOCAL and REMOTE, or \(allow.name), are missing")
+        }
+        for target in targets.dropFirst() + allowed.values
+        where target.description.utf8.count > 255 {
+            throw arguments.usage("\(target) is too long: a target has at most 255 bytes")
+        }
+        let memory = try PeerMemory(arguments)
+        let expected = try memory.expected
+        let options = try ChannelOptions(arguments, known: expected)
+        var configuration = try PersistentArguments.configuration(options, arguments)
+        let interruption = Interruption()
+        let failures = FailureLog()
+        let notes = ConnectionNotes(memory, failures)
+        if !options.isPinned { configuration.trust = notes.firstComer }
+        // Before the peer can come, the local side must work.
+        let listener: ForwardListener?
+        do throws(LinkError) {
+            listener = try await targets.first?.listen(on: .shared)
+        } catch {
+            throw ChannelError(link: error)
+        }
+        let way: RouteArguments
+        do throws(ChannelError) {
+            way = try await RouteArguments(
+                arguments, endpoint: arguments.value(at), options, configuration, notes, failures)
+        } catch {
+            await listener?.close()
+            throw error
+        }
+        if listener != nil {
+            Diagnostics.note(
+                "forwarding \(targets[0]) to \(targets[1]) of the peer", "forwarding",
+                [("local", .string("\(targets[0])")), ("remote", .string("\(targets[1])"))])
+        }
+        let connection = await PeerConnection.start(
+            way.route, to: expected, delivery: PersistentArguments.delivery())
+        let failure = await carry(
+            Forwarder(connection: connection, allowed: allowed),
+            listener.map { ($0, targets[1]) }, interruption, notes)
+        await listener?.close()
+        await endWithinLimits(on: connection.loop) { limit in
+            try? await connection.leave(within: limit)
+        } orAbort: {
+            await connection.abort()
+        }
+        await way.end()
+        if let error = failure ?? interruption.error { throw error }
+    }
+
+    /// Carries connections until the connection to the peer is closed, or a signal is received.
+    /// Returns why the connection was closed.
+    private static func carry(
+        _ forwarder: Forwarder, _ local: (ForwardListener, ForwardTarget)?,
+        _ interruption: Interruption, _ notes: ConnectionNotes
+    ) async -> ChannelError? {
+        let connection = forwarder.connection
+        let carrying = Task(executorPreference: connection.loop) {
+            await withDiscardingTaskGroup { group in
+                group.addTask { await forwarder.serve() }
+                if let (listener, target) = local {
+                    group.addTask { await forwarder.forward(listener, to: target) }
+                }
+            }
+        }
+        let watching = Task(executorPreference: connection.loop) { () -> ChannelError? in
+            for await status in await connection.states(keeping: 64) {
+                do throws(ChannelError) {
+                    try notes.report(status)
+                } catch {
+                    return error
+                }
+                if status.state == .closed { return status.failure }
+            }
+            return nil
+        }
+        interruption.setAction { watching.cancel() }
+        let failure = await watching.value
+        interruption.setAction(nil)
+        carrying.cancel()
+        await carrying.value
+        return failure
+    }
+}

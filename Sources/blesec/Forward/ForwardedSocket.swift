@@ -1,0 +1,90 @@
+internal import BLESec
+internal import BLESecLinks
+internal import Glibc
+
+/// A local connection, as tasks read and write it.
+actor ForwardedSocket {
+    private let link: any Link
+    private let waiting: LoopCondition
+    private let events: Events
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe link.loop.asUnownedSerialExecutor()
+    }
+
+    init(_ link: any Link) {
+        self.link = link
+        waiting = LoopCondition(loop: link.loop)
+        events = Events(waiting)
+    }
+
+    /// The next bytes; nil at the end.
+    func read() async throws(LinkError) -> [UInt8]? {
+        link.setHandler(events)
+        while true {
+            var result = LinkReceive.wouldBlock
+            let bytes = try [UInt8](capacity: 65_536) { span throws(LinkError) in
+                result = try link.receive(into: &span)
+            }
+            switch result {
+            case .bytes: return bytes
+            case .end: return nil
+            case .wouldBlock:
+                link.wantsRead = true
+                try await wait(for: .message)
+                link.wantsRead = false
+            }
+        }
+    }
+
+    func write(_ bytes: [UInt8]) async throws(LinkError) {
+        link.setHandler(events)
+        var sent = 0
+        while sent < bytes.count {
+            let end = min(bytes.count, sent + link.maximumSDU)
+            let count = try link.send(bytes.span.extracting(sent..<end))
+            sent += count
+            guard count == 0 else { continue }
+            link.wantsWrite = true
+            try await wait(for: .room)
+            link.wantsWrite = false
+        }
+    }
+
+    private func wait(for event: LoopEvent) async throws(LinkError) {
+        let isCancelled = await waiting.wait(for: event, isolation: self) {
+            false
+        }
+        if isCancelled { throw LinkError(.cancelled, "forwarding was ended") }
+    }
+
+    /// Ends this side's direction: the program reads to the end.
+    func finish() { _ = link.halfClose() }
+
+    /// Ends the connection. Unless it has ended in good order, a program that still reads from TCP
+    /// gets an error, and not an end that looks complete.
+    func close(inOrder: Bool) {
+        if !inOrder, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
+            setLinger(socket.fileDescriptor)
+        }
+        link.close()
+        waiting.wakeAll()
+    }
+
+    /// Has the kernel answer with a reset instead of an end.
+    private nonisolated func setLinger(_ descriptor: Int32) {
+        var option = linger(l_onoff: 1, l_linger: 0)
+        unsafe setsockopt(
+            descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
+    }
+
+    private final class Events: LinkHandler {
+        private let waiting: LoopCondition
+
+        init(_ waiting: LoopCondition) { self.waiting = waiting }
+
+        func linkIsReadable() { waiting.wake(.message) }
+        func linkIsWritable() { waiting.wake(.room) }
+        func linkDidHangUp() { waiting.wakeAll() }
+    }
+}

@@ -1,0 +1,123 @@
+internal import BLESec
+internal import BLESecLinks
+internal import BLESecToolKit
+
+/// Carries local connections as streams of one connection to a peer.
+struct Forwarder: Sendable {
+    let connection: PeerConnection
+    /// The targets that the peer may reach here.
+    let allowed: [String: ForwardTarget]
+
+    /// Why a stream is reset.
+    private enum Reason: UInt32 {
+        /// The program has ended its connection with an error.
+        case broken = 0
+        case notAllowed = 1
+        case notReached = 2
+    }
+
+    private static let dialTimeout: Duration = .seconds(10)
+
+    /// Forwards what arrives at `listener` to `target` on the peer's side, until it is cancelled.
+    func forward(_ listener: ForwardListener, to target: ForwardTarget) async {
+        let connection = connection
+        await withDiscardingTaskGroup { group in
+            while !Task.isCancelled {
+                do {
+                    let link = try await listener.accept()
+                    // While too many streams are open, further connections wait in the kernel.
+                    let stream = try await connection.open(target.description)
+                    group.addTask { await carry(link, stream, to: target) }
+                } catch let error as LinkError {
+                    if error.code == .closed || error.code == .cancelled { return }
+                    // Descriptors or memory ran out: wait until some are freed.
+                    Diagnostics.note("forward: \(error)", "forward-failed")
+                    try? await connection.loop.sleep(for: .milliseconds(100))
+                } catch {
+                    return
+                }
+            }
+        }
+    }
+
+    private func carry(
+        _ link: any Link, _ stream: PeerConnection.Stream, to target: ForwardTarget
+    ) async {
+        await splice(ForwardedSocket(link), stream)
+        let problem: String? =
+            switch stream.resetCode.flatMap(Reason.init(rawValue:)) {
+            case .notAllowed: "the peer does not allow \(target)"
+            case .notReached: "the peer cannot reach \(target)"
+            case .broken, nil: nil
+            }
+        if let problem { Diagnostics.note("forward: \(problem)", "forward-failed") }
+    }
+
+    /// Connects the streams that the peer opens to the targets that they name, until it is
+    /// cancelled.
+    func serve() async {
+        await withDiscardingTaskGroup { group in
+            for await stream in connection.incomingStreams {
+                group.addTask { await serve(stream) }
+            }
+        }
+    }
+
+    private func serve(_ stream: PeerConnection.Stream) async {
+        guard let target = allowed[stream.label] else {
+            Diagnostics.note(
+                "forward: the peer asked for \(stream.label), which is not allowed",
+                "forward-refused")
+            return await refuse(stream, .notAllowed)
+        }
+        let loop = connection.loop
+        do throws(LinkError) {
+            let link = try await target.dial(
+                until: loop.now.advanced(by: Self.dialTimeout), on: loop)
+            await splice(ForwardedSocket(link), stream)
+        } catch {
+            Diagnostics.note("forward: \(error)", "forward-failed")
+            await refuse(stream, .notReached)
+        }
+    }
+
+    private func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {
+        await stream.reset(code: reason.rawValue)
+        await stream.stop(code: reason.rawValue)
+    }
+
+    /// Moves bytes both ways until both directions have ended. A direction that fails ends both.
+    private func splice(_ socket: ForwardedSocket, _ stream: PeerConnection.Stream) async {
+        let isComplete = await withTaskGroup(of: Bool.self) { group in
+            group.addTask {
+                do {
+                    while let bytes = try await socket.read() { try await stream.write(bytes) }
+                    await stream.finish()
+                    return true
+                } catch {
+                    return false
+                }
+            }
+            group.addTask {
+                do {
+                    while let bytes = try await stream.read() { try await socket.write(bytes) }
+                    await socket.finish()
+                    return true
+                } catch {
+                    return false
+                }
+            }
+            var isComplete = true
+            for await ended in group where !ended {
+                isComplete = false
+                group.cancelAll()
+            }
+            return isComplete
+        }
+        if !isComplete {
+            await stream.reset(code: Reason.broken.rawValue)
+            await stream.stop(code: Reason.broken.rawValue)
+        }
+        await socket.close(inOrder: isComplete)
+    }
+}

@@ -1,0 +1,45 @@
+internal import BLESec
+internal import BLESecToolKit
+
+/// How a connection gets its channels, as a command's arguments say: it dials an endpoint, waits
+/// there, or both sides look for each other nearby.
+struct RouteArguments {
+    static let listen = Option(
+        name: "--listen", help: "Wait for the peer on ENDPOINT, instead of dialing ENDPOINT.")
+
+    let route: PeerRoute
+    /// Ends the service or the listener.
+    let end: @Sendable () async -> Void
+
+    /// Starts a service or a listener if there is one. Without `endpoint`, both sides look for each
+    /// other.
+    init(
+        _ arguments: Arguments, endpoint: String?, _ options: ChannelOptions,
+        _ configuration: ChannelConfiguration, _ notes: ConnectionNotes, _ failures: FailureLog
+    ) async throws(ChannelError) {
+        guard let endpoint else {
+            try arguments.refuse([Self.listen], "goes with an ENDPOINT")
+            let settings = try NearbyArguments(
+                arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
+            let service = try await NearbyService.start(
+                settings.service, configuration: configuration, options: settings.options,
+                onEvent: notes.onEvent)
+            await NearbyNotes.advertising(service)
+            route = .nearby(service)
+            end = { await service.close() }
+            return
+        }
+        try arguments.refuse(NearbyArguments.all, "goes without an ENDPOINT")
+        let parsed = try ChannelOptions.endpoint(endpoint, arguments)
+        guard arguments.has(Self.listen) else {
+            route = .dialing(parsed, configuration: configuration)
+            end = {}
+            return
+        }
+        let listener = try await SecureListener.listen(on: parsed, configuration: configuration)
+        await failures.follow(listener)
+        ChannelNotes.listening(listener.localEndpoint)
+        route = .accepting(from: listener)
+        end = { await listener.close() }
+    }
+}
