@@ -171,8 +171,10 @@ let package = Package(
             ], exclude: ["Checks"], swiftSettings: strict),
         tests("DocumentationTests", ["TestSupport", "blesec", "blesec-bench"]),
         .testTarget(
-            name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],
-            swiftSettings: strict),
+            name: "Integration",
+            dependencies: [
+                "BLESec", "BLESecStore", "BLESecDelivery", "BLESecChannelCore", "TestSupport",
+            ], exclude: ["Peers"], swiftSettings: strict),
         // Subprocesses, scratch folders and certificate authorities, for tests only.
         .target(
             name: "TestSupport",

@@ -33,7 +33,7 @@ package struct StateFolder: Sendable {
             _ = try TrustedFile(closedDirectory: self.path)
         } catch {
             guard case .system(ENOTDIR) = error else { throw error.channelError(for: self.path) }
-            throw .system(.badKey, "\(self.path) is no state folder", ENOTDIR)
+            throw .system(.badKey, "\(self.path) is no directory", ENOTDIR)
         }
     }
 

@@ -514,6 +514,7 @@ package struct DeliveryEndpoint: Sendable {
         token = Identifier(using: &generator)
         add(token)
         commits.append(.token(token), blocks: true)
+        commits.append(.rolledBack, blocks: true)
         commits.tell(.storeRolledBack)
         streams.lose()
         link = .ending

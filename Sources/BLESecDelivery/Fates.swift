@@ -1,9 +1,21 @@
 /// The fates of a program's messages, which are decided in the order of their ids.
 package struct Fates: Sendable, Equatable {
+    package enum Fate: Sendable, Equatable {
+        /// The peer's program has taken the message.
+        case confirmed
+        /// Whether the peer's program has taken the message cannot be known any more.
+        case unknown
+        /// The message was removed from the store before it was sent.
+        case dropped
+    }
+
     /// All messages up to this id have a fate.
     package internal(set) var decided: UInt64 = 0
     /// The ids of those whose fate is unknown, in ranges.
     package internal(set) var unknown: ArraySlice<ClosedRange<UInt64>> = []
+    /// The ids of those that were dropped, in ranges that do not touch. Each was named by a person
+    /// or a program on this side, so they need no limit.
+    package private(set) var dropped: [ClosedRange<UInt64>] = []
     /// The program has taken the fates of messages up to this id.
     package internal(set) var taken: UInt64 = 0
 
@@ -13,14 +25,18 @@ package struct Fates: Sendable, Equatable {
 
     package init() {}
 
-    package init(decided: UInt64, unknown: [ClosedRange<UInt64>], taken: UInt64) {
+    package init(
+        decided: UInt64, unknown: [ClosedRange<UInt64>], dropped: [ClosedRange<UInt64>],
+        taken: UInt64
+    ) {
         self.decided = decided
         self.unknown = unknown[...]
+        self.dropped = dropped
         self.taken = taken
     }
 
     package mutating func add(id: UInt64, isUnknown: Bool) {
-        decided = max(decided, id)
+        decide(through: max(decided, id))
         guard isUnknown else { return }
         if let last = unknown.last, last.upperBound + 1 == id {
             unknown[unknown.endIndex - 1] = last.lowerBound...id
@@ -28,27 +44,62 @@ package struct Fates: Sendable, Equatable {
             unknown.append(id...id)
         }
         // The second range takes the first one, and what is between them.
-        if unknown.count > Self.mostRanges, let first = unknown.popFirst() {
+        while unknown.count > Self.mostRanges, let first = unknown.popFirst() {
             unknown[unknown.startIndex] =
                 first.lowerBound...unknown[unknown.startIndex].upperBound
         }
     }
 
-    /// Whether the fate is unknown; nil while the message has none.
-    package func isUnknown(id: UInt64) -> Bool? {
+    /// Dropped messages that follow have their fate now, too.
+    private mutating func decide(through id: UInt64) {
+        decided = dropped.first { $0.contains(id + 1) }?.upperBound ?? id
+    }
+
+    /// Drops messages without a fate. Their fate is decided when that of all before them is.
+    package mutating func drop(_ ids: Set<UInt64>) {
+        var ranges: [ClosedRange<UInt64>] = []
+        for range in (dropped + ids.map { $0...$0 }).sorted(by: { $0.lowerBound < $1.lowerBound }) {
+            if let last = ranges.last, last.upperBound + 1 == range.lowerBound {
+                ranges[ranges.count - 1] = last.lowerBound...range.upperBound
+            } else {
+                ranges.append(range)
+            }
+        }
+        dropped = ranges
+        decide(through: decided)
+    }
+
+    /// The store is an older copy: what was dropped from it may have been sent before. So it is
+    /// unknown, except where the program has taken the fate.
+    package mutating func doubtDropped() {
+        let doubted = dropped.filter { taken < $0.upperBound && $0.upperBound <= decided }
+        guard !doubted.isEmpty else { return }
+        dropped = dropped.compactMap { range in
+            guard doubted.contains(range) else { return range }
+            return range.lowerBound <= taken ? range.lowerBound...taken : nil
+        }
+        let ranges = doubted.map { max($0.lowerBound, taken + 1)...$0.upperBound }
+        unknown = (unknown + ranges).sorted { $0.lowerBound < $1.lowerBound }[...]
+    }
+
+    /// The fate of a message; nil while it has none.
+    package func fate(id: UInt64) -> Fate? {
         guard id <= decided else { return nil }
-        return unknown.contains { $0.contains(id) }
+        if dropped.contains(where: { $0.contains(id) }) { return .dropped }
+        return unknown.contains { $0.contains(id) } ? .unknown : .confirmed
     }
 
     /// How many messages have an unknown fate.
     package var unknownCount: Int { unknown.reduce(0) { $0 + $1.count } }
+    /// How many messages were dropped.
+    package var droppedCount: Int { dropped.reduce(0) { $0 + $1.count } }
     package var hasNext: Bool { taken < decided }
 
     /// Takes the next fate.
-    package mutating func take() -> (id: UInt64, isUnknown: Bool)? {
-        guard let isUnknown = isUnknown(id: taken + 1) else { return nil }
+    package mutating func take() -> (id: UInt64, fate: Fate)? {
+        guard let fate = fate(id: taken + 1) else { return nil }
         take(through: taken + 1)
-        return (taken, isUnknown)
+        return (taken, fate)
     }
 
     /// The fates stay known, in case they are asked for by id.

@@ -56,6 +56,11 @@ package struct StoredEndpoint: Sendable, Equatable {
 
     package init() {}
 
+    /// The messages that have not left, and perhaps the end.
+    package var queued: ArraySlice<Message> {
+        messages.dropFirst(left < first ? 0 : Int(clamping: left - first + 1))
+    }
+
     private mutating func add(_ identifier: Identifier) {
         own.append(identifier)
         if own.count > Self.mostOwn { own.removeFirst() }
@@ -98,6 +103,10 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .sentNote(let note): notes.sent = note
         case .confirmedNote(let note): notes.confirmed = note
         case .fatesTaken(let id): fates.take(through: id)
+        case .dropped(let ids):
+            fates.drop(ids)
+            messages.removeAll { ids.contains($0.id) }
+        case .rolledBack: fates.doubtDropped()
         }
     }
 }
@@ -141,4 +150,9 @@ package enum StoreChange: Sendable, Equatable {
     case confirmedNote([UInt8])
     /// The program has taken the fates of messages up to this id.
     case fatesTaken(through: UInt64)
+    /// These messages, which have not left, are not to be sent. Later messages keep their ids, and
+    /// get the numbers that become free.
+    case dropped(Set<UInt64>)
+    /// The store has turned out to be an older copy. Follows the new epoch.
+    case rolledBack
 }

@@ -28,10 +28,7 @@ extension PeerConnection.Store {
         in directory: String, own: Fingerprint, peer: Fingerprint
     ) throws(ChannelError) -> Self {
         let folder = try StateFolder.make(directory)
-        let name = sha256(own.digest + peer.digest).map { byte in
-            String(byte >> 4, radix: 16) + String(byte & 15, radix: 16)
-        }
-        let path = "\(folder.path)/\(name.joined()).sqlite"
+        let path = "\(folder.path)/\(fileName(own: own, peer: peer))"
         do throws(StoreFailure) {
             try make(at: path, own: own.description, peer: peer.description)
             let store = try SQLiteStore(
@@ -40,6 +37,13 @@ extension PeerConnection.Store {
         } catch {
             throw ChannelError(.store, error.reason)
         }
+    }
+
+    /// The name of the store of two keys.
+    static func fileName(own: Fingerprint, peer: Fingerprint) -> String {
+        sha256(own.digest + peer.digest).map { byte in
+            String(byte >> 4, radix: 16) + String(byte & 15, radix: 16)
+        }.joined() + ".sqlite"
     }
 
     /// Makes the store under another name and renames it, so that a store is never there in part.

@@ -68,17 +68,15 @@ package struct Arguments: Sendable {
     /// Throws if a required operand is missing, or if an operand is unexpected or empty.
     func requireOperands() throws(ChannelError) {
         let names = command.operands
-        let isRepeatable = names.first?.hasSuffix("...") ?? false
-        if !isRepeatable {
-            if operands.count < names.count(where: { !$0.hasPrefix("[") }) {
-                throw usage("\(names[operands.count]) is missing")
-            }
-            if operands.count > names.count {
-                throw usage("unexpected argument `\(operands[names.count])`")
-            }
+        if operands.count < names.count(where: { !$0.hasPrefix("[") }) {
+            throw usage("\(names[operands.count]) is missing")
+        }
+        let isRepeatable = names.last?.hasSuffix("...") ?? false
+        if operands.count > names.count, !isRepeatable {
+            throw usage("unexpected argument `\(operands[names.count])`")
         }
         if let index = operands.firstIndex(of: "") {
-            throw usage("\(names[isRepeatable ? 0 : index]) is empty")
+            throw usage("\(names[min(index, names.count - 1)]) is empty")
         }
     }
 

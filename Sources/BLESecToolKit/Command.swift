@@ -9,7 +9,7 @@ package struct Command: Sendable {
     let name: String
     /// A summary in a few words, without a full stop.
     let summary: String
-    /// The names of the operands. All are required, except a last `[NAME]`; a single `[NAME]...`
+    /// The names of the operands. All are required, except a last `[NAME]`; a last `[NAME]...`
     /// stands for any number, including none.
     let operands: [String]
     let options: [Option]

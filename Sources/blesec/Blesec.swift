@@ -13,7 +13,7 @@ internal import BLESecToolKit
             "keygen": { KeygenCommand.command }, "pubkey": { PubkeyCommand.command },
             "listen": { ListenCommand.command }, "connect": { ConnectCommand.command },
             "chat": { ChatCommand.command }, "forward": { ForwardCommand.command },
-            "scan": { ScanCommand.command },
+            "outbox": { OutboxCommand.command }, "scan": { ScanCommand.command },
             "doctor": { DoctorCommand.command }, "vectors": { VectorsCommand.command },
         ], groups: ["ca": { AuthorityOptions.group }])
 

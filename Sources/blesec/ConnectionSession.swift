@@ -205,6 +205,8 @@ struct ConnectionSession: Sendable {
                 for await status in await connection.states() where status.state == .connected {
                     return
                 }
+                // The time is over, or the connection is closed.
+                throw ChannelError(.cancelled, "there was no channel")
             }
             return nil
         } catch {

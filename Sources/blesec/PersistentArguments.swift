@@ -137,11 +137,19 @@ enum PersistentArguments {
         _ = try await session.run()
         let unknown = await connection.unknownCount
         if target == nil { try await StandardOutput.finish() }
-        guard unknown > 0 else { return }
-        let cause =
-            await connection.wasStoreRolledBack
-            ? "the store was an older copy" : "the peer's state was lost"
-        throw ChannelError(
-            .unacknowledged, "\(cause); of what was sent, \(unknown) pieces may be missing")
+        let dropped = await connection.droppedCount
+        var reasons: [String] = []
+        if unknown > 0 {
+            let cause =
+                await connection.wasStoreRolledBack
+                ? "the store was an older copy" : "the peer's state was lost"
+            reasons.append("\(cause); of what was sent, \(unknown) pieces may be missing")
+        }
+        if dropped > 0 {
+            let pieces = dropped == 1 ? "1 piece is" : "\(dropped) pieces are"
+            reasons.append("\(pieces) missing, since `blesec outbox` dropped what had not left")
+        }
+        guard !reasons.isEmpty else { return }
+        throw ChannelError(.unacknowledged, reasons.joined(separator: "; "))
     }
 }

@@ -136,6 +136,41 @@ struct StoredConnectionTests {
         }
     }
 
+    @Test("dropped messages do not arrive, and their fates come in the order of the messages")
+    func dropped() async throws {
+        func drop(_ numbers: Set<UInt64>) throws {
+            let (outboxes, failures) = try Outbox.open(in: folder.file("dialer"))
+            try #require(outboxes.count == 1 && failures.isEmpty)
+            #expect(outboxes[0].messages.allSatisfy { !$0.mayHaveLeft })
+            try outboxes[0].drop(numbers)
+        }
+        var dialer = try await dialing()
+        for number: UInt8 in 1...4 { _ = try await dialer.send([number]) }
+        try await dialer.leave()
+        try drop([1, 3])
+        dialer = try await dialing()
+        // The first fate does not wait for the peer.
+        var fates = dialer.deliveries.makeAsyncIterator()
+        #expect(try #require(await fates.next()) == (1, .dropped))
+        #expect(await dialer.droppedCount == 2)
+        #expect(await dialer.hasFinished == false)
+        let fifth = try await dialer.send([5])
+        #expect(fifth.number == 5)
+        let acceptor = try await accepting()
+        for (index, number) in [2, 4, 5].enumerated() {
+            #expect(try await acceptor.receive() == [UInt8(number)])
+            try await acceptor.confirm(through: UInt64(index + 1))
+        }
+        for (number, fate) in [(2, Delivery.delivered), (3, .dropped), (4, .delivered)] {
+            #expect(try #require(await fates.next()) == (UInt64(number), fate))
+        }
+        #expect(await fifth.delivery() == .delivered)
+        async let closing: Void = dialer.close(within: .seconds(20))
+        #expect(try await acceptor.receive() == nil)
+        try await acceptor.close(within: .seconds(20))
+        try await closing
+    }
+
     @Test("a store that is an older copy is noticed: what it had is unknown, and the rest arrives")
     func rolledBack() async throws {
         let files = FileManager.default

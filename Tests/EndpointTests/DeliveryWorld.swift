@@ -12,6 +12,8 @@ struct DeliveryWorld {
         var resendsUnknown = false
         /// Whether programs finish before the chain's end.
         var finishes = false
+        /// Whether messages that have not left are dropped while a side is down.
+        var drops = false
     }
 
     /// A message's content: who sent it, in which life of the program's own record, and its number
@@ -38,6 +40,8 @@ struct DeliveryWorld {
         var sent: [UInt64: Content] = [:]
         var confirmed: Set<Content> = []
         var unknown: Set<Content> = []
+        /// What was dropped from the store.
+        var dropped: Set<Content> = []
         var life = 0
         var count = 0
         /// Whether this side's state was ever lost.
@@ -51,6 +55,7 @@ struct DeliveryWorld {
         var sent: [UInt64: Content] = [:]
         var confirmed: Set<Content> = []
         var unknown: Set<Content> = []
+        var dropped: Set<Content> = []
     }
 
     struct Failure: Error, CustomStringConvertible { var description: String }
@@ -187,6 +192,7 @@ struct DeliveryWorld {
             sides[side].sent = copy.sent
             sides[side].confirmed = copy.confirmed
             sides[side].unknown = copy.unknown
+            sides[side].dropped = copy.dropped
             sides[side].life += 1
             sides[side].hasLostState = true
         } else {
@@ -203,7 +209,19 @@ struct DeliveryWorld {
             all[side].removeAll { $0 == content }
             sides[side].sent[id] = nil
         }
-        sides[side].endpoint = DeliveryEndpoint(store, limits: limits, using: &generator)
+        if hazards.drops { drop(side) }
+        sides[side].endpoint = DeliveryEndpoint(
+            sides[side].store, limits: limits, using: &generator)
+    }
+
+    /// Drops some of the messages that have not left, while no process uses the store.
+    private mutating func drop(_ side: Int) {
+        let queued = sides[side].store.queued.filter { $0.bytes != nil }.map(\.id)
+        let ids = queued.filter { _ in Int.random(in: 0..<3, using: &generator) == 0 }
+        sides[side].store.apply(.dropped(Set(ids)))
+        for id in ids {
+            if let content = sides[side].sent[id] { sides[side].dropped.insert(content) }
+        }
     }
 
     private mutating func loseStore(_ side: Int) {
@@ -216,7 +234,8 @@ struct DeliveryWorld {
         sides[side].copies.append(
             Copy(
                 store: sides[side].store, effects: effects, sent: sides[side].sent,
-                confirmed: sides[side].confirmed, unknown: sides[side].unknown))
+                confirmed: sides[side].confirmed, unknown: sides[side].unknown,
+                dropped: sides[side].dropped))
     }
 
     private mutating func rollBack(_ side: Int) {
@@ -304,6 +323,7 @@ struct DeliveryWorld {
             for content in sides[side].sent.values
             where !sides[side].confirmed.contains(content)
                 && !sides[side].unknown.contains(content)
+                && !sides[side].dropped.contains(content)
                 && content.life == sides[side].life
             { throw Failure(description: "\(content) of side \(side) has no fate") }
             if !hazards.resendsUnknown {
@@ -321,11 +341,40 @@ struct DeliveryWorld {
             }
             // Without a lost state, everything arrives.
             if !sides.contains(where: \.hasLostState) {
-                guard peer.effects == all[side] else {
+                guard peer.effects == all[side].filter({ !sides[side].dropped.contains($0) })
+                else {
                     throw Failure(
                         description: "side \(1 - side) has taken \(peer.effects.count) of "
                             + "\(all[side].count) messages")
                 }
+            }
+            try checkFates(side)
+        }
+    }
+
+    /// Checks what the store says about each message.
+    private func checkFates(_ side: Int) throws {
+        for (id, content) in sides[side].sent where content.life == sides[side].life {
+            let fate = sides[side].store.fates.fate(id: id)
+            let isTrue =
+                switch fate {
+                case .confirmed: sides[side].confirmed.contains(content)
+                case .unknown:
+                    sides[side].unknown.contains(content)
+                        || sides[side].dropped.contains(content) && sides[side].hasLostState
+                case .dropped:
+                    sides[side].dropped.contains(content)
+                        && !sides[1 - side].effects.contains(content)
+                case nil: false
+                }
+            guard isTrue else {
+                throw Failure(description: "the store says that \(content) is \(fate as Any)")
+            }
+        }
+        for (id, content) in sides[side].sent
+        where sides[side].store.fates.fate(id: id) == .dropped {
+            guard !sides[1 - side].effects.contains(content) else {
+                throw Failure(description: "\(content) was dropped, and was taken")
             }
         }
     }

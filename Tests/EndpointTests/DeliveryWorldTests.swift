@@ -36,6 +36,18 @@ struct DeliveryWorldTests {
         Self.run(.init(crashes: true, crashesWithoutStore: true, rollbacks: true))
     }
 
+    @Test("dropped messages do not arrive, and all others do")
+    func drops() { Self.run(.init(crashes: true, finishes: true, drops: true)) }
+
+    @Test("what was dropped from an older copy is not said to be dropped if it has arrived")
+    func dropsFromCopies() { Self.run(.init(crashes: true, rollbacks: true, drops: true)) }
+
+    @Test("where states are lost, what is dropped does not arrive")
+    func dropsAndLostStates() {
+        Self.run(
+            .init(crashes: true, crashesWithoutStore: true, rollbacks: true, drops: true))
+    }
+
     @Test("with at-least-once no message is lost")
     func atLeastOnce() {
         Self.run(.init(crashes: true, crashesWithoutStore: true, resendsUnknown: true))

@@ -102,6 +102,18 @@ extension Integration {
             #expect(pair.folder.mode("socket") == nil)
         }
 
+        @Test("with --persist, both sides end at their timeouts while there is no peer")
+        func persistentTimeout() throws {
+            let pair = try ToolPair()
+            for outcome in [
+                try pair.connect(["--persist", "--timeout", "0.3"]).wait(),
+                try pair.listen(["--persist", "--timeout", "0.3"]).wait(),
+            ] {
+                #expect(outcome.status == 75)
+                #expect(outcome.errors.hasSuffix("blesec: no channel was ready within 0.3 s\n"))
+            }
+        }
+
         @Test("a dialer whose listener is silent ends at the dialer's timeout")
         func silentPeer() throws {
             let pair = try ToolPair()

@@ -87,7 +87,9 @@ extension Integration {
             let overview = try Tool.run("--help")
             #expect(overview.status == 0)
             #expect(overview.errors == "")
-            for command in ["keygen", "pubkey", "listen", "connect", "chat", "scan", "vectors"] {
+            for command in [
+                "keygen", "pubkey", "listen", "connect", "chat", "outbox", "scan", "vectors",
+            ] {
                 let entries = overview.text.split(separator: "\n").filter {
                     $0.hasPrefix("       \(command)")
                 }

@@ -100,6 +100,8 @@ extension Integration {
             try expect(name, from: ["listen", "l2cap:any", "--anyone", "--address-type", name])
             try expect(name, from: ["ca", "init", path])
             try expect(name, from: ["ca", "list", path])
+            try expect(name, from: ["outbox", path + "5", "list"])
+            try expect(name, from: ["outbox", path, "drop", name])
             try expect(name, from: ["ca", "issue", folder.path, "--uri", name, "--out", path])
             try expect(name, from: ["vectors", path + "4"])
             try expect(name, from: ["scan", "--service", name])

@@ -37,7 +37,7 @@ struct StoreFileTests {
         let identifier = Identifier(using: &generator)
         let last = stored.first + UInt64(stored.messages.count) - 1
         let number = UInt64.random(in: 0...stored.nextID, using: &generator)
-        switch Int.random(in: 0..<16, using: &generator) {
+        switch Int.random(in: 0..<18, using: &generator) {
         case 0: return .token(identifier)
         case 1...5:
             let length = Int.random(in: 0...300, using: &generator)
@@ -60,6 +60,10 @@ struct StoreFileTests {
         case 14:
             let note = [UInt8](repeating: 1, count: Int.random(in: 0...20, using: &generator))
             return Bool.random(using: &generator) ? .sentNote(note) : .confirmedNote(note)
+        case 15:
+            let queued = stored.queued.filter { $0.bytes != nil }.map(\.id)
+            return .dropped(Set(queued.filter { _ in Bool.random(using: &generator) }))
+        case 16 where Int.random(in: 0..<8, using: &generator) == 0: return .rolledBack
         default:
             return Bool.random(using: &generator)
                 ? .fatesTaken(through: min(stored.fates.decided, number)) : .peerFinished
@@ -125,13 +129,14 @@ struct StoreFileTests {
     @Test("a newer store, one of other keys, and other databases are refused")
     func refused() throws {
         for (sql, text) in [
-            ("PRAGMA user_version = 2", "newer blesec (version 2)"),
+            ("PRAGMA user_version = 3", "newer blesec (version 3)"),
             ("PRAGMA user_version = 0", "damaged"), ("PRAGMA application_id = 1", "damaged"),
             ("UPDATE endpoint SET peer = 'other'", "other keys"),
             ("DELETE FROM endpoint", "damaged"),
             ("UPDATE endpoint SET epoch = x'00'", "16 bytes"),
             ("UPDATE endpoint SET first = -1", "damaged"),
-            ("DROP TABLE message", "no such table"),
+            ("DROP TABLE message", "no such table"), ("DROP TABLE dropped", "no such table"),
+            ("INSERT INTO dropped VALUES (2, 1)", "reversed"),
         ] {
             try? FileManager.default.removeItem(atPath: path)
             try make()
@@ -141,6 +146,71 @@ struct StoreFileTests {
         }
         try Data("SQLite, but not really".utf8).write(to: URL(fileURLWithPath: path))
         #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("damaged"))
+    }
+
+    @Test("a store of version 1, which has no dropped messages, is opened and brought to version 2")
+    func firstVersion() throws {
+        try make()
+        var expected = StoredEndpoint()
+        let changes: [StoreChange] = [
+            .message(.init(id: 1, bytes: [1])), .message(.init(id: 2, bytes: [2])),
+            .retired(through: 1), .sentNote([3]),
+        ]
+        for change in changes { expected.apply(change) }
+        try open().commit(changes)
+        let database = try Database(path)
+        try database.run("DROP TABLE dropped")
+        try database.run("PRAGMA user_version = 1")
+        _ = consume database
+        for _ in 0..<2 { #expect(try open().stored == expected) }
+        let change = StoreChange.dropped([2])
+        expected.apply(change)
+        try open().commit([change])
+        #expect(try open().stored == expected)
+        #expect(try Database(path).run("PRAGMA user_version") == [[.integer(2)]])
+    }
+
+    @Test("a dropped message has its fate in the order of the ids, and others keep their ids")
+    func dropped() throws {
+        try make()
+        let store = try open()
+        try store.commit((1...UInt64(6)).map { .message(.init(id: $0, bytes: [UInt8($0)])) })
+        try store.commit([.left(through: 2), .dropped([3, 4, 6])])
+        _ = consume store
+        var stored = try open().stored
+        #expect(stored.messages.map(\.id) == [1, 2, 5])
+        #expect(stored.nextID == 7 && stored.first == 1)
+        #expect((1...6).allSatisfy { stored.fates.fate(id: $0) == nil })
+        // The number that message 3 would have had is that of message 5.
+        try open().commit([.left(through: 3), .retired(through: 2)])
+        stored = try open().stored
+        let early = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
+        #expect(early == [.confirmed, .confirmed, .dropped, .dropped, nil, nil])
+        try open().commit([.epoch(Identifier(high: 1, low: 1), keeping: [])])
+        stored = try open().stored
+        let fates = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
+        #expect(fates == [.confirmed, .confirmed, .dropped, .dropped, .unknown, .dropped])
+        var taken: [UInt64] = []
+        while let next = stored.fates.take() { taken.append(next.id) }
+        #expect(taken == [1, 2, 3, 4, 5, 6])
+    }
+
+    @Test("a dropped message's bytes are in none of the store's files", arguments: [40, 30_000])
+    func overwritten(length: Int) throws {
+        try make()
+        let secret = Array("the bytes of a message that nobody is to read".utf8)
+        let bytes = secret + [UInt8](repeating: 7, count: length) + secret
+        let store = try open()
+        for id in 1...UInt64(3) { try store.commit([.message(.init(id: id, bytes: bytes))]) }
+        let before = try Data(contentsOf: URL(fileURLWithPath: path + "-wal"))
+        #expect(before.firstRange(of: secret) != nil)
+        store.close()
+        try open().commit([.dropped([1, 2, 3])])
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
+        for name in names {
+            let content = try Data(contentsOf: URL(fileURLWithPath: folder.file(name)))
+            #expect(content.firstRange(of: secret) == nil, "\(name)")
+        }
     }
 
     @Test("a store that was cut at any multiple of 4 KiB is refused, or has what it had")

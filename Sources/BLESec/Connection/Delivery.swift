@@ -1,4 +1,5 @@
 internal import BLESecChannelCore
+internal import BLESecDelivery
 
 /// The fate of a message (blesec/1, "Records").
 public enum Delivery: String, Sendable, Hashable {
@@ -9,6 +10,20 @@ public enum Delivery: String, Sendable, Hashable {
     /// The link was lost before an acknowledgement, or the waiting task was cancelled: the message
     /// may or may not have arrived. It is not sent again.
     case unknown
+    /// The message was removed from the store before it was sent, with `blesec outbox`: it does not
+    /// arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.
+    case dropped
+}
+
+extension Delivery {
+    init(_ fate: Fates.Fate) {
+        self =
+            switch fate {
+            case .confirmed: .delivered
+            case .unknown: .unknown
+            case .dropped: .dropped
+            }
+    }
 }
 
 /// What to do with a message while there is no link.

@@ -229,19 +229,20 @@ final class MessageLane: Sendable {
 
     /// The fate of a message; nil while it is open.
     func fate(of number: UInt64) -> Delivery? {
-        state.withLock { $0.fates.isUnknown(id: number) }.map { $0 ? .unknown : .delivered }
+        state.withLock { $0.fates.fate(id: number) }.map(Delivery.init)
     }
 
     /// Takes the next fate that the program has not taken, in the order of the messages.
     func takeFate() -> (number: UInt64, fate: Delivery)? {
         change { state in
-            guard let (id, isUnknown) = state.fates.take() else { return nil }
+            guard let (id, fate) = state.fates.take() else { return nil }
             state.endpoint.tookFates(through: id)
-            return (id, isUnknown ? .unknown : .delivered)
+            return (id, Delivery(fate))
         }
     }
 
     var unknownCount: Int { state.withLock { $0.fates.unknownCount } }
+    var droppedCount: Int { state.withLock { $0.fates.droppedCount } }
     var hasFate: Bool { state.withLock { $0.fates.hasNext } }
 
     /// What the connection must do; from now on it is told again.
@@ -390,7 +391,9 @@ extension MessageLane.State {
             case .confirmed(let id): decide(id, isUnknown: false)
             case .unknown(let id): decide(id, isUnknown: true)
             case .finished: break
-            case .storeRolledBack: wasRolledBack = true
+            case .storeRolledBack:
+                wasRolledBack = true
+                fates.doubtDropped()
             }
         }
     }

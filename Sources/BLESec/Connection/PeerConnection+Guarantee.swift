@@ -87,6 +87,10 @@ extension PeerConnection {
     /// Only with ``Guarantee/exactlyOnce(_:)``.
     public var unknownCount: Int { lane?.unknownCount ?? 0 }
 
+    /// How many messages were removed from the store before they were sent, as
+    /// ``Delivery/dropped`` says.
+    public var droppedCount: Int { lane?.droppedCount ?? 0 }
+
     /// Whether the store has turned out to be an older copy of one that the peer has met. Messages
     /// that the copy had are then `unknown`.
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }

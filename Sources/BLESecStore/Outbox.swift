@@ -1,0 +1,106 @@
+internal import BLESec
+package import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecDelivery
+internal import Glibc
+
+/// What waits in one of a directory's stores, which no other process uses meanwhile.
+package struct Outbox: Sendable {
+    /// A message that waits for its fate.
+    package struct Message: Sendable {
+        /// The number that ``PendingDelivery/number`` had.
+        package let number: UInt64
+        package let byteCount: Int
+        /// Whether a byte of it may have left, so that it may have arrived.
+        package let mayHaveLeft: Bool
+    }
+
+    /// This side's key.
+    package let own: Fingerprint
+    /// The peer's key.
+    package let peer: Fingerprint
+    /// What waits, in the order of the numbers.
+    package let messages: [Message]
+    private let store: SQLiteStore
+
+    private init(at path: String) throws(StoreFailure) {
+        store = try SQLiteStore(at: path)
+        guard let own = Fingerprint(store.keys.own), let peer = Fingerprint(store.keys.peer),
+            path.hasSuffix("/" + PeerConnection.Store.fileName(own: own, peer: peer))
+        else {
+            throw StoreFailure("the store \(path) belongs to other keys; give it its name again")
+        }
+        (self.own, self.peer) = (own, peer)
+        let stored = store.stored
+        let firstQueued = stored.queued.first?.id ?? .max
+        messages = stored.messages.compactMap { message in
+            message.bytes.map { bytes in
+                Message(
+                    number: message.id, byteCount: bytes.count,
+                    mayHaveLeft: message.id < firstQueued)
+            }
+        }
+    }
+
+    /// Opens the stores of a directory, in the order of the peers' keys. Each stays locked until
+    /// its outbox is released.
+    ///
+    /// - Returns: the stores that could be opened, and why others could not.
+    /// - Throws: `noSuchFile` for a directory that does not exist or has no store; `badKey` or
+    ///   `permission` for one that is open to others, or is no directory.
+    package static func open(
+        in directory: String
+    ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {
+        let folder = try StateFolder(directory)
+        var outboxes: [Outbox] = []
+        var failures: [ChannelError] = []
+        for name in try names(in: folder.path).sorted() where isStore(name) {
+            do throws(StoreFailure) {
+                outboxes.append(try Outbox(at: "\(folder.path)/\(name)"))
+            } catch {
+                failures.append(ChannelError(.store, error.reason))
+            }
+        }
+        guard !outboxes.isEmpty || !failures.isEmpty else {
+            throw ChannelError(
+                .noSuchFile, "there is no store in \(folder.path); name the directory of --store")
+        }
+        outboxes.sort {
+            ($0.peer.description, $0.own.description)
+                < ($1.peer.description, $1.own.description)
+        }
+        return (outboxes, failures)
+    }
+
+    /// Removes messages, all of which wait here and have not left. Their fate is then `dropped`.
+    package func drop(_ numbers: Set<UInt64>) throws(ChannelError) {
+        let droppable = messages.lazy.filter { !$0.mayHaveLeft }.map(\.number)
+        precondition(numbers.isSubset(of: droppable), "only what has not left is dropped")
+        do throws(StoreFailure) {
+            try store.commit([.dropped(numbers)])
+        } catch {
+            throw ChannelError(.store, error.reason)
+        }
+    }
+
+    /// Whether a file has the name of a store, and not that of its log or of a copy.
+    private static func isStore(_ name: String) -> Bool {
+        let digits = name.prefix { $0.isHexDigit }
+        return digits.count == 64 && name.dropFirst(64) == ".sqlite"
+    }
+
+    private static func names(in path: String) throws(ChannelError) -> [String] {
+        guard let directory = unsafe opendir(path) else {
+            throw .system(.noSuchFile, "\(path) cannot be read", errno)
+        }
+        defer { unsafe closedir(directory) }
+        var names: [String] = []
+        while let entry = unsafe readdir(directory) {
+            names.append(
+                unsafe withUnsafePointer(to: &entry.pointee.d_name) {
+                    unsafe String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
+                })
+        }
+        return names
+    }
+}
