@@ -9,10 +9,12 @@ internal import CBLESecSQLite
         case text(String)
     }
 
-    /// What SQLite reports: its extended result code, and its text.
+    /// What SQLite reports: its extended result code, its text, and the error number of the system
+    /// call that failed, 0 if none did.
     struct Failure: Error {
         let code: Int32
         let text: String
+        var systemError: Int32 = 0
 
         /// The result code without its extension.
         var primary: Int32 { code & 0xFF }
@@ -32,6 +34,10 @@ internal import CBLESecSQLite
         unsafe self.handle = handle
         guard code == SQLITE_OK else { throw failure(code) }
         unsafe sqlite3_extended_result_codes(handle, 1)
+        // SQLite opens a file that it may not write for reading, and fails later with other errors.
+        guard unsafe sqlite3_db_readonly(handle, "main") == 0 else {
+            throw Failure(code: SQLITE_READONLY, text: "its file can only be read")
+        }
     }
 
     deinit {
@@ -40,7 +46,9 @@ internal import CBLESecSQLite
     }
 
     private func failure(_ code: Int32) -> Failure {
-        Failure(code: code, text: unsafe String(cString: sqlite3_errmsg(handle)))
+        Failure(
+            code: code, text: unsafe String(cString: sqlite3_errmsg(handle)),
+            systemError: unsafe sqlite3_system_errno(handle))
     }
 
     /// Runs a statement, and returns its rows.

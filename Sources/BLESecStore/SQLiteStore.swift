@@ -1,6 +1,7 @@
 internal import BLESecDelivery
 internal import BLESecLocking
 internal import CBLESecSQLite
+internal import Glibc
 
 /// The state of one endpoint in an SQLite database.
 final class SQLiteStore: EndpointStore {
@@ -107,9 +108,11 @@ final class SQLiteStore: EndpointStore {
         guard rows.count == 1, let own = rows[0][0].text, let peer = rows[0][1].text else {
             throw .damaged("it has not one endpoint")
         }
-        // Fails here, and not at the first message, if the database cannot be written.
+        // Fails here, and not at the first message, if the database cannot be written. SQLite writes
+        // nothing for an update that changes nothing.
         try database.transaction { () throws(Database.Failure) in
-            try database.run("UPDATE endpoint SET own = own")
+            try database.run("INSERT INTO unknown VALUES (0, 0)")
+            try database.run("DELETE FROM unknown WHERE first = 0")
             guard version == 1 else { return }
             try database.run(droppedTable)
             try database.run("PRAGMA user_version = \(Self.version)")
@@ -374,19 +377,29 @@ extension Database.Failure {
 
     /// What has happened to the store at `path`, and what helps.
     func explanation(for path: String) -> String {
-        switch primary {
-        case SQLITE_BUSY, SQLITE_LOCKED:
-            "the store \(path) is in use by another process or connection; end that first"
-        case SQLITE_READONLY, SQLITE_PERM, SQLITE_CANTOPEN:
-            "the store \(path) cannot be written: \(text)"
-        case SQLITE_FULL:
-            "the store \(path) has no room on its disk; make room, and start again"
-        case SQLITE_SCHEMA:
-            "the store \(path) was made by a newer blesec (\(text)); use that one"
-        case SQLITE_CORRUPT, SQLITE_NOTADB:
-            "the store \(path) is damaged: \(text); put back a copy of all its files, or move all of "
-                + "them away, and what was under way is lost"
-        default: "the store \(path) failed: \(text)"
+        let cause =
+            systemError == 0 ? text : "\(text) (\(unsafe String(cString: strerror(systemError))))"
+        switch (primary, systemError) {
+        case (SQLITE_BUSY, _), (SQLITE_LOCKED, _):
+            return "the store \(path) is in use by another process or connection; end that first"
+        case (SQLITE_FULL, _), (SQLITE_IOERR, ENOSPC), (SQLITE_IOERR, EDQUOT):
+            return "the store \(path) has no room on its disk; make room, and start again"
+        case (SQLITE_READONLY, _), (SQLITE_PERM, _), (SQLITE_CANTOPEN, _), (SQLITE_IOERR, EACCES),
+            (SQLITE_IOERR, EPERM), (SQLITE_IOERR, EROFS):
+            return
+                "the store \(path) cannot be written: \(cause); its user needs to be able to write "
+                + "its files and its directory"
+        case (SQLITE_IOERR, _):
+            return
+                "the store \(path) cannot be read or written: \(cause); check its disk, and start "
+                + "again"
+        case (SQLITE_SCHEMA, _):
+            return "the store \(path) was made by a newer blesec (\(text)); use that one"
+        case (SQLITE_CORRUPT, _), (SQLITE_NOTADB, _):
+            return
+                "the store \(path) is damaged: \(text); put back a copy of all its files, or move "
+                + "all of them away, and what was under way is lost"
+        default: return "the store \(path) failed: \(cause)"
         }
     }
 }

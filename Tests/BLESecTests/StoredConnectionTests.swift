@@ -19,8 +19,10 @@ struct StoredConnectionTests {
         self.fixture = fixture
     }
 
-    /// Opens the store of one side.
-    private func delivery(_ role: ChannelRole) throws -> PeerConnection.Guarantee {
+    /// Opens the store of one side, or a copy of it in another directory.
+    private func delivery(
+        _ role: ChannelRole, in directory: String? = nil
+    ) throws -> PeerConnection.Guarantee {
         var options = PeerConnection.DeliveryOptions()
         options.acknowledgement = .manual
         let (own, peer) =
@@ -28,12 +30,12 @@ struct StoredConnectionTests {
             ? (fixture.pinned.dialer, fixture.pinned.acceptor)
             : (fixture.pinned.acceptor, fixture.pinned.dialer)
         options.store = try .open(
-            in: folder.file("\(role)"), own: own.fingerprint, peer: peer.fingerprint)
+            in: folder.file(directory ?? "\(role)"), own: own.fingerprint, peer: peer.fingerprint)
         return .exactlyOnce(options)
     }
 
-    private func dialing() async throws -> PeerConnection {
-        try await fixture.dialing(ReconnectFixture.rules, delivery(.dialer))
+    private func dialing(in directory: String? = nil) async throws -> PeerConnection {
+        try await fixture.dialing(ReconnectFixture.rules, delivery(.dialer, in: directory))
     }
 
     private func accepting() async throws -> PeerConnection {
@@ -195,6 +197,110 @@ struct StoredConnectionTests {
             try await dialer.leave()
             try await acceptor.leave()
             if round == 0 { try files.copyItem(atPath: store, toPath: copy) }
+        }
+    }
+
+    /// One of two machines that use copies of one store: what its program has sent, by number,
+    /// what it has learned about that, and what it has taken and confirmed.
+    private struct Machine {
+        let directory: String
+        var sent: [[UInt8]] = []
+        var fates: [Delivery] = []
+        var taken: [[UInt8]] = []
+    }
+
+    /// Takes and confirms messages until the connection ends.
+    private func takeAll(_ connection: PeerConnection) -> Task<[[UInt8]], Never> {
+        Task {
+            var taken: [[UInt8]] = []
+            while let message = try? await connection.receive() {
+                taken.append(message)
+                try? await connection.confirm(through: UInt64(taken.count))
+            }
+            return taken
+        }
+    }
+
+    /// What a machine does in a round: it sends without a link; or it sends and waits for all fates;
+    /// or the peer's program is killed before it confirms what it has taken.
+    private enum Round { case offline, online, unconfirmed }
+
+    @Test(
+        "copies of a store on two machines, used in turn: nothing is lost that was confirmed, or taken twice"
+    )
+    func twoCopies() async throws {
+        var machines = [Machine(directory: "first"), Machine(directory: "second")]
+        var peer = Machine(directory: "acceptor")
+        let schedule: [(machine: Int, round: Round)] = [
+            (0, .online), (0, .offline),
+            // Here the first machine's store is copied to the second one.
+            (1, .online), (0, .online), (1, .offline), (0, .offline), (1, .offline), (0, .online),
+            (1, .unconfirmed), (0, .unconfirmed), (1, .online), (1, .online), (0, .offline),
+            (0, .online), (1, .online), (0, .online),
+        ]
+        for (count, (index, round)) in schedule.enumerated() {
+            if count == 2 {
+                try FileManager.default.copyItem(
+                    atPath: folder.file("first"), toPath: folder.file("second"))
+                (machines[1].sent, machines[1].fates) = (machines[0].sent, machines[0].fates)
+                machines[1].taken = machines[0].taken
+            }
+            let dialer = try await dialing(in: machines[index].directory)
+            for part: UInt8 in 0..<3 {
+                let message = [UInt8(index), UInt8(count), part]
+                let pending = try await dialer.send(message)
+                machines[index].sent.append(message)
+                #expect(pending.number == UInt64(machines[index].sent.count))
+            }
+            guard round != .offline else {
+                try await dialer.leave()
+                continue
+            }
+            let acceptor = try await accepting()
+            let message = [9, UInt8(count)]
+            _ = try await acceptor.send(message)
+            peer.sent.append(message)
+            let atDialer = takeAll(dialer)
+            let atAcceptor: Task<[[UInt8]], Never>?
+            if round == .online {
+                atAcceptor = takeAll(acceptor)
+                var fates = dialer.deliveries.makeAsyncIterator()
+                while machines[index].fates.count < machines[index].sent.count {
+                    let (number, fate) = try #require(await fates.next())
+                    machines[index].fates.append(fate)
+                    #expect(number == UInt64(machines[index].fates.count))
+                }
+                fates = acceptor.deliveries.makeAsyncIterator()
+                while peer.fates.count < peer.sent.count {
+                    peer.fates.append(try #require(await fates.next()).delivery)
+                }
+            } else {
+                atAcceptor = nil
+                while let message = try await acceptor.receive(),
+                    message != machines[index].sent.last
+                {}
+            }
+            try await dialer.leave(within: .milliseconds(100))
+            try await acceptor.leave(within: .milliseconds(100))
+            machines[index].taken += await atDialer.value
+            peer.taken += await atAcceptor?.value ?? []
+        }
+        #expect(Set(peer.taken).count == peer.taken.count, "taken twice: \(peer.taken)")
+        for machine in machines {
+            #expect(machine.fates.count == machine.sent.count)
+            for (message, fate) in zip(machine.sent, machine.fates) {
+                switch fate {
+                case .delivered: #expect(peer.taken.contains(message), "\(message) is lost")
+                case .unknown: break
+                case .received, .dropped: Issue.record("\(message) is \(fate)")
+                }
+            }
+            #expect(Set(machine.taken).count == machine.taken.count)
+            #expect(machine.fates.contains(.unknown))
+            #expect(machine.fates.count { $0 == .delivered } > 9)
+        }
+        for (message, fate) in zip(peer.sent, peer.fates) where fate == .delivered {
+            #expect(machines.contains { $0.taken.contains(message) }, "\(message) is lost")
         }
     }
 

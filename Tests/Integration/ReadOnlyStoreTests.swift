@@ -1,0 +1,116 @@
+import BLESec
+import BLESecChannelCore
+import BLESecDelivery
+import BLESecStore
+import Glibc
+import TestSupport
+import Testing
+
+extension Integration {
+    /// Stores that the tool may read and not write. Permissions do not bind root, so a test that runs
+    /// as root starts the tool without the capabilities that pass over them.
+    @Suite struct ReadOnlyStoreTests {
+        private let pair: ToolPair
+        private var directory: String { pair.folder.file("stores") }
+
+        init() throws { pair = try ToolPair() }
+
+        private static let passingOver = "-dac_override,-dac_read_search,-fowner"
+
+        private func run(_ arguments: [String]) throws -> Subprocess.Outcome {
+            guard geteuid() == 0 else { return try Tool.run(arguments: arguments) }
+            return try Subprocess.run(
+                "setpriv",
+                [
+                    "--bounding-set=\(Self.passingOver)", "--inh-caps=\(Self.passingOver)",
+                    Tool.path,
+                ] + arguments)
+        }
+
+        /// Makes the listener's store with a message, and returns it, still open, with its path.
+        private func make() throws -> (store: any EndpointStore, path: String) {
+            let store = try PeerConnection.Store.open(
+                in: directory, own: Fingerprint(parsing: pair.listenerKey),
+                peer: Fingerprint(parsing: pair.dialerKey)
+            ).endpoint
+            try store.commit([
+                .epoch(Identifier(high: 1, low: 1), keeping: []),
+                .message(.init(id: 1, bytes: [1, 2, 3])),
+            ])
+            let names = try Subprocess.run("ls", [directory]).text.split(separator: "\n")
+            let name = try #require(names.first { $0.hasSuffix(".sqlite") })
+            return (store, "\(directory)/\(name)")
+        }
+
+        private func setModes(file: mode_t, directory mode: mode_t, _ paths: [String]) {
+            for path in paths { unsafe chmod(path, file) }
+            unsafe chmod(directory, mode)
+        }
+
+        private func listen() throws -> Subprocess.Outcome {
+            try run([
+                "listen", pair.endpoint(), "--persist", "--store", directory, "--identity",
+                pair.folder.file("listener"), "--peer", pair.dialerKey, "--timeout", "5",
+            ])
+        }
+
+        /// The modes of a store's files and directory, and whether the store was in use by a process
+        /// that was killed.
+        struct Case: Sendable {
+            var file: mode_t
+            var directory: mode_t
+            var wasKilled: Bool
+        }
+
+        @Test(
+            "a store that cannot be written is not opened, the error says so, and it stays as it was",
+            arguments: [
+                Case(file: 0o400, directory: 0o700, wasKilled: false),
+                Case(file: 0o600, directory: 0o500, wasKilled: false),
+                Case(file: 0o400, directory: 0o500, wasKilled: false),
+                Case(file: 0o400, directory: 0o700, wasKilled: true),
+                Case(file: 0o400, directory: 0o500, wasKilled: true),
+            ])
+        func readOnly(_ modes: Case) throws {
+            let (store, path) = try make()
+            var paths = [path]
+            if modes.wasKilled {
+                // What a killed process leaves: the message is in the log alone.
+                for name in [path, path + "-wal"] {
+                    _ = try Subprocess.run("cp", ["-p", name, name + ".copy"])
+                }
+                store.close()
+                for name in [path, path + "-wal"] {
+                    _ = try Subprocess.run("mv", [name + ".copy", name])
+                }
+                paths.append(path + "-wal")
+            } else {
+                store.close()
+            }
+            let before = try Subprocess.run("sha256sum", paths).text
+            setModes(file: modes.file, directory: modes.directory, paths)
+            for outcome in [
+                try listen(), try run(["outbox", directory, "list"]),
+                try run(["outbox", directory, "drop", "1"]),
+            ] {
+                #expect(outcome.status == 74)
+                let error = outcome.errors.split(separator: "\n").last ?? ""
+                #expect(
+                    error.hasPrefix("blesec: the store \(path) cannot be written: "), "\(error)")
+                #expect(error.hasSuffix("needs to be able to write its files and its directory"))
+            }
+            #expect(try Subprocess.run("sha256sum", paths).text == before)
+            setModes(file: 0o600, directory: 0o700, paths)
+            let listed = try run(["outbox", directory, "list"])
+            #expect(listed.text.contains("\n1: 3 bytes, queued\n"), "\(listed.errors)")
+        }
+
+        @Test("a store is not made in a directory that cannot be written")
+        func notMade() throws {
+            _ = unsafe mkdir(directory, 0o500)
+            let outcome = try listen()
+            #expect(outcome.status == 74)
+            #expect(outcome.errors.hasSuffix(" cannot be made: Permission denied\n"))
+        }
+    }
+}
