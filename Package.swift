@@ -112,8 +112,8 @@ let package = Package(
         tool(
             "blesec-bench",
             [
-                "BLESecToolKit", "BLESec", "BLESecTesting", "BLESecCredentials", "BLESecLinks",
-                "BLESecL2CAP",
+                "BLESecToolKit", "BLESec", "BLESecStore", "BLESecDelivery", "BLESecTesting",
+                "BLESecCredentials", "BLESecLinks", "BLESecL2CAP",
                 "BLESecNoiseEngine", "BLESecNoise", "BLESecTLSEngine", "BLESecChannelCore",
                 "BLESecPrimitives", "BLESecLocking",
                 "BLESecJSON", "BLESecRadioModel", "CBLESecBench",

@@ -13,6 +13,8 @@ struct BenchRun {
     private let subjects: [any HandshakeSubject]
     /// The MTUs and SDU sizes to measure, each with its transport.
     private let sduSweep: [(SDUScenario.Sizes, Transport)]
+    /// The sizes of messages to measure with stores on disk.
+    private let storeSizes: [Int]
     private let radioSetups: [RadioScenario.Setup]
     private let loops = LoopPair()
     private var progress: ProgressLine
@@ -38,9 +40,11 @@ struct BenchRun {
         subjects = settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
         sduSweep = settings.scenarios.contains(.link) ? Self.sweep(settings, target) : []
         let linkSteps = settings.scenarios.contains(.link) ? target.count * settings.sizes.count : 0
+        storeSizes = settings.scenarios.contains(.link) ? Self.storeSizes(settings, target) : []
         // The steps of the time budget, which many channels and radio do not use.
         let steps =
             suites.count * settings.recordSizes.count + subjects.count + linkSteps + sduSweep.count
+            + storeSizes.count
         radioSetups =
             settings.scenarios.contains(.radio)
             ? RadioScenario.setups(isQuick: settings.isQuick) : []
@@ -125,6 +129,7 @@ struct BenchRun {
                 transport.name, channels, comparesBlocking: transport == .unix(.seqpacket))
         }
         for (sizes, transport) in sduSweep { try await measureSDUs(sizes, transport) }
+        try await measureStores()
         if !target.transports.contains(where: { $0.name == "l2cap" }) {
             report.omissions.append(
                 "l2cap was not measured: it needs two Bluetooth adapters that are on, or "
@@ -172,6 +177,26 @@ struct BenchRun {
             until: budget.next(), comparesBlocking: false
         ).map { SDUScenario.Result(sizes: sizes, link: $0) }
         try await channels.close()
+    }
+
+    // MARK: Stores
+
+    /// Stores are measured over memory, with the default protocol.
+    private static func storeSizes(_ settings: Settings, _ target: LinkTarget) -> [Int] {
+        guard target.transports.contains(.memory), settings.protocols.contains(.noise) else {
+            return []
+        }
+        return StoreScenario.sizes.filter(settings.sizes.contains)
+    }
+
+    private mutating func measureStores() async throws {
+        let scenario = StoreScenario(
+            rounds: settings.rounds, messages: settings.isQuick ? 500 : 5_000)
+        for size in storeSizes {
+            progress.show("link, stores on disk, \(size.bytes)")
+            report.stores.append(
+                try await scenario.measure(size: size, loop: loops.dialer, until: budget.next()))
+        }
     }
 
     // MARK: Radio

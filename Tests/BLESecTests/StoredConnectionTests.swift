@@ -1,5 +1,7 @@
 import BLESecChannelCore
+import BLESecDelivery
 import BLESecLinks
+import BLESecLocking
 import BLESecStore
 import Foundation
 import TestSupport
@@ -198,6 +200,86 @@ struct StoredConnectionTests {
             try await acceptor.leave()
             if round == 0 { try files.copyItem(atPath: store, toPath: copy) }
         }
+    }
+
+    /// A store that counts its commits, each of which waits until the gate is open, and then fails
+    /// if the disk is full.
+    private final class GatedStore: EndpointStore {
+        private let endpoint: any EndpointStore
+        let counts = Locked((begun: 0, isOpen: false, isFull: false))
+
+        init(_ endpoint: any EndpointStore) { self.endpoint = endpoint }
+
+        var stored: StoredEndpoint { endpoint.stored }
+        func claim() -> Bool { endpoint.claim() }
+        func close() { endpoint.close() }
+
+        func commit(_ changes: [StoreChange]) throws(StoreFailure) {
+            counts.withLock { $0.begun += 1 }
+            // A test that hangs is ended by the suite's time limit.
+            while !counts.withLock({ $0.isOpen }) { usleep(1_000) }
+            guard !counts.withLock({ $0.isFull }) else { throw StoreFailure("the disk is full") }
+            try endpoint.commit(changes)
+        }
+    }
+
+    @Test(
+        "a store that cannot commit any more closes the connection, and what it had goes on later")
+    func full() async throws {
+        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
+        else { return }
+        let store = GatedStore(opened.endpoint)
+        store.counts.withLock { $0.isOpen = true }
+        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
+        _ = try await first.send([1], noting: [1])
+        try await first.waitUntilCommitted()
+        store.counts.withLock { $0.isFull = true }
+        let lost = try await first.send([2], noting: [2])
+        await first.wait(for: .closed)
+        #expect(await first.status.failure?.code == .store)
+        #expect(await lost.delivery() == .unknown)
+        await #expect(throws: ChannelError(.store, "")) { _ = try await first.send([3]) }
+        // Started again, when there is room: the note says what the store has.
+        while (try? delivery(.dialer)) == nil { try await Task.sleep(for: .milliseconds(5)) }
+        let second = try await dialing()
+        #expect(await second.notes.sent == [1])
+        let sent = try await second.send([2], noting: [2])
+        let acceptor = try await accepting()
+        for number: UInt64 in 1...2 {
+            #expect(try await acceptor.receive() == [UInt8(number)])
+            try await acceptor.confirm(through: number)
+        }
+        #expect(await sent.delivery() == .delivered)
+        try await second.leave()
+        try await acceptor.leave()
+    }
+
+    @Test("1,000 messages that are queued while the store commits are in one commit")
+    func groupCommit() async throws {
+        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
+        else { return }
+        let store = GatedStore(opened.endpoint)
+        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
+        var last: PendingDelivery?
+        for number in 0..<1_000 { last = try await dialer.send([UInt8(number & 255)]) }
+        // The first commit, of this side's token, has begun, and all messages wait for the next.
+        #expect(store.counts.withLock { $0.begun } <= 1)
+        store.counts.withLock { $0.isOpen = true }
+        try await dialer.waitUntilCommitted()
+        #expect(store.counts.withLock { $0.begun } == 2)
+        let acceptor = try await accepting()
+        for number in 1...UInt64(1_000) {
+            _ = try await acceptor.receive()
+            try await acceptor.confirm(through: number)
+        }
+        #expect(await last?.delivery() == .delivered)
+        // The peer's confirmations cover up to 32 messages each, and a commit several of them.
+        let commits = store.counts.withLock { $0.begun }
+        #expect(commits < 60, "\(commits) commits")
+        try await dialer.leave()
+        try await acceptor.leave()
     }
 
     /// One of two machines that use copies of one store: what its program has sent, by number,

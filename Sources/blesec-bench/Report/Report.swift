@@ -7,6 +7,8 @@ struct Report: Sendable {
     /// Bulk data over L2CAP in SDUs of several sizes.
     var sdus: [SDUScenario.Result] = []
     var packets: [PacketScenario.Result] = []
+    /// Messages over connections with stores on disk.
+    var stores: [StoreScenario.Result] = []
     var many: [ManyScenario.Result] = []
     /// Many channels that are spread over several loops.
     var loops: [LoopsScenario.Result] = []

@@ -23,7 +23,8 @@ struct ReportJSON {
                 "sample-nanoseconds": settings.sampleTime,
             ]),
             "engine": report.engine, "handshake": report.handshake, "link": report.link,
-            "sdus": report.sdus, "packets": report.packets, "many": report.many,
+            "sdus": report.sdus, "packets": report.packets, "stores": report.stores,
+            "many": report.many,
             "loops": report.loops,
             "flood": report.flood, "unauthenticated-peer-cost": report.unauthenticatedCosts,
             "radio": report.radio,
@@ -154,6 +155,16 @@ extension PacketScenario.Result: Reportable {
             "engine": engine, "size": size, "messages": messages, "sdus": sdus,
             "sdu-bytes": sduBytes, "message-share": messageShare, "packets": packets,
             "packets-computed": computedPackets,
+        ])
+    }
+}
+
+extension StoreScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "size": size, "messages": messages, "rounds": rounds, "messages-per-second": rate,
+            "ratio-to-no-stores": rateRatio, "commits-per-second": commitRate,
+            "messages-per-commit": messagesPerCommit,
         ])
     }
 }

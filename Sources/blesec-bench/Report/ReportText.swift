@@ -13,6 +13,7 @@ struct ReportText {
         if !report.link.isEmpty { parts.append(linkText) }
         if !report.sdus.isEmpty { parts.append(sduText) }
         if !report.packets.isEmpty { parts.append(packetText) }
+        if !report.stores.isEmpty { parts.append(storeText) }
         if !report.radio.isEmpty { parts.append(radioText) }
         if !report.many.isEmpty { parts.append(manyText) }
         if !report.loops.isEmpty { parts.append(loopsText) }
@@ -114,6 +115,23 @@ struct ReportText {
                 ]
             })
         return "Packets that the adapter sent for messages one way over l2cap\n\n\(table.text)"
+    }
+
+    private var storeText: String {
+        let table = Table(
+            [
+                "", "messages/s", "× without stores", "commits/s", "messages a commit",
+                "receiver's",
+            ],
+            rows: report.stores.map {
+                [
+                    $0.size.bytes, $0.rate.median.fixed(0), multiple($0.rateRatio),
+                    $0.commitRate.median.fixed(0), $0.messagesPerCommit.dialer.median.short,
+                    $0.messagesPerCommit.acceptor.median.short,
+                ]
+            })
+        return "Messages exactly once with stores on disk, queued ahead, over memory\n\n"
+            + table.text
     }
 
     private var manyText: String {

@@ -1,0 +1,203 @@
+internal import BLESec
+internal import BLESecDelivery
+internal import BLESecLocking
+internal import BLESecStore
+internal import Glibc
+
+/// Measures messages that a program queues without waiting for their fates, over a connection with
+/// stores on disk, beside one without.
+struct StoreScenario: Sendable {
+    /// The figures of messages of one size.
+    struct Result: Sendable {
+        var size: Int
+        /// The number of messages in each sample.
+        var messages: Int
+        /// The number of rounds that were measured.
+        var rounds: Int
+        /// Messages a second, from the first one queued to the last one confirmed.
+        var rate: Summary
+        /// Each round's rate divided by that without stores.
+        var rateRatio: Summary
+        /// Commits of the sender's store a second.
+        var commitRate: Summary
+        /// Messages divided by the commits of a side's store; the dialer sends.
+        var messagesPerCommit: BothSides<Summary>
+    }
+
+    static let sizes = [64, 1_024]
+
+    /// The number of samples of each kind.
+    let rounds: Int
+    /// The number of messages in each sample.
+    let messages: Int
+
+    /// Measures at one size. The first round is always measured; no other round begins after
+    /// `deadline`.
+    func measure(size: Int, loop: EventLoop, until deadline: UInt64) async throws -> Result {
+        let folder = try ScratchDirectory()
+        let plain = try await Pair.open(storesIn: nil, loop)
+        let stored = try await Pair.open(storesIn: folder.path, loop)
+        var rates: (plain: [Double], stored: [Double]) = ([], [])
+        var commits: (dialer: [Double], acceptor: [Double]) = ([], [])
+        for round in 0..<rounds where round == 0 || Clock.time < deadline {
+            for isStored in round.isMultiple(of: 2) ? [true, false] : [false, true] {
+                let pair = isStored ? stored : plain
+                let before = pair.commits
+                let rate = try await pair.rate(messages, size)
+                guard isStored else {
+                    rates.plain.append(rate)
+                    continue
+                }
+                rates.stored.append(rate)
+                commits.dialer.append(Double(pair.commits.dialer - before.dialer))
+                commits.acceptor.append(Double(pair.commits.acceptor - before.acceptor))
+            }
+        }
+        try await plain.close()
+        try await stored.close()
+        let count = Double(messages)
+        return Result(
+            size: size, messages: messages, rounds: rates.stored.count,
+            rate: Summary(rates.stored), rateRatio: Summary(rates.stored, over: rates.plain),
+            commitRate: Summary(zip(rates.stored, commits.dialer).map { $0 * $1 / count }),
+            messagesPerCommit: BothSides(
+                dialer: Summary(commits.dialer.map { count / $0 }),
+                acceptor: Summary(commits.acceptor.map { count / $0 })))
+    }
+
+    /// Two connections to each other, over memory and on one loop.
+    private struct Pair: Sendable {
+        private let dialer: PeerConnection
+        private let acceptor: PeerConnection
+        private let stores: BothSides<CountingStore>?
+        private let receiving: Task<Void, any Error>
+
+        static func open(storesIn directory: String?, _ loop: EventLoop) async throws -> Pair {
+            let peers = try PeerConfigurations(EngineChoice.noise.name)
+            let stores = try directory.map { path in
+                try BothSides(
+                    dialer: CountingStore(path, peers.dialer, peer: peers.acceptor),
+                    acceptor: CountingStore(path, peers.acceptor, peer: peers.dialer))
+            }
+            let links = await loop.run { MemoryLink.pair(loop: loop) }
+            async let accepted = start(links.1, .acceptor, peers.acceptor, stores?.acceptor)
+            let dialed = try await start(links.0, .dialer, peers.dialer, stores?.dialer)
+            return Pair(dialer: dialed, acceptor: try await accepted, stores, loop)
+        }
+
+        private init(
+            dialer: PeerConnection, acceptor: PeerConnection, _ stores: BothSides<CountingStore>?,
+            _ loop: EventLoop
+        ) {
+            self.dialer = dialer
+            self.acceptor = acceptor
+            self.stores = stores
+            receiving = Task(executorPreference: loop) {
+                while try await acceptor.receive() != nil {}
+                try await acceptor.close(.done)
+            }
+        }
+
+        private static func start(
+            _ link: any Link, _ role: ChannelRole, _ configuration: ChannelConfiguration,
+            _ store: CountingStore?
+        ) async throws -> PeerConnection {
+            var configuration = configuration
+            configuration.carriesDelivery = true
+            var options = PeerConnection.DeliveryOptions()
+            options.store = store?.store
+            let (final, delivery) = (configuration, options)
+            return try await Task(executorPreference: link.loop) {
+                let channel = try await SecureChannel.open(
+                    over: link, role: role, configuration: final)
+                let connection = await PeerConnection.start(
+                    .offered, delivery: .exactlyOnce(delivery), loop: link.loop)
+                guard await connection.offer(channel) else {
+                    throw BenchError.wrongResult("the channel")
+                }
+                return connection
+            }.value
+        }
+
+        /// How many commits each side's store has made.
+        var commits: BothSides<Int> {
+            BothSides(dialer: stores?.dialer.commits ?? 0, acceptor: stores?.acceptor.commits ?? 0)
+        }
+
+        /// Sends messages, and returns how many of them were confirmed in a second.
+        func rate(_ count: Int, _ size: Int) async throws -> Double {
+            let message = [UInt8](repeating: 0x5A, count: size)
+            return try await Task(executorPreference: dialer.loop) { [dialer] in
+                let start = Clock.time
+                var last: PendingDelivery?
+                for _ in 0..<count { last = try await dialer.send(message, noting: nil) }
+                guard await last?.delivery() == .delivered else {
+                    throw BenchError.wrongResult("a message's fate")
+                }
+                return Double(count) / Double(Clock.time - start) * 1e9
+            }.value
+        }
+
+        func close() async throws {
+            try await dialer.close(.done)
+            try await receiving.value
+        }
+    }
+}
+
+/// A store on disk that counts its commits.
+private final class CountingStore: EndpointStore {
+    private let endpoint: any EndpointStore
+    private let count = Locked(0)
+    private let keys: (own: Fingerprint, peer: Fingerprint)
+
+    init(
+        _ directory: String, _ own: ChannelConfiguration, peer: ChannelConfiguration
+    ) throws(ChannelError) {
+        guard let own = own.identity?.fingerprint, let peer = peer.identity?.fingerprint else {
+            throw ChannelError(.configuration, "a store needs keys that stay")
+        }
+        keys = (own, peer)
+        endpoint = try PeerConnection.Store.open(in: directory, own: own, peer: peer).endpoint
+    }
+
+    /// The store for a connection.
+    var store: PeerConnection.Store { .init(own: keys.own, peer: keys.peer, self) }
+    var commits: Int { count.withLock { $0 } }
+
+    var stored: StoredEndpoint { endpoint.stored }
+    func claim() -> Bool { endpoint.claim() }
+    func close() { endpoint.close() }
+
+    func commit(_ changes: [StoreChange]) throws(StoreFailure) {
+        try endpoint.commit(changes)
+        count.withLock { $0 += 1 }
+    }
+}
+
+/// A directory in `TMPDIR`, or else in `/tmp`, which is removed when this object is released.
+private final class ScratchDirectory: Sendable {
+    let path: String
+
+    init() throws {
+        let parent = unsafe getenv("TMPDIR").map { unsafe String(cString: $0) } ?? "/tmp"
+        var template = Array("\(parent)/blesec-bench-XXXXXX".utf8CString)
+        guard let made = unsafe mkdtemp(&template) else {
+            throw ChannelError(.cannotCreate, "no directory can be made in \(parent)")
+        }
+        path = unsafe String(cString: made)
+    }
+
+    deinit {
+        if let directory = unsafe opendir(path) {
+            while let entry = unsafe readdir(directory) {
+                let name = unsafe withUnsafePointer(to: &entry.pointee.d_name) {
+                    unsafe String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
+                }
+                unsafe unlink("\(path)/\(name)")
+            }
+            unsafe closedir(directory)
+        }
+        unsafe rmdir(path)
+    }
+}
