@@ -73,11 +73,13 @@ package struct Outbox: Sendable {
     }
 
     /// Removes messages, all of which wait here and have not left. Their fate is then `dropped`.
+    /// Closes the store, so that the messages are not in its log either.
     package func drop(_ numbers: Set<UInt64>) throws(ChannelError) {
         let droppable = messages.lazy.filter { !$0.mayHaveLeft }.map(\.number)
         precondition(numbers.isSubset(of: droppable), "only what has not left is dropped")
         do throws(StoreFailure) {
             try store.commit([.dropped(numbers)])
+            store.close()
         } catch {
             throw ChannelError(.store, error.reason)
         }

@@ -80,7 +80,7 @@ final class SQLiteStore: EndpointStore {
     }
 
     /// Takes the lock that this process keeps, and makes commits durable. Deleted messages are
-    /// overwritten with zeros, which is Debian's default: it costs less than a tenth of the rate with
+    /// overwritten with zeros, which is Debian's default: it costs at most a tenth of the rate with
     /// messages of up to 1 KiB, and up to two fifths with messages of 64 KiB.
     private static func lock(_ database: Database) throws(Database.Failure) {
         try database.run("PRAGMA locking_mode = EXCLUSIVE")
@@ -108,8 +108,8 @@ final class SQLiteStore: EndpointStore {
         guard rows.count == 1, let own = rows[0][0].text, let peer = rows[0][1].text else {
             throw .damaged("it has not one endpoint")
         }
-        // Fails here, and not at the first message, if the database cannot be written. SQLite writes
-        // nothing for an update that changes nothing.
+        // Fails here, and not at the first message, if the database cannot be written. SQLite
+        // writes nothing for an update that changes nothing.
         try database.transaction { () throws(Database.Failure) in
             try database.run("INSERT INTO unknown VALUES (0, 0)")
             try database.run("DELETE FROM unknown WHERE first = 0")

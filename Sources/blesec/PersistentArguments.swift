@@ -33,7 +33,8 @@ enum PersistentArguments {
         name: "--store", value: "DIR",
         help:
             "Keep what is under way in DIR, so that it also outlives this process: start the same "
-            + "command again. Goes with --persist, one --peer, and --identity or --certificate.")
+            + "command again. `blesec outbox DIR list` shows what waits. Goes with --persist, one "
+            + "--peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",
         help:

@@ -303,8 +303,8 @@ struct StoredConnectionTests {
         }
     }
 
-    /// What a machine does in a round: it sends without a link; or it sends and waits for all fates;
-    /// or the peer's program is killed before it confirms what it has taken.
+    /// What a machine does in a round: it sends without a link; or it sends and waits for all
+    /// fates; or the peer's program ends before it confirms what it has taken.
     private enum Round { case offline, online, unconfirmed }
 
     @Test(

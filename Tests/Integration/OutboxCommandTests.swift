@@ -204,7 +204,9 @@ extension Integration {
         @Test("a transfer from which a message was dropped ends with an error that says so")
         func transfer() throws {
             let pair = try ToolPair()
-            let data = ToolPair.pseudoRandomBytes(3 << 16, seed: 4)
+            let data = (1...3).flatMap { piece in
+                String(repeating: "piece \(piece), ", count: 10_000).utf8.prefix(1 << 16)
+            }
             pair.folder.write("data", data)
             let stores = pair.folder.file("dialer-stores")
             let sending = [
@@ -217,6 +219,11 @@ extension Integration {
             #expect(listed.contains("3 messages with 196608 bytes in all"), "\(listed)")
             let dropped = try Tool.run("outbox", stores, "drop", "2")
             #expect(dropped.status == 0, "\(dropped.errors)")
+            // What was dropped is in none of the store's files.
+            for (piece, status) in [(1, Int32(0)), (2, 1), (3, 0)] {
+                let found = try Subprocess.run("grep", ["-rqaF", "piece \(piece),", stores])
+                #expect(found.status == status, "piece \(piece)")
+            }
             let listener = try pair.listen(
                 ["--persist", "--store", pair.folder.file("listener-stores")],
                 output: pair.folder.file("received"), within: 60)

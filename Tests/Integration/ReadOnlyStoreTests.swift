@@ -7,8 +7,8 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// Stores that the tool may read and not write. Permissions do not bind root, so a test that runs
-    /// as root starts the tool without the capabilities that pass over them.
+    /// Stores that the tool may read and not write. Permissions do not bind root, so a test that
+    /// runs as root starts the tool without the capabilities that pass over them.
     @Suite struct ReadOnlyStoreTests {
         private let pair: ToolPair
         private var directory: String { pair.folder.file("stores") }
@@ -54,8 +54,8 @@ extension Integration {
             ])
         }
 
-        /// The modes of a store's files and directory, and whether the store was in use by a process
-        /// that was killed.
+        /// The modes of a store's files and directory, and whether the store was in use by a
+        /// process that was killed.
         struct Case: Sendable {
             var file: mode_t
             var directory: mode_t
