@@ -203,7 +203,7 @@ package struct DeliveryEndpoint: Sendable {
     /// The same, before the store has everything.
     package var hasToldEnd: Bool {
         guard case .up(sent: true, received: true) = link, isSettled else { return false }
-        return toldConfirmed == incoming.confirmed && !owesEpoch && !streams.hasControl
+        return toldConfirmed == incoming.confirmed && !owesEpoch
     }
 
     /// Whether messages, or this side's end, wait for their fate.
@@ -315,10 +315,12 @@ package struct DeliveryEndpoint: Sendable {
         if hasMessage { classes.insert(limits.priority) }
         guard let priority = schedule.choose(classes) else { return nil }
         movements += 1
-        // Messages take turns with the streams of their class.
+        // Messages take turns with all streams of their class.
         let hasStream = streamClasses.contains(priority)
-        wasMessage = hasMessage && priority == limits.priority && !(hasStream && wasMessage)
-        if wasMessage { return outgoing.takeRecord(atMost: limit) }
+        if priority == limits.priority {
+            wasMessage = hasMessage && !(hasStream && wasMessage)
+            if wasMessage { return outgoing.takeRecord(atMost: limit) }
+        }
         return streams.nextData(priority, atMost: limit).map { .stream($0) }
     }
 
@@ -380,6 +382,9 @@ package struct DeliveryEndpoint: Sendable {
             guard outgoing.allow(credit) else { throw .violation("a credit that is less") }
             return false
         case .stream(let record):
+            if case .open = record, incoming.hasEnd {
+                throw .violation("a stream that is opened behind the end")
+            }
             guard try streams.receive(record) else { return false }
         }
         movements += 1

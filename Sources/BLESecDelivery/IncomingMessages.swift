@@ -31,6 +31,8 @@ struct IncomingMessages: Sendable {
     }
     /// Whether the program has taken everything up to the peer's end.
     private(set) var hasFinished: Bool
+    /// Whether the peer's end has arrived in its epoch.
+    private(set) var hasEnd = false
     /// The peer's end, until this side has confirmed it.
     private var reachedEnd: Place?
     /// The epoch in which this side has confirmed the peer's end.
@@ -90,6 +92,7 @@ struct IncomingMessages: Sendable {
         self.epoch = epoch
         self.confirmed = confirmed
         held = confirmed
+        hasEnd = false
         dropPartial()
     }
 
@@ -123,6 +126,7 @@ struct IncomingMessages: Sendable {
         guard held < Resume.greatestNumber, number == held + 1, partial.isEmpty, !isMidMessage
         else { throw .violation("an end that does not follow the last message") }
         try begin(costing: 0)
+        hasEnd = true
         keep(nil)
         reachEnd()
     }

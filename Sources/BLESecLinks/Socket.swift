@@ -124,6 +124,13 @@ package enum Socket {
         return value
     }
 
+    /// Has a TCP socket end with a reset when it is closed, instead of an end that looks complete.
+    package static func resetAtClose(_ descriptor: Int32) {
+        var option = linger(l_onoff: 1, l_linger: 0)
+        _ = unsafe setsockopt(
+            descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
+    }
+
     /// Returns and clears the socket's pending error; 0 if there is none.
     package static func pendingError(_ descriptor: Int32) -> Int32 {
         do throws(SystemError) {

@@ -159,6 +159,74 @@ struct StreamConnectionTests {
         try await Self.close(sides)
     }
 
+    @Test("a stream without data arrives, and the side that accepts it may write first")
+    func accepterFirst() async throws {
+        let sides = try await sides()
+        // Nothing else wakes the accepting side.
+        let accepting = Task { try await Self.next(sides[1]) }
+        try await sides[0].loop.sleep(for: .milliseconds(100))
+        let stream = try await sides[0].open("first")
+        let accepted = try await accepting.value
+        try await accepted.write([1])
+        await accepted.finish()
+        #expect(try await Self.everything(from: stream) == [1])
+        await stream.finish()
+        #expect(try await accepted.read() == nil)
+        try await Self.close(sides)
+    }
+
+    @Test("what the peer's program has not read, or not even accepted, does not count as taken")
+    func notTaken() async throws {
+        let sides = try await sides()
+        let stream = try await sides[0].open("dropped")
+        try await stream.write([1, 2, 3])
+        await stream.finish()
+        let empty = try await sides[0].open("empty")
+        await empty.finish()
+        let isTaken = Locked(false)
+        let waiting = Task {
+            try await empty.waitUntilTaken()
+            isTaken.withLock { $0 = true }
+        }
+        let accepted = try await Self.next(sides[1])
+        try await sides[0].loop.sleep(for: .milliseconds(200))
+        #expect(!isTaken.withLock { $0 })
+        await accepted.stop(code: 3)
+        await #expect(throws: ChannelError(.streamReset, "")) { try await stream.waitUntilTaken() }
+        let acceptedEmpty = try await Self.next(sides[1])
+        try await waiting.value
+        await accepted.finish()
+        await acceptedEmpty.finish()
+        #expect(try await stream.read() == nil)
+        #expect(try await empty.read() == nil)
+        #expect(try await acceptedEmpty.read() == nil)
+        try await Self.close(sides)
+    }
+
+    @Test("the peer's streams end behind its last message")
+    func noMoreStreams() async throws {
+        let sides = try await sides()
+        let streams = Task {
+            var labels: [String] = []
+            for await stream in sides[1].incomingStreams {
+                labels.append(stream.label)
+                await stream.finish()
+                let bytes = try await stream.read()
+                #expect(bytes == nil)
+            }
+            return labels
+        }
+        for label in ["a", "b"] {
+            let stream = try await sides[0].open(label)
+            await stream.finish()
+            #expect(try await stream.read() == nil)
+        }
+        async let closing: Void = Self.close(sides)
+        let labels = try await streams.value
+        #expect(labels == ["a", "b"])
+        try await closing
+    }
+
     @Test("a program that drops a stream gives up both directions")
     func dropped() async throws {
         let sides = try await sides()
@@ -304,6 +372,7 @@ struct StreamConnectionTests {
         #expect(try await stream.read() == [4])
         await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.read() }
         await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.write([1]) }
+        #expect(await dialer.lostStreamCount == 1)
         let other = try await dialer.open("second")
         try await other.write([6])
         await other.finish()

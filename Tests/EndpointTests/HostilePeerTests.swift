@@ -242,3 +242,142 @@ struct HostilePeerTests {
         }
     }
 }
+
+/// Records about streams that a peer with a key may send, and that break the rules.
+struct HostileStreamTests {
+    /// An endpoint with one open stream of its own, of whose four bytes two were acknowledged and
+    /// one stream of the peer; and the peer's `resume`.
+    private struct Scene {
+        var endpoint: DeliveryEndpoint
+        var generator = SeededGenerator(seed: 9)
+        var own: Streams.Handle
+        var peer: Resume
+
+        init() throws {
+            var limits = DeliveryEndpoint.Limits()
+            limits.streams.streams = 2
+            limits.streams.waiting = 2
+            limits.streams.window = 100
+            endpoint = DeliveryEndpoint(hasStore: false, limits: limits, using: &generator)
+            peer = Resume(
+                token: Identifier(using: &generator), peerToken: .none,
+                epoch: Identifier(using: &generator), first: 1, peerEpoch: .none,
+                positions: Positions(), credit: 0,
+                streams: StreamSummary(window: 50, firstLimit: 2, limit: 2))
+            own = endpoint.streams.open("own", .normal)
+            try connect()
+            _ = try endpoint.streams.write([1, 2, 3, 4], to: own)
+            drain()
+            try receive(.limit(id: 0, received: 2, limit: 60))
+            try receive(.open(id: 1, .normal, label: "peer"))
+        }
+
+        /// Sends everything that can be sent.
+        mutating func drain() { while endpoint.nextRecord(atMost: 100) != nil {} }
+
+        /// Begins a link, and exchanges `resume`.
+        mutating func connect() throws(DeliveryError) {
+            endpoint.linkBegan(.lower)
+            guard case .resume(let resume) = endpoint.nextRecord(atMost: 100) else {
+                throw .violation("no resume came first")
+            }
+            peer.streams.peerToken = resume.token
+            try endpoint.receive(.resume(peer), using: &generator)
+            drain()
+        }
+
+        @discardableResult
+        mutating func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
+            try endpoint.receive(.stream(record), using: &generator)
+        }
+    }
+
+    @Test(
+        "records of streams that are not open, or beyond a limit, or repeated, are refused",
+        arguments: [
+            [.bytes(id: 1, offset: 1, [1])], [.bytes(id: 1, offset: 0, [])],
+            [.bytes(id: 1, offset: 0, ArraySlice(repeating: 0, count: 101))],
+            [.bytes(id: 3, offset: 0, [1])], [.bytes(id: 2, offset: 0, [1])],
+            [.fin(id: 1, size: 1)], [.fin(id: 1, size: 0), .fin(id: 1, size: 0)],
+            [.fin(id: 1, size: 0), .bytes(id: 1, offset: 0, [1])],
+            [.reset(id: 1, code: 1), .reset(id: 1, code: 1)],
+            [.reset(id: 1, code: 1), .bytes(id: 1, offset: 0, [1])],
+            [.stop(id: 0, code: 1), .stop(id: 0, code: 1)], [.done(id: 0)], [.done(id: 1)],
+            [.limit(id: 0, received: 2, limit: 60)], [.limit(id: 0, received: 1, limit: 70)],
+            [.limit(id: 0, received: 5, limit: 70)], [.limit(id: 0, received: 3, limit: 59)],
+            [.limit(id: 1, received: 1, limit: 70)], [.limit(id: 9, received: 0, limit: 70)],
+            [.limit(id: UInt64.max >> 2, received: 0, limit: UInt64.max >> 2)],
+            [.open(id: 1, .normal, label: "")], [.open(id: 5, .normal, label: "")],
+            [.open(id: 2, .normal, label: "")],
+            [.open(id: 3, .normal, label: ""), .open(id: 5, .normal, label: "")],
+            [.streams(limit: 2)], [.streams(limit: 1)],
+        ] as [[StreamRecord]])
+    func refused(_ records: [StreamRecord]) throws {
+        var scene = try Scene()
+        for record in records.dropLast() { try scene.receive(record) }
+        #expect(throws: DeliveryError.self) { try scene.receive(records[records.count - 1]) }
+    }
+
+    @Test(
+        "a resume whose streams cannot be is refused",
+        arguments: [
+            { $0.streams.opened = 0 }, { $0.streams.opened = 2 }, { $0.streams.limit = 1 },
+            { $0.streams.window = 51 }, { $0.streams.window = 0 }, { $0.streams.firstLimit = 1 },
+            { $0.streams.entries = [] },
+            { $0.streams.entries.append($0.streams.entries[0]) },
+            { $0.streams.entries.append(.init(id: 2, .done)) },
+            { $0.streams.entries[0].progress = .complete },
+            { $0.streams.entries[0].progress = .done },
+            { $0.streams.entries[0].progress = .receiving(count: 1, limit: 60) },
+            { $0.streams.entries[0].progress = .receiving(count: 5, limit: 60) },
+            { $0.streams.entries[0].progress = .receiving(count: 2, limit: 59) },
+            { $0.streams.entries[0].progress = .receiving(count: 4, limit: 3) },
+        ] as [@Sendable (inout Resume) -> Void])
+    func refusedResume(_ change: @Sendable (inout Resume) -> Void) throws {
+        var scene = try Scene()
+        scene.peer.streams.opened = 1
+        scene.peer.streams.entries = [
+            .init(id: 0, .receiving(count: 2, limit: 60)),
+            .init(id: 1, .receiving(count: 0, limit: 50)),
+        ]
+        var good = scene
+        try good.connect()
+        change(&scene.peer)
+        #expect(throws: DeliveryError.self) { try scene.connect() }
+    }
+
+    @Test("a stream that was over cannot come back")
+    func notAgain() throws {
+        var scene = try Scene()
+        scene.endpoint.streams.finish(scene.own)
+        scene.drain()
+        try scene.receive(.done(id: 0))
+        try scene.receive(.fin(id: 0, size: 0))
+        scene.drain()
+        #expect(scene.endpoint.streams.openCount == 1)
+        // A reset may have crossed this side's `done`.
+        try scene.receive(.reset(id: 0, code: 1))
+        #expect(throws: DeliveryError.self) { try scene.receive(.bytes(id: 0, offset: 0, [1])) }
+        // Now the peer says that it never had the stream.
+        #expect(throws: DeliveryError.self) { try scene.connect() }
+    }
+
+    @Test("repeated limits and bytes that nobody reads do not count as progress")
+    func noProgress() throws {
+        var scene = try Scene()
+        #expect(try !scene.receive(.limit(id: 0, received: 2, limit: 61)))
+        #expect(try scene.receive(.limit(id: 0, received: 3, limit: 62)))
+        let next = scene.endpoint.streams.accept()
+        let accepted = try #require(next)
+        scene.endpoint.streams.stop(accepted.handle, code: 1)
+        scene.drain()
+        let bytes = ArraySlice<UInt8>(repeating: 1, count: 50)
+        #expect(try !scene.receive(.bytes(id: 1, offset: 0, bytes)))
+        #expect(try !scene.receive(.bytes(id: 1, offset: 50, bytes)))
+        scene.drain()
+        // A stopped direction gets no further limit.
+        #expect(throws: DeliveryError.self) {
+            try scene.receive(.bytes(id: 1, offset: 100, bytes))
+        }
+    }
+}

@@ -28,14 +28,17 @@ final class MessageLane: Sendable {
         var hasNewFate = false
         /// Whether the connection is told, and has not looked yet.
         var isNewsPending = false
+        /// The link on which the peer is to end the link, as the connection was told.
+        var waitingLink: UInt64?
     }
 
     /// What the connection learns when it looks.
     struct News {
         /// Whether a message has got its fate.
         var hasFate: Bool
-        /// Whether something has changed for streams, and for which.
-        var hasStreamNews: Bool
+        /// Whether a stream is over, so that others may be opened.
+        var isStreamOver: Bool
+        /// The streams for which something has changed.
         var streams: [Streams.Handle]
         /// Whether the peer has opened a stream that the program has not accepted.
         var hasIncomingStream: Bool
@@ -253,7 +256,7 @@ final class MessageLane: Sendable {
                 (state.hasCommitted, state.hasNewFate, state.isRevoked) = (false, false, false)
             }
             return News(
-                hasFate: state.hasNewFate, hasStreamNews: state.endpoint.streams.hasNews,
+                hasFate: state.hasNewFate, isStreamOver: state.endpoint.streams.hasForgotten,
                 streams: state.endpoint.streams.takeTouched(),
                 hasIncomingStream: state.endpoint.streams.hasArrived,
                 isWaitingForEnd: state.endpoint.isWaitingForEnd,
@@ -364,15 +367,19 @@ final class MessageLane: Sendable {
             _ record: DeliveryRecord
         ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool) {
             try count(record)
-            let (result, isNews) = try lane.change {
-                state throws(DeliveryError) -> ((Bool, Bool), Bool) in
-                guard state.link == link else { return ((false, true), false) }
-                let hasMoved = try state.endpoint.receive(record, using: &state.generator)
+            let (result, wantsMore, isNews) = lane.change { state in
+                guard state.link == link else {
+                    return (Result<Bool, DeliveryError>.success(false), true, false)
+                }
+                let result = Result { () throws(DeliveryError) in
+                    try state.endpoint.receive(record, using: &state.generator)
+                }
                 if lane.store == nil { state.noteEvents() }
-                return ((hasMoved, state.endpoint.wantsRecords), state.noteNews())
+                // A record that is refused may have ended streams before.
+                return (result, state.endpoint.wantsRecords, state.noteNews())
             }
             if isNews { lane.onNews() }
-            return (result.0, result.1)
+            return (try result.get(), wantsMore)
         }
     }
 }
@@ -417,8 +424,10 @@ extension MessageLane.State {
         let hasArrived =
             endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
             || endpoint.streams.hasNews
-        let hasEnding =
-            endpoint.hasToldAll || endpoint.mustEndLink || endpoint.isWaitingForEnd
+        // That the peer must end the link is told once.
+        let isWaiting = endpoint.isWaitingForEnd && waitingLink != link
+        if isWaiting { waitingLink = link }
+        let hasEnding = endpoint.hasToldAll || endpoint.mustEndLink || isWaiting
         isNewsPending = hasArrived || hasEnding
         return isNewsPending
     }

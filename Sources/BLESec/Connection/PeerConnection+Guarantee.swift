@@ -91,6 +91,10 @@ extension PeerConnection {
     /// ``Delivery/dropped`` says.
     public var droppedCount: Int { lane?.droppedCount ?? 0 }
 
+    /// How many streams have ended with `sessionLost` before the peer's program had taken everything
+    /// that this side wrote, or could have written, to them.
+    public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
+
     /// Whether the store has turned out to be an older copy of one that the peer has met. Messages
     /// that the copy had are then `unknown`.
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
@@ -156,7 +160,11 @@ extension PeerConnection {
                 waiting.wake(.change)
                 return message
             }
-            if lane.hasPeerFinished { return nil }
+            if lane.hasPeerFinished {
+                // The peer opens no more streams either.
+                waiting.wake(.stream)
+                return nil
+            }
             if machine.isClosed {
                 if let failure = machine.status.failure { throw failure }
                 return nil
@@ -197,11 +205,9 @@ extension PeerConnection {
         waiting.wake(.message)
         waiting.wake(.change)
         wake(news.streams)
-        if news.hasIncomingStream { waiting.wake(.stream) }
-        if news.hasFate || machine.isClosed || news.hasStreamNews {
-            waiting.wake(.acknowledgement)
-            waiting.wake(.room)
-        }
+        if news.hasIncomingStream || lane.hasPeerFinished { waiting.wake(.stream) }
+        if news.hasFate || machine.isClosed { waiting.wake(.acknowledgement) }
+        if news.hasFate || machine.isClosed || news.isStreamOver { waiting.wake(.room) }
         if let failure = news.failure { shut(failure) }
         releaseStore()
         // A channel may be in the middle of a call, so it is called later.

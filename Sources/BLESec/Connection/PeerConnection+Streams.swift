@@ -4,7 +4,7 @@ internal import BLESecLinks
 
 extension PeerConnection {
     /// Which frames of a connection leave first. More urgent ones overtake others, and the others
-    /// keep a share of at least a ninth each.
+    /// keep a share of about a tenth each.
     public enum Priority: UInt8, Sendable, Hashable, CaseIterable {
         case urgent, normal, bulk
 
@@ -70,10 +70,11 @@ extension PeerConnection {
         }
 
         /// Queues bytes; waits while there is no room for them. What is queued has not arrived yet.
+        /// One task at a time writes: the parts of two calls may mix.
         ///
         /// - Throws: `streamReset` if the peer wants no more, or this side has called
         ///   ``reset(code:)``; `sessionLost`; `closed` after ``finish()``, or the error that closed
-        ///   the connection; `cancelled`, with a part of the bytes queued.
+        ///   the connection; `cancelled`. After an error, a part of the bytes may be queued.
         public func write(_ bytes: [UInt8]) async throws(ChannelError) {
             try await connection.write(bytes, to: self)
         }
@@ -91,9 +92,10 @@ extension PeerConnection {
             return try await connection.read(from: self, atMost: count)
         }
 
-        /// Waits until the peer's program has taken everything up to this side's end.
+        /// Waits until the peer's program has taken everything up to this side's ``finish()``.
         ///
-        /// - Throws: as ``write(_:)`` does.
+        /// - Throws: `streamReset` if the peer's program, or this side, has given the direction up;
+        ///   `sessionLost`; the error that closed the connection; `cancelled`.
         public func waitUntilTaken() async throws(ChannelError) {
             try await connection.waitUntilTaken(self)
         }
@@ -150,15 +152,16 @@ extension PeerConnection {
         }
     }
 
-    /// The streams that the peer opens. Ends when the connection is closed, or both sides have
-    /// finished.
+    /// The streams that the peer opens. Ends when the program has received everything up to the
+    /// peer's end, or the connection is closed. Accept streams and receive messages concurrently:
+    /// the peer's end comes behind its streams, and few of them may wait.
     public nonisolated var incomingStreams: AsyncStream<Stream> {
         AsyncStream { await self.acceptStream() }
     }
 
     private func acceptStream() async -> Stream? {
         guard let lane else { return nil }
-        while !machine.isClosed {
+        while true {
             if let (handle, label, priority) = lane.changeStreams({ $0.accept() }) {
                 // The peer may open more now.
                 tellChannel()
@@ -166,12 +169,11 @@ extension PeerConnection {
                     handle, label, Priority(rawValue: priority.rawValue) ?? .normal,
                     isIncoming: true, lane)
             }
+            if machine.isClosed || lane.hasPeerFinished || Task.isCancelled { return nil }
             try? await waiting.wait(for: .stream, on: self) {
-                lane.changeStreams { $0.hasArrived } || machine.isClosed
+                lane.changeStreams { $0.hasArrived } || machine.isClosed || lane.hasPeerFinished
             }
-            if Task.isCancelled { return nil }
         }
-        return nil
     }
 
     private func add(

@@ -298,8 +298,9 @@ public actor PeerConnection {
     ///   - reason: tells the peer whether it has everything.
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
-    /// until each program has taken everything up to the other's end. Then it waits until the peer
-    /// knows that, or for 30 seconds.
+    /// until each program has taken everything up to the other's end, and every stream is over. Then
+    /// it waits until the peer knows that, or for 30 seconds. What was lost with a peer's state is
+    /// not waited for: ``unknownCount`` and ``lostStreamCount`` tell of it.
     ///
     /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw, except
     ///   with ``Guarantee/exactlyOnce(_:)``.

@@ -15,20 +15,25 @@ struct ReceivingHalf: Sendable {
     private var hasSentStop = false
     /// Whether the peer has been told that this side is done.
     private(set) var hasToldDone = false
+    /// Whether bytes were dropped that the program has not taken.
+    private var hasDropped = false
+    /// Whether the program has the stream.
+    var isAccepted: Bool
     private let window: UInt64
 
-    init(window: Int) {
+    init(window: Int, isAccepted: Bool) {
         self.window = UInt64(window)
+        self.isAccepted = isAccepted
         told = self.window
     }
 
     var keptCount: Int { kept.count - head }
     var hasBytes: Bool { keptCount > 0 }
-    /// Whether nothing more comes, and the program has taken everything, wants nothing more, or
-    /// learns of the reset.
-    var isDone: Bool { resetCode != nil || size == read }
-    /// Whether the program can read to the regular end.
-    var isAtEnd: Bool { resetCode == nil && size == read }
+    /// Whether nothing more comes, and the program has taken everything or learns of the reset.
+    var isDone: Bool { resetCode != nil || hasTakenAll }
+    /// Whether the program has read to the regular end.
+    var isAtEnd: Bool { resetCode == nil && hasTakenAll }
+    private var hasTakenAll: Bool { size == read && !hasDropped && isAccepted }
 
     /// Takes at most `most` bytes for the program.
     mutating func take(_ most: Int) -> [UInt8] {
@@ -54,6 +59,7 @@ struct ReceivingHalf: Sendable {
     }
 
     private mutating func discard() {
+        if hasBytes { hasDropped = true }
         (kept, head) = ([], 0)
         read = received
     }
@@ -79,7 +85,9 @@ struct ReceivingHalf: Sendable {
             size == nil, resetCode == nil
         else { throw .violation("bytes of a stream that do not continue it, or exceed its limit") }
         received += UInt64(bytes.count)
-        if stopCode == nil { kept += bytes } else { read = received }
+        guard stopCode != nil else { return kept += bytes }
+        read = received
+        hasDropped = true
     }
 
     mutating func finish(_ size: UInt64) throws(DeliveryError) {
@@ -92,7 +100,7 @@ struct ReceivingHalf: Sendable {
     mutating func reset(_ code: UInt32) throws(DeliveryError) {
         guard resetCode == nil else { throw .violation("a second reset of a stream") }
         // Everything has been taken before: the reset says nothing new.
-        guard size != read else { return }
+        guard !hasTakenAll else { return }
         resetCode = code
         discard()
     }
@@ -101,7 +109,7 @@ struct ReceivingHalf: Sendable {
     private var owesDone: Bool { isDone && !hasToldDone }
     /// Whether the limit has moved so far that the peer should know.
     private var owesLimit: Bool {
-        !isDone && size == nil && read + window >= told + max(1, window / 2)
+        !isDone && size == nil && stopCode == nil && read + window >= told + max(1, window / 2)
     }
     var owesRecord: Bool { owesStop || owesDone || owesLimit }
 

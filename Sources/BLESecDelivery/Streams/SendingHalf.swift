@@ -18,6 +18,8 @@ struct SendingHalf: Sendable {
     private(set) var mayBeDone = false
     /// Whether the peer is done with this direction.
     private(set) var isDone = false
+    /// Whether the peer has said on this link that it wants no more.
+    private var isStopped = false
     private let capacity: Int
 
     init(capacity: Int) { self.capacity = capacity }
@@ -45,17 +47,27 @@ struct SendingHalf: Sendable {
         (kept, head) = ([], 0)
     }
 
-    /// The peer is done with this direction.
-    mutating func didEnd() {
+    /// The peer wants no more bytes; false if it has said so on this link before.
+    mutating func stop(_ code: UInt32) -> Bool {
+        guard !isStopped else { return false }
+        isStopped = true
+        reset(code)
+        return true
+    }
+
+    /// The peer is done with this direction; false if it cannot be, or has said so before.
+    mutating func didEnd() -> Bool {
+        guard mayBeDone, !isDone else { return false }
         isDone = true
         (kept, head) = ([], 0)
+        return true
     }
 
     // MARK: - A link
 
     /// Continues on a new link behind what the peer has; false if it cannot have that.
     mutating func resume(_ progress: StreamSummary.Progress) -> Bool {
-        hasSentEnd = false
+        (hasSentEnd, isStopped) = (false, false)
         switch progress {
         case .receiving(let count, let limit):
             guard allow(received: count, limit: limit) else { return false }
@@ -66,8 +78,7 @@ struct SendingHalf: Sendable {
             next = sentMost
             hasSentEnd = resetCode == nil
         case .done:
-            guard mayBeDone else { return false }
-            didEnd()
+            return isDone || didEnd()
         }
         return true
     }

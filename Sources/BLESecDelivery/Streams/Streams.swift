@@ -64,12 +64,15 @@ package struct Streams: Sendable {
     private var isBound = false
     private var isLinked = false
 
-    /// How many streams of this side were opened, and how many of those the peer was told of on
-    /// this link or has.
+    /// How many streams of this side were opened; how many of those the peer was told of on this
+    /// link or has, was ever told of, and is known to have.
     private var ownCount: UInt64 = 0
     private var openedCount: UInt64 = 0
-    /// How many streams the peer allows, and how many bytes of a new one.
+    private var toldCount: UInt64 = 0
+    private var knownCount: UInt64 = 0
+    /// How many streams the peer allows, how many at first, and how many bytes of a new one.
     private var peerLimit: UInt64 = 0
+    private var peerFirstLimit: UInt64 = 0
     private var peerWindow: UInt64 = 0
     /// How many streams of the peer have arrived, were accepted by the program, and are over.
     private var peerCount: UInt64 = 0
@@ -84,8 +87,6 @@ package struct Streams: Sendable {
     private var ready: [Queue<Handle>] = [Queue(), Queue(), Queue()]
     private var arrived = Queue<Handle>()
     private var touched: [Handle] = []
-    /// Whether a stream was over, so that others may be opened.
-    private var hasForgotten = false
 
     package init(_ limits: StreamLimits) {
         self.limits = limits
@@ -118,6 +119,7 @@ package struct Streams: Sendable {
         while let handle = arrived.popFirst() {
             guard let stream = streams[handle] else { continue }
             acceptedCount += 1
+            change(handle) { $0.receiving.isAccepted = true }
             return (handle, stream.label, stream.priority)
         }
         return nil
@@ -202,6 +204,10 @@ package struct Streams: Sendable {
 
     /// Whether something has changed for the program since ``takeTouched()``.
     package var hasNews: Bool { hasForgotten || !touched.isEmpty }
+    /// Whether a stream is over since ``takeTouched()``, so that others may be opened.
+    package private(set) var hasForgotten = false
+    /// How many streams were lost before the peer's program had taken everything of them.
+    package private(set) var lostCount = 0
 
     /// The streams for whose program something has changed, each once.
     package mutating func takeTouched() -> [Handle] {
@@ -218,9 +224,6 @@ package struct Streams: Sendable {
     var isOver: Bool { handles.isEmpty }
     /// Whether the peer has not been told of a stream of this side.
     var hasUnopened: Bool { openedCount < ownCount }
-    /// Whether the peer's `resume` has arrived, and records can leave.
-    var hasControl: Bool { isLinked && (canSendOpen || owesLimit || !controls.isEmpty) }
-
     private var canSendOpen: Bool { openedCount < min(ownCount, peerLimit) }
 
     /// How many streams the peer may open in all.
@@ -260,6 +263,7 @@ package struct Streams: Sendable {
         if canSendOpen {
             let number = Number(isOwn: true, index: openedCount)
             openedCount += 1
+            toldCount = max(toldCount, openedCount)
             guard let handle = handles[number], let stream = streams[handle] else {
                 preconditionFailure("a stream that the peer does not know is not over")
             }
@@ -331,17 +335,20 @@ package struct Streams: Sendable {
         // What is said about another instance than this one says nothing.
         let isShared = summary.peerToken == token
         if peerToken != .none, peer != peerToken || isBound && !isShared { lose() }
+        let isKnown = peer == peerToken
+        guard !isKnown || summary.window == peerWindow && summary.firstLimit == peerFirstLimit
+        else { throw .violation("a window of streams that is another one than before") }
         peerToken = peer
         isBound = isShared
         self.order = order
-        peerWindow = summary.window
+        (peerWindow, peerFirstLimit) = (summary.window, summary.firstLimit)
         let opened = isShared ? summary.opened : 0
         let limit = isShared ? summary.limit : summary.firstLimit
-        guard opened <= ownCount, limit >= peerLimit || !isShared else {
+        guard (knownCount...toldCount).contains(opened), limit >= peerLimit || !isShared else {
             throw .violation("a resume that does not fit the streams")
         }
         peerLimit = limit
-        openedCount = opened
+        (openedCount, knownCount) = (opened, opened)
         var entries: [Number: StreamSummary.Entry] = [:]
         for entry in isShared ? summary.entries : [] {
             let number = number(entry.id)
@@ -381,16 +388,16 @@ package struct Streams: Sendable {
     mutating func lose() {
         while let handle = arrived.popFirst() { streams[handle] = nil }
         for handle in handles.values {
-            let isHeld = change(handle) { stream in
-                stream.isLost = true
-                return stream.isHeld
-            }
-            if isHeld == true { touch(handle) }
+            guard let sending = streams[handle]?.sending else { continue }
+            if !sending.isDone, sending.resetCode == nil { lostCount += 1 }
+            change(handle) { $0.isLost = true }
+            touch(handle)
         }
         handles = [:]
         controls = Queue()
         ready = [Queue(), Queue(), Queue()]
-        (ownCount, openedCount, ownOpen, peerLimit) = (0, 0, 0, 0)
+        (ownCount, openedCount, toldCount, knownCount) = (0, 0, 0, 0)
+        (ownOpen, peerLimit) = (0, 0)
         (peerCount, acceptedCount, peerOverCount) = (0, 0, 0)
         toldLimit = mayOpen
         (peerToken, isBound, isLinked) = (.none, false, false)
@@ -418,9 +425,11 @@ package struct Streams: Sendable {
                 _ = stream.sending.resume(.receiving(count: 0, limit: window))
             }
             arrived.append(handle)
+            touch(handle)
         case .bytes(let id, let offset, let bytes):
-            try with(id) { stream throws(DeliveryError) in
+            return try with(id) { stream throws(DeliveryError) in
                 try stream.receiving.append(bytes, at: offset)
+                return stream.receiving.stopCode == nil
             }
         case .fin(let id, let size):
             try with(id) { stream throws(DeliveryError) in try stream.receiving.finish(size) }
@@ -429,19 +438,24 @@ package struct Streams: Sendable {
             if isForgotten(id) { return false }
             try with(id) { stream throws(DeliveryError) in try stream.receiving.reset(code) }
         case .stop(let id, let code):
-            try with(id) { stream throws(DeliveryError) in stream.sending.reset(code) }
-        case .limit(let id, let received, let limit):
-            try with(id) { stream throws(DeliveryError) in
-                guard stream.sending.allow(received: received, limit: limit) else {
-                    throw .violation("a limit of a stream that cannot be")
+            return try with(id) { stream throws(DeliveryError) in
+                guard stream.sending.stop(code) else {
+                    throw .violation("a stream that is stopped twice")
                 }
+                return false
+            }
+        case .limit(let id, let received, let limit):
+            return try with(id) { stream throws(DeliveryError) in
+                let before = (stream.sending.acknowledged, stream.sending.limit)
+                guard limit > before.1, stream.sending.allow(received: received, limit: limit)
+                else { throw .violation("a limit of a stream that is not more, or cannot be") }
+                return received > before.0
             }
         case .done(let id):
             try with(id) { stream throws(DeliveryError) in
-                guard stream.sending.mayBeDone else {
-                    throw .violation("a stream that is done before its end")
+                guard stream.sending.didEnd() else {
+                    throw .violation("a stream that is done before its end, or twice")
                 }
-                stream.sending.didEnd()
             }
         }
         return true
@@ -452,15 +466,16 @@ package struct Streams: Sendable {
         return handles[number] == nil && number.index < (number.isOwn ? openedCount : peerCount)
     }
 
-    private mutating func with(
-        _ id: UInt64, _ body: (inout Stream) throws(DeliveryError) -> Void
-    ) throws(DeliveryError) {
+    private mutating func with<Result>(
+        _ id: UInt64, _ body: (inout Stream) throws(DeliveryError) -> Result
+    ) throws(DeliveryError) -> Result {
         let number = number(id)
-        guard let handle = handles[number], streams[handle]?.isOpened == true else {
-            throw .violation("a record of a stream that is not open")
-        }
-        try change(handle, body)
+        guard let handle = handles[number], streams[handle]?.isOpened == true,
+            let result = try change(handle, body)
+        else { throw .violation("a record of a stream that is not open") }
+        if number.isOwn { knownCount = max(knownCount, number.index + 1) }
         touch(handle)
+        return result
     }
 
     // MARK: - One stream
@@ -481,7 +496,7 @@ package struct Streams: Sendable {
         streams[lastHandle] = Stream(
             number: number, label: label, priority: priority,
             sending: SendingHalf(capacity: limits.window),
-            receiving: ReceivingHalf(window: limits.window))
+            receiving: ReceivingHalf(window: limits.window, isAccepted: number.isOwn))
         handles[number] = lastHandle
         return lastHandle
     }

@@ -1,6 +1,5 @@
 internal import BLESec
 internal import BLESecLinks
-internal import Glibc
 
 /// A local connection, as tasks read and write it.
 actor ForwardedSocket {
@@ -65,17 +64,10 @@ actor ForwardedSocket {
     /// gets an error, and not an end that looks complete.
     func close(inOrder: Bool) {
         if !inOrder, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
-            setLinger(socket.fileDescriptor)
+            Socket.resetAtClose(socket.fileDescriptor)
         }
         link.close()
         waiting.wakeAll()
-    }
-
-    /// Has the kernel answer with a reset instead of an end.
-    private nonisolated func setLinger(_ descriptor: Int32) {
-        var option = linger(l_onoff: 1, l_linger: 0)
-        unsafe setsockopt(
-            descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
     }
 
     private final class Events: LinkHandler {
