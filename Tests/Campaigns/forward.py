@@ -56,12 +56,15 @@ def converse(family, address, given):
         end.settimeout(LIMIT)
         end.connect(address)
 
+        # The kernel reports a reset once, to either thread.
+        errors = []
+
         def send():
             try:
                 end.sendall(given)
                 end.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
+            except OSError as error:
+                errors.append(error)
 
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
@@ -69,6 +72,8 @@ def converse(family, address, given):
         while piece := end.recv(65_536):
             pieces.append(piece)
         sender.join(LIMIT)
+        if errors:
+            raise ConnectionResetError from errors[0]
         return b"".join(pieces)
 
 
