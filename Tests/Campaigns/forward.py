@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cut import ROOT, Proxy
 
-LIMIT = 60
+LIMIT = 300
 
 
 def listening(family, address):
@@ -105,7 +105,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", default=ROOT / ".build/release/blesec", type=Path)
     parser.add_argument("--connections", default=60, type=int)
-    parser.add_argument("--cuts", default=30, type=int)
+    parser.add_argument("--cuts", default=15, type=int)
     parser.add_argument("--seed", default=random.randrange(1 << 32), type=int)
     options = parser.parse_args()
     generator = random.Random(options.seed)

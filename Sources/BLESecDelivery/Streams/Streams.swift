@@ -275,8 +275,10 @@ package struct Streams: Sendable {
             return .open(id: id(number), stream.priority, label: stream.label)
         }
         while let handle = controls.first {
-            guard let stream = streams[handle], !stream.isLost else {
+            // A stream that the peer does not know yet is queued again behind its `open`.
+            guard let stream = streams[handle], !stream.isLost, stream.isOpened else {
                 _ = controls.popFirst()
+                streams[handle]?.isInControls = false
                 continue
             }
             let id = id(stream.number)
