@@ -173,7 +173,8 @@ let package = Package(
         .testTarget(
             name: "Integration",
             dependencies: [
-                "BLESec", "BLESecStore", "BLESecDelivery", "BLESecChannelCore", "TestSupport",
+                "BLESec", "BLESecStore", "BLESecDelivery", "BLESecChannelCore", "BLESecLinks",
+                "BLESecNoise", "BLESecPrimitives", "TestSupport",
             ], exclude: ["Peers"], swiftSettings: strict),
         // Subprocesses, scratch folders and certificate authorities, for tests only.
         .target(

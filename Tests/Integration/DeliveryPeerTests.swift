@@ -60,7 +60,7 @@ extension Integration {
 }
 
 /// Starts tools and a peer, with keys and data for both.
-private struct DeliveryFixture {
+struct DeliveryFixture {
     private static let peers = #filePath.replacing("DeliveryPeerTests.swift", with: "Peers/")
     private static let python = #filePath.replacing(
         "Tests/Integration/DeliveryPeerTests.swift", with: ".build/venv/bin/python")

@@ -1,7 +1,8 @@
 """One end of a delivery that outlives its links, written from docs/delivery.md and docs/wire-format.md.
 
     delivery_peer.py dialer|acceptor PRIVATE-KEY SOCKET INPUT OUTPUT [--cuts N] [--seed N] [--late]
-                     [--restarts] [--features N]
+                     [--restarts] [--features N] [--streams N] [--peers-streams N] [--most N]
+                     [--window N] [--first-limit N] [--open N]
 
 The key is raw X25519, in base64. The file INPUT goes to the peer in messages of various sizes, and the
 peer's messages are written to the file OUTPUT. The program closes N links abruptly, after random numbers
@@ -12,6 +13,11 @@ is broken, or if the peer closes a link.
 With --late the last cut comes when this side is complete and the two sides say so. With --restarts the
 peer may close links too, and its process may be replaced, which leaves the fate of messages unknown.
 --features N offers or accepts these bits, 3 by default; the bit of weight 2 is *delivery*.
+
+Beside the messages the program opens --streams streams with random labels and classes, of at most --most
+bytes, and answers the streams that the peer opens, of which there are --peers-streams; `stream_programs.py`
+says what happens in a stream. The peer may send --window bytes ahead of the program, and may open
+--first-limit streams at first and then --open at a time.
 
 Standard error gets `listening` when the program can be dialed, `ready KEY PROTOCOL` on each link, a line
 for each cut, and `complete` with what was counted. The exit status is 0 only if the end of each side is
@@ -30,14 +36,18 @@ import sys
 import time
 from collections import deque
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from delivery_fields import NOBODY, Fields, Violation, check, write_number, write_numbers
+from delivery_streams import CLASSES, KINDS, MESSAGES, Streams
 from negotiated_peer import (
     ACK, DATA, END, FEATURES, MORE, PING, PONG, READY, REJECT, REKEY, Link, Peer, connect, say)
+from stream_programs import make_label, programs
 
 PROTOCOL = "Noise_XX_25519_ChaChaPoly_SHA256"
 RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH = range(0x09, 0x0F)
 # The bit of the feature *delivery*.
 DELIVERY = 2
-NOBODY = bytes(16)
 # What a message costs beside its bytes, and what an end costs.
 OVERHEAD = 64
 PAYLOAD = 65_518
@@ -51,53 +61,12 @@ QUEUE = 32_768
 # How long a complete side stays reachable, and for how long a peer may be silent, in seconds.
 STAY = 30
 SILENCE = 60
-
-
-class Violation(Exception):
-    """The peer has broken a rule."""
+# For how long the program runs if it delivers streams, in seconds.
+MOST_SECONDS = 60
 
 
 class Cut(Exception):
     """This program has cut the link."""
-
-
-def check(condition, reason):
-    if not condition:
-        raise Violation(reason)
-
-
-def write_number(value):
-    """The form of RFC 9000, section 16, in as few bytes as possible."""
-    for size, prefix in ((1, 0x00), (2, 0x40), (4, 0x80), (8, 0xC0)):
-        if value < 1 << 8 * size - 2:
-            data = value.to_bytes(size, "big")
-            return bytes([data[0] | prefix]) + data[1:]
-    raise ValueError(f"{value} has more than 62 bits")
-
-
-class Fields:
-    """Reads the fields of a record."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def take(self, count):
-        check(len(self.data) >= count, "a record is too short")
-        field, self.data = self.data[:count], self.data[count:]
-        return field
-
-    def identifier(self):
-        return self.take(16)
-
-    def number(self):
-        first = self.take(1)
-        data = first + self.take((1 << (first[0] >> 6)) - 1)
-        value = int.from_bytes(data, "big") & (1 << 8 * len(data) - 2) - 1
-        check(write_number(value) == data, "a number is in a longer form")
-        return value
-
-    def end(self):
-        check(not self.data, "a record has bytes left over")
 
 
 class CutStream:
@@ -243,14 +212,22 @@ class Receiver:
 class DeliveryPeer(Peer):
     """One endpoint, on one link after another."""
 
-    def __init__(self, role, private, messages, output, features, generator, has_restarts):
+    def __init__(self, role, private, messages, output, features, generator, has_restarts, streams, labels):
         super().__init__(role, private, [PROTOCOL])
         self.supported = self.features_on_link = features
         self.sender, self.receiver = Sender(messages), Receiver()
-        self.token = os.urandom(16)
+        self.token = streams.token
+        self.streams = streams
+        # The labels of the streams that are still to be opened, and the programs that run in streams.
+        self.labels = labels
+        self.programs = []
+        # The class of the messages.
+        self.priority = generator.randrange(CLASSES)
         self.output = output
         self.generator = generator
         self.has_restarts = has_restarts
+        self.public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+        self.deadline = time.monotonic() + MOST_SECONDS
         # Whether the peer is known to have taken over this side's token, and whether it is complete.
         self.is_known = self.may_go = False
         # Whether the peer's `ready` was verified on the link in use.
@@ -275,7 +252,7 @@ class DeliveryPeer(Peer):
 
     @property
     def is_complete(self):
-        return self.sender.is_end_confirmed and self.receiver.is_end_confirmed
+        return self.sender.is_end_confirmed and self.receiver.is_end_confirmed and self.streams.is_over
 
     def send_resume(self):
         sender, receiver = self.sender, self.receiver
@@ -287,9 +264,7 @@ class DeliveryPeer(Peer):
         numbers = [
             sender.confirmed + 1, receiver.confirmed, receiver.held, len(receiver.part), self.granted]
         self.send(RESUME, self.token + receiver.token + sender.epoch + receiver.epoch
-                  + b"".join(map(write_number, numbers))
-                  # This side opens no streams, and allows none.
-                  + b"\x01\x00" + NOBODY + b"\x00\x00\x00")
+                  + write_numbers(*numbers) + self.streams.resume_fields())
         self.said = receiver.confirmed
         # What the receiver has begun on this link.
         self.message_on_link = None
@@ -299,12 +274,8 @@ class DeliveryPeer(Peer):
         sender, receiver = self.sender, self.receiver
         fields = Fields(payload)
         token, peer_token, epoch, peer_epoch = [fields.identifier() for _ in range(4)]
-        first, confirmed, held, offset, self.credit = [fields.number() for _ in range(5)]
-        check(fields.number() >= 1, "the window of streams is empty")
-        fields.number()
-        fields.identifier()
-        opened, _, count = [fields.number() for _ in range(3)]
-        check(opened == count == 0, "streams that were never opened")
+        first, confirmed, held, offset, self.credit = fields.numbers(5)
+        streams = self.streams.read_fields(fields)
         fields.end()
         check(NOBODY not in (token, epoch), "a token or an epoch is zeros")
         check(token != self.token and epoch != sender.epoch, "a token or an epoch is this side's")
@@ -351,12 +322,14 @@ class DeliveryPeer(Peer):
         receiver.last_token, receiver.last_epoch = token, epoch
         self.offered = (token, epoch, first)
         self.begun_by_self = 0
+        self.streams.resume(token, streams, self.has_restarts)
 
     def take_over(self):
         """The first record after the peer's `resume` proves that the peer has this side's `resume`."""
         if self.offered:
             (token, epoch, first), self.offered = self.offered, None
             self.receiver.token = token
+            self.streams.is_known = True
             if epoch != self.receiver.epoch:
                 self.begin_peers_epoch(epoch, first)
 
@@ -375,7 +348,7 @@ class DeliveryPeer(Peer):
 
     def read_chunk(self, fields):
         receiver = self.receiver
-        number, offset, length = fields.number(), fields.number(), fields.number()
+        number, offset, length = fields.numbers(3)
         data = fields.data
         check(receiver.end is None, "a chunk follows the end")
         check(number == receiver.held + 1, "a chunk is of another message than the next")
@@ -394,7 +367,7 @@ class DeliveryPeer(Peer):
 
     def read_record(self, kind, payload):
         fields = Fields(payload)
-        if kind in (RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH):
+        if kind in (RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH, *KINDS):
             check(not self.has_peers_end, "a record follows `end`")
             check((kind == RESUME) != self.is_resumed, "`resume` comes once, and first of all")
             if kind == RESUME:
@@ -436,6 +409,10 @@ class DeliveryPeer(Peer):
             check(number == receiver.held + 1 and not receiver.part, "`finish` is not behind the messages")
             self.begin_peers_message(number, OVERHEAD)
             receiver.held = receiver.end = number
+        elif kind in KINDS:
+            stream = self.streams.read(kind, fields, receiver.end is not None)
+            if stream:
+                self.programs += programs(stream, False, self.generator)
         elif kind == END:
             check(len(payload) == 1 and not self.has_peers_end, "a malformed `end`")
             check(payload[0] == 0, f"the peer ends the channel with reason {payload[0]}")
@@ -471,6 +448,15 @@ class DeliveryPeer(Peer):
             receiver.confirmed = receiver.end
             self.taken_from_peer = self.begun_by_peer
 
+    def run_streams(self):
+        """Opens a stream now and then, and lets the programs in streams do something."""
+        if self.labels and self.generator.random() < 0.3:
+            stream = self.streams.open(self.labels.pop(), self.generator.randrange(CLASSES))
+            self.programs += programs(stream, True, self.generator)
+        self.programs = [
+            program for program in self.programs
+            if self.generator.random() < 0.3 or next(program, program) is not program]
+
     def send_some(self):
         """Seals the next records."""
         sender, receiver = self.sender, self.receiver
@@ -487,30 +473,48 @@ class DeliveryPeer(Peer):
         if credit - self.granted >= self.window / 2 and time.monotonic() >= self.grants_at:
             self.send(CREDIT, write_number(credit))
             self.granted = credit
-        while len(self.link.stream.queue) < QUEUE and self.cursor[0] <= sender.end:
-            number, offset = self.cursor
-            message = sender.messages.get(number, b"")
-            if self.begun != number:
-                if self.begun_by_self >= self.credit:
-                    break
-                self.begun_by_self += len(message) - offset + OVERHEAD
-                self.begun = number
-            if number == sender.end:
-                self.send(FINISH, write_number(number))
-                sender.has_sent(number, 0)
-                self.cursor = (number + 1, 0)
+        self.streams.send_control(self.send)
+        while len(self.link.stream.queue) < QUEUE:
+            member = self.streams.next_frame(self.priority if self.can_send_message else None)
+            if member is None:
                 break
-            data = message[offset:offset + self.generator.choice(CHUNKS)]
             if self.generator.random() < 0.1:
                 self.send(0x80, b"padding that means nothing")
-            self.send(CHUNK, b"".join(map(write_number, [number, offset, len(message)])) + data)
-            offset += len(data)
-            sender.has_sent(number, offset)
-            self.cursor = (number, offset) if offset < len(message) else (number + 1, 0)
+            if member == MESSAGES:
+                self.send_message_frame()
+            else:
+                self.streams.send_frame(member, self.send)
+            self.streams.send_control(self.send)
         if self.is_complete:
             # `said` is the peer's end: `resume` or `confirm` has said so on this link.
             self.is_end_sent = True
             self.send(END, b"\0")
+
+    @property
+    def can_send_message(self):
+        """Whether there is a chunk that may be sent, or the end, which follows each `open`."""
+        number = self.cursor[0]
+        if number == self.sender.end and (self.labels or not self.streams.has_opened_all):
+            return False
+        return number <= self.sender.end and (self.begun == number or self.begun_by_self < self.credit)
+
+    def send_message_frame(self):
+        sender = self.sender
+        number, offset = self.cursor
+        message = sender.messages.get(number, b"")
+        if self.begun != number:
+            self.begun_by_self += len(message) - offset + OVERHEAD
+            self.begun = number
+        if number == sender.end:
+            self.send(FINISH, write_number(number))
+            sender.has_sent(number, 0)
+            self.cursor = (number + 1, 0)
+            return
+        data = message[offset:offset + self.generator.choice(CHUNKS)]
+        self.send(CHUNK, write_numbers(number, offset, len(message)) + data)
+        offset += len(data)
+        sender.has_sent(number, offset)
+        self.cursor = (number, offset) if offset < len(message) else (number + 1, 0)
 
     # Links
 
@@ -530,17 +534,21 @@ class DeliveryPeer(Peer):
         self.receiver.waiting = deque(entry[:3] + (0,) for entry in self.receiver.waiting)
         if self.generator.random() < 0.3:
             self.receiver.drop(self.generator.random() < 0.5)
+            self.streams.drop()
+        self.streams.identify(self.public, self.key)
         self.send_resume()
         while not (self.has_peers_end and self.is_end_acknowledged and not stream.queue):
             if self.is_complete and late is not None and stream.allowance is None:
                 stream.allowance = stream.carried + late
-            is_readable = stream.wait(0.01)
+            is_readable = stream.wait(0.002 if self.programs or self.labels else 0.01)
             if is_readable:
                 self.read_record(*self.receive_any())
             is_idle = not is_readable and not stream.queue
             if is_idle or self.generator.random() < 0.1:
                 self.run_program(takes_all=is_idle)
+            self.run_streams()
             self.send_some()
+            check(time.monotonic() < self.deadline, f"not complete in {MOST_SECONDS} seconds")
         if self.role == "acceptor":
             # The dialer closes once it has this side's acknowledgement.
             check(stream.recv(1) == b"", "bytes arrived after the end")
@@ -593,7 +601,9 @@ def run(options):
     generator = random.Random(options.seed)
     with open(options.input, "rb") as file:
         data = file.read()
-    cuts = allowances(options.cuts - options.late, len(data), generator)
+    labels = [make_label(generator, options.most) for _ in range(options.streams)]
+    size = len(data) + sum(int(label.split()[1]) for label in labels)
+    cuts = allowances(options.cuts - options.late, size, generator)
     # Once this side is complete, the two `end` and their acknowledgements alone are 94 bytes.
     late = generator.randrange(94) if options.late else None
     listener = None
@@ -606,7 +616,8 @@ def run(options):
     with open(options.output, "wb") as output:
         peer = DeliveryPeer(
             options.role, base64.b64decode(options.private), split(data), output, options.features, generator,
-            options.restarts)
+            options.restarts,
+            Streams(os.urandom(16), generator, options.window, options.first_limit, options.open), labels)
         while True:
             stream = open_link(options.role, options.socket, listener, STAY)
             if stream is None:
@@ -631,6 +642,10 @@ def run(options):
                 stream.close()
             if peer.may_go:
                 break
+    peer.programs = [program for program in peer.programs if next(program, program) is program]
+    check(not peer.programs, "a program waits for what its stream never gets")
+    opened = [len(peer.streams.own), len(peer.streams.peers)]
+    check(opened == [options.streams, options.peers_streams], f"{opened} streams were opened")
     check(made == options.cuts, f"only {made} of {options.cuts} cuts were made")
     say(f"complete: {links} links, {peer.inside[0]} and {peer.inside[1]} begun inside a message, "
         f"{peer.sender.unknown} messages unknown")
@@ -646,6 +661,10 @@ def main():
     parser.add_argument("--late", action="store_true")
     parser.add_argument("--restarts", action="store_true")
     parser.add_argument("--features", type=int, default=3)
+    for name, default in [
+            ("streams", 0), ("peers-streams", 0), ("most", 10_000), ("window", 1), ("first-limit", 0),
+            ("open", 0)]:
+        parser.add_argument("--" + name, type=int, default=default)
     try:
         run(parser.parse_args())
     except Violation as violation:

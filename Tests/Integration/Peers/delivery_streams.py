@@ -1,0 +1,488 @@
+"""The streams of one end of a delivery, written from docs/delivery.md, "Streams".
+
+`Streams` has the state, reads and writes the records, and checks what the peer sends against the page.
+Nothing in this file knows what the programs at the ends of a stream say to each other; that is in
+`stream_programs.py`.
+"""
+
+import hashlib
+from collections import namedtuple
+
+from delivery_fields import NOBODY, check, write_number, write_numbers
+
+OPEN, BYTES, FIN, RESET, STOP, LIMIT, DONE, STREAMS = KINDS = range(0x0F, 0x17)
+RECEIVING, COMPLETE, TAKEN = range(3)
+MOST_ENTRIES = 512
+# The classes are 0, 1 and 2. This many frames of more urgent classes may overtake a class that waits.
+CLASSES = 3
+OVERTAKING = 8
+# What has a frame beside the streams. In their class, the messages have every second one.
+MESSAGES = "messages"
+# The DER of an X25519 key's SubjectPublicKeyInfo, without the key.
+X25519 = bytes.fromhex("302a300506032b656e032100")
+# The lengths of frames, in bytes. A frame has two numbers of at most 8 bytes before its bytes.
+FRAMES = [1, 100, 5_000, 16_384, 65_518 - 16]
+# How many bytes of a direction this side keeps. The page does not say when a receiver has to acknowledge
+# bytes; so a sender that keeps less than the peer's window may wait for ever.
+QUEUE = 200_000
+
+Entry = namedtuple("Entry", "state received limit")
+
+
+class WasReset(Exception):
+    """The other side has given up a direction, or wants no more of it. The argument is the code."""
+
+
+class Outgoing:
+    """The direction of this side's bytes. Positions count from the beginning of the direction."""
+
+    def __init__(self):
+        # The bytes from `acknowledged` on.
+        self.data = bytearray()
+        # What the peer is known to have, what was ever sent, and what is sent next on this link.
+        self.acknowledged = self.sent = self.cursor = 0
+        self.limit = None
+        self.size = self.code = None
+        # The code with which the peer wants no more, if that came before anything else has ended this.
+        self.stopped = None
+        # Whether the record was ever sent, and whether it was sent on this link.
+        self.is_fin_sent = self.is_reset_sent = False
+        self.has_fin_left = self.has_reset_left = False
+        self.has_stop = False
+        # Whether the peer has everything up to `fin`, and whether its program has taken everything.
+        self.is_complete = self.is_done = False
+
+    @property
+    def written(self):
+        return self.acknowledged + len(self.data)
+
+    def write(self, data):
+        """Queues bytes, and returns how many."""
+        if self.stopped is not None:
+            raise WasReset(self.stopped)
+        assert self.size is None and self.code is None
+        data = data[:max(0, QUEUE - len(self.data))]
+        self.data += data
+        return len(data)
+
+    def finish(self):
+        if self.code is None:
+            self.size = self.written
+
+    def reset(self, code):
+        if self.code is None and not self.is_done:
+            self.code = code
+
+    @property
+    def ready(self):
+        """How many bytes may be sent now."""
+        if self.code is not None or self.is_done:
+            return 0
+        return max(0, min(self.limit, self.written) - self.cursor)
+
+    def begin_link(self, limit):
+        """Begins where the peer has nothing."""
+        assert self.acknowledged == 0
+        self.cursor, self.limit = 0, limit
+        self.has_fin_left = self.has_reset_left = self.has_stop = False
+
+    def acknowledge(self, received, limit, sent):
+        check(self.acknowledged <= received, "*received* is less than what was acknowledged")
+        check(received <= sent, "*received* exceeds what was sent")
+        check(received <= limit, "*received* exceeds the limit")
+        check(limit >= self.limit, "a stream's limit is withdrawn")
+        del self.data[:received - self.acknowledged]
+        self.acknowledged, self.limit = received, limit
+
+    def resume(self, entry):
+        """Takes what the peer's `resume` says of this direction; no entry means that it is done."""
+        self.has_fin_left = self.has_reset_left = self.has_stop = False
+        if entry.state == RECEIVING:
+            check(not self.is_done and not self.is_complete, "a direction was further on an earlier link")
+            self.acknowledge(entry.received, entry.limit, self.sent)
+            self.cursor = entry.received
+            return
+        check(self.is_fin_sent or self.is_reset_sent, "a direction has ended without `fin` or `reset`")
+        self.cursor = self.written
+        if entry.state == COMPLETE:
+            check(not self.is_done, "a direction was taken on an earlier link")
+            self.is_complete = True
+        else:
+            self.is_done = True
+
+
+class Incoming:
+    """The direction of the peer's bytes."""
+
+    def __init__(self, window):
+        self.window = self.limit = window
+        # What the program has not taken.
+        self.data = bytearray()
+        # What has arrived, and what the peer was told of it.
+        self.received = self.said = 0
+        self.has_fin = self.is_complete_said = False
+        # The peer's code and this side's.
+        self.code = self.stopped = None
+        self.has_reset = self.has_stop_left = False
+        # Whether the program had taken all bytes when it wanted no more.
+        self.had_all = False
+        # Whether the program has taken everything or has learned of the reset, and whether `done` or
+        # `resume` has said so.
+        self.is_taken = self.is_done = False
+
+    def read(self, count):
+        """The next bytes, at most so many: none if the program has to wait, `None` at the end."""
+        if self.code is not None:
+            self.is_taken = True
+            raise WasReset(self.code)
+        data = bytes(self.data[:count])
+        del self.data[:count]
+        if data or not self.has_fin:
+            return data
+        self.is_taken = True
+        return None
+
+    def stop(self, code):
+        self.stopped = code
+        self.had_all = not self.data
+        self.data.clear()
+        self.is_taken = self.code is not None or self.has_fin and self.had_all
+
+    @property
+    def next_limit(self):
+        return self.received - len(self.data) + self.window
+
+    def entry(self):
+        """What `resume` says of this direction."""
+        if self.is_taken:
+            self.is_done = True
+            return [TAKEN]
+        if self.has_fin:
+            self.is_complete_said = True
+            return [COMPLETE]
+        self.said = self.received
+        return [RECEIVING, self.received, self.limit]
+
+    def drop(self):
+        """Drops what the peer was not told of."""
+        if self.code is None and self.stopped is None and not self.is_taken and not self.is_complete_said:
+            count = min(self.received - self.said, len(self.data))
+            del self.data[len(self.data) - count:]
+            self.received -= count
+            self.has_fin = self.has_fin and count == 0
+
+
+class Stream:
+    def __init__(self, identifier, label, priority, window):
+        self.identifier, self.label, self.priority = identifier, label, priority
+        self.outgoing, self.incoming = Outgoing(), Incoming(window)
+        # Whether `open` was ever sent or received, and whether the peer has had it on this link or before.
+        self.may_be_known = self.is_open = False
+
+    @property
+    def is_over(self):
+        return self.outgoing.is_done and self.incoming.is_done
+
+
+class Streams:
+    def __init__(self, token, generator, window, first_limit, most):
+        self.token = token
+        self.generator = generator
+        # What `resume` says, and how many streams of the peer may be open at a time.
+        self.window, self.first_limit, self.most = window, first_limit, most
+        self.parity = None
+        # The token of the peer's last `resume`, and whether the peer has had one of this side.
+        self.peer_token = NOBODY
+        self.is_known = False
+        self.lost = 0
+        self.begin()
+
+    def begin(self):
+        """Numbers streams from the start."""
+        # The streams that each side has opened, in their order.
+        self.own, self.peers = [], []
+        # How many streams the peer may open as far as it was told, and this side may open.
+        self.granted, self.allowed = self.first_limit, None
+        self.opened_there = 0
+        self.peers_window = self.peers_first_limit = None
+        # For each class, how many frames have overtaken it; and the last streams of which one has left.
+        self.overtaken = [0] * CLASSES
+        self.turns = []
+
+    def identify(self, key, peers_key):
+        """Decides which numbers the streams of this side have."""
+        prints = [hashlib.sha256(X25519 + one).digest() for one in (key, peers_key)]
+        self.parity = 0 if prints[0] < prints[1] else 1
+
+    @property
+    def all(self):
+        return self.own + self.peers
+
+    @property
+    def is_over(self):
+        return all(stream.is_over for stream in self.all)
+
+    @property
+    def has_opened_all(self):
+        """Whether each `open` of this side has left, on this link or before."""
+        return all(stream.is_open for stream in self.own)
+
+    def open(self, label, priority):
+        stream = Stream(2 * len(self.own) + self.parity, label, priority, self.window)
+        self.own.append(stream)
+        return stream
+
+    def drop(self):
+        for stream in self.all:
+            if self.generator.random() < 0.5:
+                stream.incoming.drop()
+
+    # What `resume` says
+
+    def resume_fields(self):
+        entries = []
+        for stream in self.all:
+            if stream.may_be_known and not stream.is_over:
+                entry = stream.incoming.entry()
+                # A stream that is over with this may be left out at once.
+                if not stream.is_over or self.generator.random() < 0.5:
+                    entries.append(write_numbers(stream.identifier, *entry))
+        self.named = self.peer_token
+        self.generator.shuffle(entries)
+        return b"".join([
+            write_numbers(self.window, self.first_limit), self.named,
+            write_numbers(len(self.peers), self.granted, len(entries)), *entries])
+
+    def read_fields(self, fields):
+        """The fields in the peer's `resume`."""
+        window, first_limit = fields.numbers(2)
+        named = fields.identifier()
+        opened, limit, count = fields.numbers(3)
+        check(window >= 1, "the window of streams is empty")
+        check(count <= MOST_ENTRIES, "too many entries")
+        entries = {}
+        for _ in range(count):
+            identifier, state = fields.numbers(2)
+            check(state <= TAKEN, "a state that there is not")
+            check(identifier not in entries, "a stream has two entries")
+            entries[identifier] = Entry(state, *(fields.numbers(2) if state == RECEIVING else (None, None)))
+        return window, first_limit, named, opened, limit, entries
+
+    def resume(self, token, said, may_be_lost):
+        """Continues, after the steps for messages."""
+        window, first_limit, named, opened, limit, entries = said
+        is_replaced = token != self.peer_token != NOBODY
+        if is_replaced or self.is_known and named != self.token:
+            check(may_be_lost, "the streams are lost")
+            self.lost += len(self.all)
+            self.is_known = False
+            self.begin()
+        if self.peers_window is not None:
+            check(window == self.peers_window, "the window of new streams changes")
+            check(first_limit == self.peers_first_limit, "the first limit changes")
+        self.peers_window, self.peers_first_limit = window, first_limit
+        self.peer_token = token
+        if self.named != token:
+            self.granted = self.first_limit
+        if named != self.token:
+            check(may_be_lost or named == NOBODY, "the streams belong to an instance that never was")
+            if named == NOBODY:
+                check(opened == 0 and not entries, "streams that belong to nobody")
+            opened, limit, entries = 0, first_limit, {}
+        else:
+            self.is_known = True
+        check(opened <= sum(stream.may_be_known for stream in self.own), "*opened* exceeds the number opened")
+        check(opened >= self.opened_there, "*opened* goes back")
+        check(self.allowed is None or limit >= self.allowed, "the limit of streams is withdrawn")
+        self.opened_there, self.allowed = opened, limit
+        for identifier, entry in entries.items():
+            index = identifier // 2
+            if identifier % 2 == self.parity:
+                check(index < opened, "an entry of a stream from *opened* on")
+            elif index >= len(self.peers):
+                check(index < self.granted, "an entry of a stream beyond the limit")
+                check(
+                    entry.state == RECEIVING and entry.received == 0,
+                    "an entry has bytes of a stream that was never open here")
+        for index, stream in enumerate(self.own):
+            stream.is_open = index < opened
+        for stream in self.own[:opened] + self.peers:
+            entry = entries.get(stream.identifier)
+            if stream.is_over:
+                check(entry is None or entry.state == TAKEN, "an entry says less of a stream that is over")
+                continue
+            if entry is None:
+                check(stream.incoming.is_done, "a stream is over for the peer, and not done here")
+            stream.outgoing.resume(entry or Entry(TAKEN, None, None))
+        for stream in self.all:
+            stream.incoming.has_reset = stream.incoming.has_stop_left = False
+
+    # What the peer sends
+
+    def find(self, identifier):
+        streams = self.own if identifier % 2 == self.parity else self.peers
+        check(identifier // 2 < len(streams), "a record of a stream that was never opened")
+        stream = streams[identifier // 2]
+        check(stream.is_open, "a record of a stream that the peer does not have")
+        return stream
+
+    def read(self, kind, fields, has_peers_finish):
+        """Takes a record of a stream. Returns the stream if it is new."""
+        if kind == OPEN:
+            return self.read_open(fields, has_peers_finish)
+        if kind == STREAMS:
+            limit = fields.number()
+            fields.end()
+            check(limit > self.allowed, "`streams` allows no more than before")
+            self.allowed = limit
+            return None
+        stream = self.find(fields.number())
+        outgoing, incoming = stream.outgoing, stream.incoming
+        check(kind == RESET or not stream.is_over, f"a record of type {kind} of a stream that is over")
+        if kind in (BYTES, FIN):
+            position = fields.number()
+            check(not incoming.has_fin, f"a record of type {kind} behind `fin`")
+            check(incoming.code is None, f"a record of type {kind} behind `reset`")
+            check(position == incoming.received, f"a record of type {kind} at another offset than the next")
+        if kind == BYTES:
+            data = fields.rest()
+            check(data, "`bytes` is empty")
+            incoming.received += len(data)
+            check(incoming.received <= incoming.limit, "`bytes` exceeds the limit")
+            if incoming.stopped is None:
+                incoming.data += data
+            else:
+                incoming.had_all = False
+        elif kind == FIN:
+            incoming.has_fin = True
+            if incoming.stopped is not None and incoming.had_all and self.generator.random() < 0.5:
+                # Everything has been taken; the `reset` that comes will have no effect.
+                incoming.is_taken = True
+        elif kind in (RESET, STOP):
+            code = fields.number()
+            check(code < 1 << 32, "a code of more than 32 bits")
+            if kind == RESET:
+                check(not incoming.has_reset, "`reset` comes twice")
+                incoming.has_reset = True
+                if not incoming.is_taken:
+                    incoming.code = code
+                    incoming.is_taken = incoming.stopped is not None
+            else:
+                check(not outgoing.is_done, "`stop` of a direction that is done")
+                check(not outgoing.has_stop, "`stop` comes twice")
+                outgoing.has_stop = True
+                if outgoing.code is None:
+                    outgoing.stopped = outgoing.code = code
+        elif kind == LIMIT:
+            check(not outgoing.is_done, "`limit` of a direction that is done")
+            received, limit = fields.numbers(2)
+            check(limit > outgoing.limit, "`limit` allows no more than before")
+            outgoing.acknowledge(received, limit, outgoing.cursor)
+        elif kind == DONE:
+            check(not outgoing.is_done, "`done` comes twice")
+            check(
+                outgoing.has_fin_left or outgoing.has_reset_left or outgoing.is_complete,
+                "`done` without `fin` or `reset`")
+            outgoing.is_done = True
+        fields.end()
+        return None
+
+    def read_open(self, fields, has_peers_finish):
+        identifier, priority = fields.numbers(2)
+        label = fields.rest()
+        check(not has_peers_finish, "`open` follows `finish`")
+        check(identifier == 2 * len(self.peers) + 1 - self.parity, "`open` has another number than the next")
+        check(len(self.peers) < self.granted, "`open` exceeds the limit")
+        check(priority < CLASSES, "a class that there is not")
+        check(len(label) <= 255, "a label is too long")
+        try:
+            label = label.decode()
+        except UnicodeDecodeError:
+            check(False, "a label is not UTF-8")
+        stream = Stream(identifier, label, priority, self.window)
+        stream.may_be_known = stream.is_open = True
+        stream.outgoing.begin_link(self.peers_window)
+        self.peers.append(stream)
+        return stream
+
+    # What this side sends
+
+    def send_control(self, send):
+        """Sends everything but bytes."""
+        for stream in self.own[:self.allowed]:
+            if not stream.is_open:
+                send(OPEN, write_numbers(stream.identifier, stream.priority) + stream.label.encode())
+                stream.outgoing.begin_link(self.peers_window)
+                stream.may_be_known = stream.is_open = True
+        for stream in self.all:
+            if stream.is_open and not stream.is_over:
+                self.send_ends(stream, send)
+                self.send_answers(stream, send)
+        granted = sum(stream.is_over for stream in self.peers) + self.most
+        if granted > self.granted and self.generator.random() < 0.3:
+            send(STREAMS, write_number(granted))
+            self.granted = granted
+
+    def send_ends(self, stream, send):
+        outgoing = stream.outgoing
+        if outgoing.is_done:
+            return
+        if outgoing.code is not None:
+            if not outgoing.has_reset_left:
+                send(RESET, write_numbers(stream.identifier, outgoing.code))
+                outgoing.has_reset_left = outgoing.is_reset_sent = True
+        elif outgoing.size == outgoing.cursor and not outgoing.has_fin_left and not outgoing.is_complete:
+            send(FIN, write_numbers(stream.identifier, outgoing.size))
+            outgoing.has_fin_left = outgoing.is_fin_sent = True
+
+    def send_answers(self, stream, send):
+        """Sends what the receiver of a direction says."""
+        incoming = stream.incoming
+        if incoming.is_done:
+            return
+        if incoming.stopped is not None and not incoming.is_taken and not incoming.has_stop_left:
+            send(STOP, write_numbers(stream.identifier, incoming.stopped))
+            incoming.has_stop_left = True
+        limit = incoming.next_limit
+        # The peer may keep less than the window, and then it waits for an acknowledgement.
+        is_due = (
+            2 * (limit - incoming.limit) >= incoming.window
+            or not incoming.data and incoming.received > incoming.said and self.generator.random() < 0.3)
+        is_receiving = incoming.stopped is None and incoming.code is None and not incoming.has_fin
+        if is_receiving and limit > incoming.limit and (is_due or self.generator.random() < 0.01):
+            send(LIMIT, write_numbers(stream.identifier, incoming.received, limit))
+            incoming.limit, incoming.said = limit, incoming.received
+        if incoming.is_taken:
+            send(DONE, write_number(stream.identifier))
+            incoming.is_done = True
+
+    def next_frame(self, messages):
+        """What has the next frame: a stream, or `MESSAGES`, or nothing. `messages` is the class of the
+        messages, or nothing if there are none."""
+        waiting = [stream for stream in self.all if stream.is_open and stream.outgoing.ready]
+        classes = {stream.priority for stream in waiting} | ({messages} - {None})
+        if not classes:
+            return None
+        late = [one for one in classes if self.overtaken[one] >= OVERTAKING]
+        chosen = max(late) if late else min(classes)
+        for one in range(CLASSES):
+            if one == chosen or one not in classes:
+                self.overtaken[one] = 0
+            elif one > chosen:
+                self.overtaken[one] += 1
+        members = [stream for stream in waiting if stream.priority == chosen]
+        if messages == chosen and (not members or self.turns[-1:] != [MESSAGES]):
+            member = MESSAGES
+        else:
+            # The one of which a frame has left the longest ago.
+            member = min(members, key=lambda one: self.turns.index(one) if one in self.turns else -1)
+        self.turns = [one for one in self.turns if one is not member] + [member]
+        return member
+
+    def send_frame(self, stream, send):
+        outgoing = stream.outgoing
+        count = min(outgoing.ready, self.generator.choice(FRAMES))
+        start = outgoing.cursor - outgoing.acknowledged
+        send(BYTES, write_numbers(stream.identifier, outgoing.cursor) + outgoing.data[start:start + count])
+        outgoing.cursor += count
+        outgoing.sent = max(outgoing.sent, outgoing.cursor)
