@@ -7,7 +7,7 @@ that has opened the stream sends COUNT bytes, and the other one, unless it says 
     reset   sends back what comes, and the opener gives its direction up behind its bytes
     waver   as `reset`, but the opener has finished before, so that either may come
     refuse  reads half of them, and wants no more, while the opener has not finished
-    leave   as `refuse`, but the opener finishes, so that they count as taken or as given up
+    leave   as `refuse`, but the opener finishes
     enough  reads all of them, and wants no more, so that they count as taken or as given up
     back    sends half of them back, and gives its direction up, but reads to the end
     quit    the opener sends none, the other one sends COUNT bytes and does not finish, and the opener reads
@@ -112,10 +112,10 @@ def begin(stream, kind, data, code, generator):
     except WasReset as reset:
         check(kind in ("refuse", "leave", "enough") and reset.args[0] == code, "the peer wants no more")
     stopped = yield from wait_until_done(stream)
-    if kind == "refuse":
-        check(stopped == code, "a direction that the peer's program refuses was taken")
+    if kind in ("refuse", "leave"):
+        check(stopped == code, f"a direction was taken in spite of `{kind}`")
     else:
-        check(stopped is None or kind in ("leave", "enough") and stopped == code, "the peer wants no more")
+        check(stopped is None or kind == "enough" and stopped == code, "the peer wants no more")
 
 
 def check_answer(stream, kind, count, data, code, generator):
