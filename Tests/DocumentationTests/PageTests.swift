@@ -38,7 +38,7 @@ import Testing
     @Test(
         "the commands and options of `blesec` in a page's shell blocks exist",
         arguments: [
-            ("README.md", 11), ("docs/authority.md", 6), ("docs/choosing.md", 2),
+            ("README.md", 12), ("docs/authority.md", 6), ("docs/choosing.md", 2),
             ("docs/discovery.md", 7),
         ])
     func toolCommands(_ path: String, commandCount: Int) throws {

@@ -29,19 +29,23 @@ private struct StreamWorld {
 
     var sides: [Side] = []
     var generator: SeededGenerator
-    var limits = DeliveryEndpoint.Limits()
+    /// The bounds of each side.
+    var limits = [DeliveryEndpoint.Limits(), DeliveryEndpoint.Limits()]
     var isLinked = false
 
     init(seed: UInt64) {
         generator = SeededGenerator(seed: seed)
-        limits.streams.streams = Int.random(in: 1...6, using: &generator)
-        limits.streams.waiting = Int.random(in: 1...limits.streams.streams, using: &generator)
-        limits.streams.window = Int.random(in: 1...200, using: &generator)
-        for _ in 0..<2 { sides.append(Side(endpoint: makeEndpoint())) }
+        for side in 0...1 {
+            let streams = Int.random(in: 1...6, using: &generator)
+            limits[side].streams.streams = streams
+            limits[side].streams.waiting = Int.random(in: 1...streams, using: &generator)
+            limits[side].streams.window = Int.random(in: 1...200, using: &generator)
+            sides.append(Side(endpoint: makeEndpoint(side)))
+        }
     }
 
-    mutating func makeEndpoint() -> DeliveryEndpoint {
-        DeliveryEndpoint(hasStore: false, limits: limits, using: &generator)
+    mutating func makeEndpoint(_ side: Int) -> DeliveryEndpoint {
+        DeliveryEndpoint(hasStore: false, limits: limits[side], using: &generator)
     }
 
     mutating func chance(_ percent: Int) -> Bool {
@@ -165,7 +169,13 @@ private struct StreamWorld {
     /// Everything is ended, read and exchanged.
     mutating func settle() throws {
         if !isLinked { connect() }
-        for _ in 0..<40 {
+        // A window of one byte takes one byte of the other side's 200 in each round.
+        for _ in 0..<1_000 {
+            if sides.allSatisfy({
+                $0.endpoint.streams.openCount == 0 && !$0.endpoint.streams.hasArrived
+            }) {
+                break
+            }
             for side in 0...1 {
                 accept(side)
                 for handle in sides[side].uses.keys.sorted() {
@@ -187,6 +197,14 @@ private struct StreamWorld {
                     }
                     try arrive(side)
                 }
+            }
+        }
+        // The programs look at the ends.
+        for side in 0...1 {
+            for handle in sides[side].uses.keys.sorted() {
+                guard var use = sides[side].uses[handle] else { continue }
+                read(side, handle, &use)
+                sides[side].uses[handle] = use
             }
         }
     }
@@ -211,7 +229,7 @@ struct StreamTests {
                 case 96..<98: world.cut()
                 case 98 where replaces:
                     world.cut()
-                    world.sides[side] = StreamWorld.Side(endpoint: world.makeEndpoint())
+                    world.sides[side] = StreamWorld.Side(endpoint: world.makeEndpoint(side))
                     // The labels must not repeat.
                     world.sides[side].openedCount =
                         1_000 * Int(seed)

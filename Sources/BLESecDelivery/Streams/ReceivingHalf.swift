@@ -20,12 +20,18 @@ struct ReceivingHalf: Sendable {
     /// Whether the program has the stream.
     var isAccepted: Bool
     private let window: UInt64
+    /// How many bytes the program takes before the peer is told of a new limit.
+    private var step: UInt64
 
     init(window: Int, isAccepted: Bool) {
         self.window = UInt64(window)
         self.isAccepted = isAccepted
         told = self.window
+        step = max(1, self.window / 2)
     }
+
+    /// The peer keeps so many bytes that it has not been told of: it must be told of fewer.
+    mutating func meet(peerWindow: UInt64) { step = max(1, min(window, peerWindow) / 2) }
 
     var keptCount: Int { kept.count - head }
     var hasBytes: Bool { keptCount > 0 }
@@ -109,7 +115,7 @@ struct ReceivingHalf: Sendable {
     private var owesDone: Bool { isDone && !hasToldDone }
     /// Whether the limit has moved so far that the peer should know.
     private var owesLimit: Bool {
-        !isDone && size == nil && stopCode == nil && read + window >= told + max(1, window / 2)
+        !isDone && size == nil && stopCode == nil && read + window >= told + step
     }
     var owesRecord: Bool { owesStop || owesDone || owesLimit }
 

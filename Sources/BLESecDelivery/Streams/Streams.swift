@@ -270,6 +270,7 @@ package struct Streams: Sendable {
             let window = peerWindow
             change(handle) { stream in
                 stream.isOpened = true
+                stream.receiving.meet(peerWindow: window)
                 _ = stream.sending.resume(.receiving(count: 0, limit: window))
             }
             return .open(id: id(number), stream.priority, label: stream.label)
@@ -371,6 +372,7 @@ package struct Streams: Sendable {
         let window = peerWindow
         let fits = change(handle) { stream in
             stream.isOpened = isKnown
+            stream.receiving.meet(peerWindow: window)
             guard isKnown else {
                 return stream.sending.resume(.receiving(count: 0, limit: window))
             }
@@ -424,6 +426,7 @@ package struct Streams: Sendable {
             let window = peerWindow
             change(handle) { stream in
                 stream.isOpened = true
+                stream.receiving.meet(peerWindow: window)
                 _ = stream.sending.resume(.receiving(count: 0, limit: window))
             }
             arrived.append(handle)
