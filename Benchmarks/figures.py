@@ -67,6 +67,15 @@ def table():
     yield "number of threads that the channels add (not a ratio)", "many/threads", 0, "not measured"
     yield ("memory mappings with the most channels of the run: divided by the kernel's default limit of 65,530", "many/maps", 1.0, "not measured")
     yield ("locked memory with the most channels of the run: divided by the default limit of 8 MiB", "many/locked", 1.0, "not measured")
+    yield ("64 bytes there and back on an urgent stream beside a bulk one, over a Unix socket: time divided by that alone",
+           "link/unix/streams/urgent", 3.0, "not measured")
+    yield ("the same, 5 ms apart", "link/unix/streams/urgent-paced", 3.0, "not measured")
+    yield ("a bulk stream beside urgent messages 5 ms apart, over a Unix socket: goodput divided by that alone",
+           "link/unix/streams/bulk-paced", 0.85, "not measured")
+    yield ("radio model: the longest way of 64 bytes on an urgent stream beside a bulk stream, divided by two "
+           "connection intervals and the time of 16 KiB", "radio/*/streams/urgent", 1.0, "this run had no model of radio")
+    yield ("radio model: a bulk stream beside urgent messages: goodput divided by that alone",
+           "radio/*/streams/bulk", 0.85, "this run had no model of radio")
     yield ("radio model, 2M PHY: bulk goodput with Noise divided by the bare channel's",
            f"radio/2M/*/{NOISE}/goodput", 0.985, "this run had no model of radio")
     yield ("radio model: packets of a message of 100 bytes divided by the number that it needs",

@@ -3,7 +3,8 @@ internal import BLESecPrimitives
 
 extension FuzzTarget {
     /// Delivery over many links: two endpoints whose links are cut anywhere and whose stores commit
-    /// late; or one endpoint, and a peer with keys that sends it any records.
+    /// late; or one endpoint, and a peer with keys that sends it any records. The programs send
+    /// messages and use streams.
     static let delivery = FuzzTarget(name: "delivery") { input in
         var script = Script(input)
         if script.flag() {
@@ -18,12 +19,31 @@ extension FuzzTarget {
         let talk: [UInt8] = (0..<12).flatMap { index -> [UInt8] in
             [0, index, 1, 40, 3, 4, 2, 200, 3, 4, 2, 255, 3, 4, 5, 6, 7]
         }
-        let resume: [UInt8] = [2, 0, 3, 1, 4, 2, 1, 0, 0, 0, 200]
+        let resume: [UInt8] = [2, 0, 3, 1, 4, 1, 0, 0, 0, 0, 200, 100, 5, 5, 0, 5, 0]
         let chunk: [UInt8] = [2, 1, 1, 0, 20, 20]
+        // Opens a stream, writes, reads, and ends it.
+        func streams(_ end: UInt8) -> [UInt8] {
+            [11, end, 0, 0, 11, end, 1, 0, 100, 12, 12, 12, 11, 1 - end, 7, 11, 1 - end, 2, 0, 50]
+                + [11, 1 - end, 1, 0, 90, 12, 12, 11, end, 2, 0, 200, 11, end, 3, 0, 12, 12]
+        }
+        // A peer opens a stream, fills it, ends it, and answers for the endpoint's own.
+        let open: [UInt8] = [7, 0, 0, 7, 1, 0, 100, 6]
+        let records: [UInt8] =
+            [
+                2, 6, 1, 1, 2, 2, 7, 1, 0, 40, 7, 7, 7, 2, 1, 200, 2, 8, 1, 20, 1, 6, 2, 11, 0, 50,
+                150,
+            ]
+            + [7, 3, 0, 6, 2, 12, 0, 2, 9, 1, 3, 2, 10, 0, 3, 2, 13, 9]
+        // Both directions of the endpoint's stream end, and it is over.
+        let over: [UInt8] = [7, 3, 0, 6, 2, 12, 0, 2, 8, 0, 0, 7, 2, 0, 9, 1, 6]
         return [
             [0, 8] + talk, [0, 8] + talk + [8] + talk, [0, 8] + talk + [9, 8] + talk,
             [1, 1, 3, 0, 60] + resume + [1] + chunk + [4, 5, 2, 2, 4, 1, 1],
             [1, 0, 200, 1, 1] + resume + [2, 3, 3] + [2, 4, 9],
+            [0, 8] + streams(0) + talk, [0, 8] + streams(1) + [8] + talk,
+            [0, 8] + streams(0) + streams(1) + [9, 8] + talk,
+            [1, 0] + open + resume + [1, 6] + records + [0] + resume + [1, 6] + records,
+            [1, 0] + open + resume + [1, 6] + over + [0] + resume + [1, 6],
         ]
     }
 }
@@ -38,8 +58,12 @@ private struct DeliveryScene {
         var taken = 0
         var confirmed = 0
         var isCommitting = false
+        var streams = StreamProgram()
         /// The records that have left and not arrived, as bytes.
         var underWay: [(DeliveryRecord.Kind, [UInt8])] = []
+
+        mutating func useStreams(_ script: inout Script) { streams.step(&endpoint, &script) }
+        mutating func settleStreams() { streams.settle(&endpoint) }
     }
 
     private var generator = SeededGenerator(seed: 1)
@@ -47,11 +71,14 @@ private struct DeliveryScene {
     private var isLinkUp = false
 
     init() {
-        for _ in 0..<2 { sides.append(Side(endpoint: DeliveryEndpoint(using: &generator))) }
+        for _ in 0..<2 {
+            sides.append(
+                Side(endpoint: DeliveryEndpoint(limits: StreamProgram.limits, using: &generator)))
+        }
     }
 
     mutating func step(_ script: inout Script) {
-        switch script.number(below: 13) {
+        switch script.number(below: 14) {
         case 0: send(0, Int(script.byte()) * 10)
         case 1: send(1, Int(script.byte()) * 10)
         case 2: pass(script.number(below: 2), atMost: Int(script.byte()) * 4 + 1)
@@ -63,6 +90,10 @@ private struct DeliveryScene {
         case 8: cut(startsAnew: true)
         case 9: cut(startsAnew: false)
         case 10: sides[script.number(below: 2)].endpoint.finish()
+        case 11:
+            let end = script.number(below: 2)
+            sides[end].useStreams(&script)
+            for end in 0...1 { checkStreams(end) }
         default:
             for end in 0...1 {
                 beginCommit(end)
@@ -107,6 +138,19 @@ private struct DeliveryScene {
         sides[end].endpoint.confirm(through: sides[end].endpoint.takenCount)
     }
 
+    /// A program has read what the other one has written, and its end only behind that.
+    private func checkStreams(_ end: Int) {
+        for use in sides[end].streams.uses.values {
+            precondition(!use.isWrong, "a stream has another byte than was written")
+            guard let peer = sides[1 - end].streams.uses.values.first(where: { use.isPeer(of: $0) })
+            else { continue }
+            precondition(use.readCount <= peer.writtenCount, "a stream has more than was written")
+            precondition(
+                !use.isAtEnd || peer.isFinished && use.readCount == peer.writtenCount,
+                "a stream has another end than was written")
+        }
+    }
+
     private mutating func beginCommit(_ end: Int) {
         if !sides[end].isCommitting, sides[end].endpoint.takeChanges() != nil {
             sides[end].isCommitting = true
@@ -137,7 +181,7 @@ private struct DeliveryScene {
         for end in 0...1 {
             sides[end].underWay = []
             if startsAnew {
-                sides[end].endpoint.linkBegan()
+                sides[end].endpoint.linkBegan(end == 0 ? .lower : .higher)
             } else {
                 sides[end].endpoint.linkEnded()
             }
@@ -153,6 +197,8 @@ private struct DeliveryScene {
             rounds += 1
             precondition(rounds < 100_000, "no progress")
             for end in 0...1 {
+                sides[end].settleStreams()
+                checkStreams(end)
                 beginCommit(end)
                 endCommit(end)
                 pass(end, atMost: 700)
@@ -163,19 +209,150 @@ private struct DeliveryScene {
     }
 }
 
-/// An endpoint with messages to send, and a peer that sends it any records, in which it uses the
-/// endpoint's own identifiers too.
-private struct HostilePeerScene {
-    private static let limits: DeliveryEndpoint.Limits = {
+/// A program that opens and uses streams. What it writes to a stream is the offset of each byte.
+private struct StreamProgram {
+    struct Use {
+        var label: String
+        var isOwn: Bool
+        var writtenCount = 0
+        var readCount = 0
+        var isFinished = false
+        var isAtEnd = false
+        /// Whether a byte that was read is not its offset.
+        var isWrong = false
+
+        /// Whether the other use is the same stream's on the other side.
+        func isPeer(of other: Use) -> Bool { label == other.label && isOwn != other.isOwn }
+    }
+
+    /// Small bounds, so that a short script meets them.
+    static let limits: DeliveryEndpoint.Limits = {
         var limits = DeliveryEndpoint.Limits()
         limits.window = 4_000
         limits.longest = 10_000
+        limits.streams.streams = 3
+        limits.streams.waiting = 2
+        limits.streams.window = 300
         return limits
     }()
 
+    /// The streams that the program has not dropped.
+    var uses: [Streams.Handle: Use] = [:]
+    private var openedCount = 0
+
+    mutating func step(_ endpoint: inout DeliveryEndpoint, _ script: inout Script) {
+        let kind = script.number(below: 8)
+        if kind == 0 { return open(&endpoint, script.choice(FramePriority.allCases)) }
+        if kind == 7 { return accept(&endpoint) }
+        let handles = uses.keys.sorted()
+        guard !handles.isEmpty else { return }
+        let handle = script.choice(handles)
+        switch kind {
+        case 1: write(&endpoint, handle, Int(script.byte()) * 2)
+        case 2: read(&endpoint, handle, Int(script.byte()) + 1)
+        case 3: finish(&endpoint, handle)
+        case 4: endpoint.streams.reset(handle, code: 4)
+        case 5: endpoint.streams.stop(handle, code: 5)
+        default: drop(&endpoint, handle)
+        }
+        check(endpoint)
+    }
+
+    private mutating func open(_ endpoint: inout DeliveryEndpoint, _ priority: FramePriority) {
+        guard endpoint.streams.canOpen, !endpoint.hasFinished else { return }
+        openedCount += 1
+        let label = "\(openedCount)"
+        uses[endpoint.streams.open(label, priority)] = Use(label: label, isOwn: true)
+    }
+
+    private mutating func accept(_ endpoint: inout DeliveryEndpoint) {
+        guard let (handle, label, _) = endpoint.streams.accept() else { return }
+        precondition(
+            uses.updateValue(Use(label: label, isOwn: false), forKey: handle) == nil,
+            "a stream was accepted twice")
+    }
+
+    private mutating func write(
+        _ endpoint: inout DeliveryEndpoint, _ handle: Streams.Handle, _ count: Int
+    ) {
+        guard var use = uses[handle], endpoint.streams.isOpenForWriting(handle) else { return }
+        let bytes = (0..<count).map { UInt8(truncatingIfNeeded: use.writtenCount + $0) }
+        guard let rest = try? endpoint.streams.write(bytes[...], to: handle) else { return }
+        use.writtenCount += count - rest.count
+        uses[handle] = use
+    }
+
+    private mutating func read(
+        _ endpoint: inout DeliveryEndpoint, _ handle: Streams.Handle, _ most: Int
+    ) {
+        guard var use = uses[handle] else { return }
+        do {
+            if let bytes = try endpoint.streams.read(handle, atMost: most) {
+                precondition(bytes.count <= most, "more bytes than were asked for")
+                for (index, byte) in bytes.enumerated()
+                where byte != UInt8(truncatingIfNeeded: use.readCount + index) {
+                    use.isWrong = true
+                }
+                use.readCount += bytes.count
+            } else {
+                use.isAtEnd = true
+            }
+        } catch {
+            precondition(endpoint.streams.canRead(handle), "a failure that wakes nobody")
+        }
+        uses[handle] = use
+    }
+
+    private mutating func finish(_ endpoint: inout DeliveryEndpoint, _ handle: Streams.Handle) {
+        guard endpoint.streams.isOpenForWriting(handle) else { return }
+        endpoint.streams.finish(handle)
+        uses[handle]?.isFinished = true
+    }
+
+    private mutating func drop(_ endpoint: inout DeliveryEndpoint, _ handle: Streams.Handle) {
+        endpoint.streams.release(handle)
+        uses[handle] = nil
+    }
+
+    /// Drops the streams that ended because the peer is another one now.
+    mutating func dropLost(_ endpoint: inout DeliveryEndpoint) {
+        _ = endpoint.streams.takeTouched()
+        for handle in uses.keys {
+            do {
+                _ = try endpoint.streams.write([], to: handle)
+            } catch {
+                if error == .sessionLost { drop(&endpoint, handle) }
+            }
+        }
+        check(endpoint)
+    }
+
+    /// Ends every stream, and reads it to its end.
+    mutating func settle(_ endpoint: inout DeliveryEndpoint) {
+        accept(&endpoint)
+        for handle in uses.keys.sorted() {
+            finish(&endpoint, handle)
+            read(&endpoint, handle, 100)
+        }
+    }
+
+    /// The bounds on what is kept for a program that drops lost streams.
+    private func check(_ endpoint: DeliveryEndpoint) {
+        let (streams, window) = (Self.limits.streams.streams, Self.limits.streams.window)
+        precondition(endpoint.streams.openCount <= 2 * streams, "too many streams")
+        let kept = endpoint.streams.keptBytes
+        precondition(kept <= 2 * 2 * streams * window, "kept \(kept) bytes of streams")
+    }
+}
+
+/// An endpoint with messages to send, and a peer that sends it any records, in which it uses the
+/// endpoint's own identifiers too.
+private struct HostilePeerScene {
     private var generator = SeededGenerator(seed: 2)
+    private static let limits = StreamProgram.limits
     private var endpoint: DeliveryEndpoint
     private var identifiers: [Identifier]
+    private var streams = StreamProgram()
 
     init(_ script: inout Script) {
         endpoint = DeliveryEndpoint(limits: Self.limits, using: &generator)
@@ -188,7 +365,7 @@ private struct HostilePeerScene {
     }
 
     private mutating func beginLink() {
-        endpoint.linkBegan()
+        endpoint.linkBegan(.lower)
         commit()
         if case .resume(let resume)? = endpoint.nextRecord(atMost: 500) {
             for identifier in [resume.token, resume.epoch] where !identifiers.contains(identifier) {
@@ -203,8 +380,9 @@ private struct HostilePeerScene {
     }
 
     mutating func step(_ script: inout Script) {
-        switch script.number(below: 7) {
+        switch script.number(below: 8) {
         case 0: beginLink()
+        case 7: streams.step(&endpoint, &script)
         case 5: endpoint.finish()
         case 1: commit()
         case 2: receive(record(&script))
@@ -234,6 +412,7 @@ private struct HostilePeerScene {
         }
         let most = Self.limits.window + 2 * Self.limits.longest
         precondition(endpoint.heldBytes <= most, "held \(endpoint.heldBytes) bytes")
+        streams.dropLost(&endpoint)
     }
 
     private func record(_ script: inout Script) -> DeliveryRecord {
@@ -247,7 +426,7 @@ private struct HostilePeerScene {
                     positions: Positions(
                         confirmed: UInt64(script.byte()), held: UInt64(script.byte()),
                         offset: Int(script.byte())),
-                    credit: UInt64(script.byte()) * 100))
+                    credit: UInt64(script.byte()) * 100, streams: summary(&script)))
         case .chunk:
             let number = UInt64(script.byte())
             let offset = Int(script.byte())
@@ -260,6 +439,51 @@ private struct HostilePeerScene {
         case .epoch: return .epoch(script.choice(identifiers))
         case .credit: return .credit(UInt64(script.byte()))
         case .finish: return .finish(UInt64(script.byte()))
+        case .open:
+            return .stream(
+                .open(
+                    id: id(&script), script.choice(FramePriority.allCases),
+                    label: "\(script.byte())"))
+        case .bytes:
+            return .stream(
+                .bytes(
+                    id: id(&script), offset: number(&script),
+                    [UInt8](repeating: 1, count: Int(script.byte()))[...]))
+        case .fin: return .stream(.fin(id: id(&script), size: number(&script)))
+        case .reset: return .stream(.reset(id: id(&script), code: 7))
+        case .stop: return .stream(.stop(id: id(&script), code: 8))
+        case .limit:
+            return .stream(
+                .limit(id: id(&script), received: number(&script), limit: number(&script)))
+        case .done: return .stream(.done(id: id(&script)))
+        case .streams: return .stream(.streams(limit: number(&script)))
         }
+    }
+
+    private func summary(_ script: inout Script) -> StreamSummary {
+        var summary = StreamSummary(
+            window: number(&script), firstLimit: number(&script),
+            peerToken: script.choice(identifiers), opened: UInt64(script.number(below: 16)),
+            limit: number(&script))
+        for _ in 0..<script.number(below: 8) {
+            let id = id(&script)
+            let progress: StreamSummary.Progress =
+                switch script.number(below: 3) {
+                case 0: .receiving(count: number(&script), limit: number(&script))
+                case 1: .complete
+                default: .done
+                }
+            summary.entries.append(StreamSummary.Entry(id: id, progress))
+        }
+        return summary
+    }
+
+    /// A stream's number, of those that a short script reaches.
+    private func id(_ script: inout Script) -> UInt64 { UInt64(script.number(below: 32)) }
+
+    /// Mostly a small number; now and then one of the greatest.
+    private func number(_ script: inout Script) -> UInt64 {
+        let byte = script.byte()
+        return byte < 250 ? UInt64(byte) * 2 : StreamRecord.greatestOffset - UInt64(255 - byte)
     }
 }

@@ -60,7 +60,7 @@ struct SendBuffer {
         guard chargePerSDU > 0 else { return long }
         // Whole SDUs, and at least two: an L2CAP socket polls writable when half of its buffer is
         // free, and then an SDU has to fit.
-        let count = (ShortQueue.capacity(maximumSDU: maximumSDU) + maximumSDU - 1) / maximumSDU
+        let count = ShortQueue.capacity(maximumSDU: maximumSDU) / maximumSDU
         return Int32(min(Int(long), count * chargePerSDU))
     }
 }

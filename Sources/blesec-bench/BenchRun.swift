@@ -15,6 +15,8 @@ struct BenchRun {
     private let sduSweep: [(SDUScenario.Sizes, Transport)]
     /// The sizes of messages to measure with stores on disk.
     private let storeSizes: [Int]
+    /// The kinds of link over which streams are measured.
+    private let streamTransports: [Transport]
     private let radioSetups: [RadioScenario.Setup]
     private let loops = LoopPair()
     private var progress: ProgressLine
@@ -41,10 +43,13 @@ struct BenchRun {
         sduSweep = settings.scenarios.contains(.link) ? Self.sweep(settings, target) : []
         let linkSteps = settings.scenarios.contains(.link) ? target.count * settings.sizes.count : 0
         storeSizes = settings.scenarios.contains(.link) ? Self.storeSizes(settings, target) : []
+        streamTransports =
+            settings.scenarios.contains(.link) && Self.measuresExactlyOnce(settings)
+                && settings.measuresRoundTrips ? target.transports : []
         // The steps of the time budget, which many channels and radio do not use.
         let steps =
             suites.count * settings.recordSizes.count + subjects.count + linkSteps + sduSweep.count
-            + storeSizes.count
+            + storeSizes.count + streamTransports.count
         radioSetups =
             settings.scenarios.contains(.radio)
             ? RadioScenario.setups(isQuick: settings.isQuick) : []
@@ -123,18 +128,32 @@ struct BenchRun {
         for transport in target.transports {
             // Without a choice of protocols, also the default one below messages exactly once.
             let engines =
-                settings.engines + (settings.handshakes == nil ? [.exactlyOnce] : [])
+                settings.engines + (Self.measuresExactlyOnce(settings) ? [.exactlyOnce] : [])
             let channels = try await SessionSet.open(transport, engines, loops)
             try await measure(
                 transport.name, channels, comparesBlocking: transport == .unix(.seqpacket))
         }
         for (sizes, transport) in sduSweep { try await measureSDUs(sizes, transport) }
         try await measureStores()
+        for transport in streamTransports { try await measureStreams(transport) }
         if !target.transports.contains(where: { $0.name == "l2cap" }) {
             report.omissions.append(
                 "l2cap was not measured: it needs two Bluetooth adapters that are on, or "
                     + "--connect.")
         }
+    }
+
+    /// Whether connections are measured as well, whose protocol cannot be chosen.
+    private static func measuresExactlyOnce(_ settings: Settings) -> Bool {
+        settings.handshakes == nil
+    }
+
+    private mutating func measureStreams(_ transport: Transport) async throws {
+        progress.show("link, \(transport.name), streams")
+        let scenario = StreamScenario(sampleTime: settings.sampleTime, rounds: settings.rounds)
+        report.streams.append(
+            try await scenario.measure(
+                transport.name, over: try await transport.connect(loops), until: budget.next()))
     }
 
     private mutating func measure(
@@ -209,6 +228,8 @@ struct BenchRun {
             progress.show("radio, \(variation ?? parameters.name)")
             report.radio += try await scenario.measure(
                 parameters, peers, engines: engines, variation: variation)
+            guard variation == nil else { continue }
+            report.radioStreams.append(try await RadioStreams().measure(parameters))
         }
     }
 

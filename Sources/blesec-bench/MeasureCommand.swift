@@ -102,9 +102,10 @@ enum MeasureCommand {
                 + "compared with two threads in C that block in send and recv and do the same "
                 + "work. Over memory, both ends run on one thread. Elsewhere, each end runs on its "
                 + "own thread. Without --protocol, exactly-once is the default protocol below "
-                + "connections whose messages arrive exactly once, without stores. Over memory and "
-                + "with the default protocol, such messages are also measured with stores on disk, "
-                + "in TMPDIR or /tmp, and the commits of the stores are counted.",
+                + "connections whose messages arrive exactly once, without stores, and streams of "
+                + "such connections are measured too: urgent ones beside bulk ones. "
+                + "Over memory and with the default protocol, such messages are also measured with "
+                + "stores on disk, in TMPDIR or /tmp, and the commits of the stores are counted.",
             "many: channels that all send at once on one event loop, which runs both ends of each "
                 + "channel. The figures are the message bytes per second of all channels together, "
                 + "with messages of \(ChannelGroup.messageSize.bytes), one and "

@@ -35,6 +35,15 @@ import Testing
                 case goodputRatio = "goodput-ratio-to-plain"
             }
         }
+        struct Streams: Decodable {
+            var transport: String
+            var shares: [String: Summary]
+
+            enum CodingKeys: String, CodingKey {
+                case transport
+                case shares = "goodput-ratio-to-alone"
+            }
+        }
         struct Handshake: Decodable {
             struct Limit: Decodable {
                 var nanoseconds: Summary
@@ -59,6 +68,7 @@ import Testing
         var handshake: [Handshake]
         var engine: [Engine]
         var link: [Link]
+        var streams: [Streams]
     }
 
     private static func report(_ bytes: [UInt8]) throws -> Report {
@@ -85,6 +95,8 @@ import Testing
         let ratio = try #require(report.link[1].goodputRatio)
         let quotient = report.link[1].goodput.median / report.link[0].goodput.median
         #expect(abs(ratio.median / quotient - 1) < 0.01)
+        #expect(report.streams.map(\.transport) == ["memory"])
+        #expect(report.streams[0].shares.values.allSatisfy { $0.median > 0 })
     }
 
     @Test(

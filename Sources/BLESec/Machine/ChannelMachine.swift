@@ -145,11 +145,12 @@ struct ChannelMachine: ~Copyable {
         return .sent
     }
 
-    /// The sealed bytes at which no further record is sealed.
+    /// The sealed bytes at which no further record is sealed. With a short queue, this is one long
+    /// record of delivery, or several short ones.
     private var sealAhead: Int {
         keepsQueueShort ? min(parameters.maximumSDU, Self.shortSealAhead) : parameters.maximumSDU
     }
-    private static let shortSealAhead = 4 << 10
+    private static let shortSealAhead = 1 << 10
     /// Whether the link keeps its queue short; see ``Session/keepsQueueShort``.
     var keepsQueueShort: Bool { session?.keepsQueueShort ?? false }
 

@@ -167,14 +167,16 @@ final class NegotiatedSession: Session {
     }
 
     /// The most data of one record of delivery. A record fits into one SDU, so that an urgent one
-    /// does not wait long.
+    /// does not wait long. With a short queue, it is short behind other records: the peer gets those
+    /// only with the whole SDU.
     private var frameSize: Int {
         let overhead = records.engine.sealedLength(1 + DeliveryRecord.longestDataHeader)
+        let isBehind = keepsQueueShort && !records.outbound.isEmpty
+        let room = isBehind ? 0 : parameters.maximumSDU - overhead
         // With Noise, the header makes the longest record longer; with TLS, it would begin another.
         let header =
             records.engine.bulkPayload < Record.bulkPayload ? DeliveryRecord.longestDataHeader : 0
-        return min(
-            bulkPayload - header, max(Record.leastBulkPayload, parameters.maximumSDU - overhead))
+        return min(bulkPayload - header, max(Record.leastBulkPayload, room))
     }
 
     /// Whether a confirmation leaves now. It may wait like an `ack`, so that it covers several

@@ -45,6 +45,7 @@ extension Report {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
             + link.flatMap(\.toLimits) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
             + many.flatMap(\.toLimits) + loops.flatMap(\.toOneLoop) + radio.flatMap(\.toLimits)
+            + streams.flatMap(\.toLimits) + radioStreams.flatMap(\.toLimits)
     }
 }
 
@@ -151,6 +152,33 @@ extension RadioScenario.Result {
             Ratio(
                 "\(name)/short-message", to: "computed", .counted, less: true,
                 Summary([quotient])),
+        ]
+    }
+}
+
+extension StreamScenario.Result {
+    fileprivate var toLimits: [Ratio] {
+        func ratio(_ figure: String, _ limit: String, less: Bool, _ summary: Summary) -> Ratio {
+            Ratio("link/\(transport)/streams/\(figure)", to: limit, .wall, less: less, summary)
+        }
+        return [
+            ratio("urgent", "idle link", less: true, busyRatio),
+            ratio("urgent-paced", "idle link", less: true, pacedRatio),
+            ratio("bulk", "bulk alone", less: false, busyShare),
+            ratio("bulk-paced", "bulk alone", less: false, pacedShare),
+            ratio("two-bulk", "one bulk stream", less: false, twoStreams),
+        ]
+    }
+}
+
+extension RadioStreams.Result {
+    fileprivate var toLimits: [Ratio] {
+        let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/streams"
+        return [
+            Ratio(
+                "\(name)/urgent", to: "2 intervals and 16 KiB", .counted, less: true,
+                Summary([busy.longest / limit])),
+            Ratio("\(name)/bulk", to: "bulk alone", .counted, less: false, Summary([share])),
         ]
     }
 }

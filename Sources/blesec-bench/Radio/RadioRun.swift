@@ -1,5 +1,6 @@
 internal import BLESec
 internal import BLESecLinks
+internal import BLESecLocking
 internal import BLESecRadioModel
 internal import BLESecTesting
 
@@ -86,6 +87,22 @@ struct RadioRun: Sendable {
                     acceptor: Double(dialerReceived - openingTime)),
                 shortMessage: short)
             return (opening, Double(count * messageSize) / Double(end - start) * 1e9)
+        }
+    }
+
+    /// Runs `body` with both ends of the link, and advances the clock until it returns.
+    func whileTimePasses<Value: Sendable>(
+        _ body: @escaping @Sendable (LinkEnds) async throws -> Value
+    ) async throws -> Value {
+        try await onLoop {
+            let ends = LinkEnds(dialer: central, acceptor: peripheral)
+            let isOver = Locked(false)
+            let task = Task(executorPreference: loop) {
+                defer { isOver.withLock { $0 = true } }
+                return try await body(ends)
+            }
+            _ = try await advanceClock { isOver.withLock { $0 } ? clock.now.nanoseconds : nil }
+            return try await task.value
         }
     }
 

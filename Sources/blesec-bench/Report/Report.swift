@@ -9,6 +9,9 @@ struct Report: Sendable {
     var packets: [PacketScenario.Result] = []
     /// Messages over connections with stores on disk.
     var stores: [StoreScenario.Result] = []
+    /// Streams over each kind of link, and over modelled connections.
+    var streams: [StreamScenario.Result] = []
+    var radioStreams: [RadioStreams.Result] = []
     var many: [ManyScenario.Result] = []
     /// Many channels that are spread over several loops.
     var loops: [LoopsScenario.Result] = []

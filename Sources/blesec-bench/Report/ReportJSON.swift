@@ -24,10 +24,11 @@ struct ReportJSON {
             ]),
             "engine": report.engine, "handshake": report.handshake, "link": report.link,
             "sdus": report.sdus, "packets": report.packets, "stores": report.stores,
+            "streams": report.streams,
             "many": report.many,
             "loops": report.loops,
             "flood": report.flood, "unauthenticated-peer-cost": report.unauthenticatedCosts,
-            "radio": report.radio,
+            "radio": report.radio, "radio-streams": report.radioStreams,
             "ratios": report.ratios, "omissions": report.omissions,
         ])
     }
@@ -169,6 +170,22 @@ extension StoreScenario.Result: Reportable {
     }
 }
 
+extension StreamScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "transport": transport, "rounds": rounds,
+            "round-trip-nanoseconds": object([
+                "idle": idle, "busy": busy, "paced-idle": pacedIdle, "paced": paced,
+            ]),
+            "round-trip-ratio-to-idle": object(["busy": busyRatio, "paced": pacedRatio]),
+            "goodput-bytes-per-second": goodput,
+            "goodput-ratio-to-alone": object([
+                "busy": busyShare, "paced": pacedShare, "two-streams": twoStreams,
+            ]),
+        ])
+    }
+}
+
 extension ManyScenario.Result: Reportable {
     fileprivate var json: JSONValue {
         object([
@@ -257,4 +274,19 @@ extension RadioScenario.Result: Reportable {
             },
         ])
     }
+}
+
+extension RadioStreams.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "modelled": true, "phy": parameters.phy.rawValue,
+            "interval-nanoseconds": Int(parameters.interval), "idle-nanoseconds": idle,
+            "busy-nanoseconds": busy, "limit-nanoseconds": limit,
+            "goodput-bytes-per-second": goodput, "goodput-ratio-to-alone": share,
+        ])
+    }
+}
+
+extension RadioStreams.Span: Reportable {
+    fileprivate var json: JSONValue { object(["median": median, "most": longest]) }
 }

@@ -14,7 +14,9 @@ struct ReportText {
         if !report.sdus.isEmpty { parts.append(sduText) }
         if !report.packets.isEmpty { parts.append(packetText) }
         if !report.stores.isEmpty { parts.append(storeText) }
+        if !report.streams.isEmpty { parts.append(streamText) }
         if !report.radio.isEmpty { parts.append(radioText) }
+        if !report.radioStreams.isEmpty { parts.append(radioStreamText) }
         if !report.many.isEmpty { parts.append(manyText) }
         if !report.loops.isEmpty { parts.append(loopsText) }
         if !report.flood.isEmpty { parts.append(floodText) }
@@ -132,6 +134,40 @@ struct ReportText {
             })
         return "Messages exactly once with stores on disk, queued ahead, over memory\n\n"
             + table.text
+    }
+
+    private var streamText: String {
+        let table = Table(
+            [
+                "", "alone, µs", "beside", "× alone", "paced alone", "beside", "× alone",
+                "bulk, MB/s", "beside, ×", "paced, ×", "two bulk, ×",
+            ], words: [0],
+            rows: report.streams.map {
+                [
+                    $0.transport, microseconds($0.idle.p50), microseconds($0.busy.p50),
+                    multiple($0.busyRatio), microseconds($0.pacedIdle.p50),
+                    microseconds($0.paced.p50), multiple($0.pacedRatio),
+                    ($0.goodput.median / 1e6).short, multiple($0.busyShare),
+                    multiple($0.pacedShare), multiple($0.twoStreams),
+                ]
+            })
+        return
+            "\(StreamPair.urgentSize.bytes) there and back on an urgent stream, alone and beside "
+            + "a bulk stream; and bulk\n\n\(table.text)"
+    }
+
+    private var radioStreamText: String {
+        let table = Table(
+            ["", "alone, ms", "beside", "intervals", "KiB of bulk", "bulk, kbit/s", "beside, ×"],
+            rows: report.radioStreams.map {
+                [
+                    $0.parameters.name, ($0.idle.longest / 1e6).fixed(1),
+                    ($0.busy.longest / 1e6).fixed(1), $0.intervals.fixed(2), kibibytes($0.queue),
+                    kilobits($0.goodput), $0.share.fixed(3),
+                ]
+            })
+        return "The longest way of \(StreamPair.urgentSize.bytes) on an urgent stream, alone and "
+            + "beside a bulk stream, and the bulk stream beside it, modelled\n\n\(table.text)"
     }
 
     private var manyText: String {

@@ -1,0 +1,167 @@
+internal import BLESec
+internal import BLESecLocking
+
+/// Two connections over one link, whose streams are measured by the clock of the link's loop. The
+/// dialer writes to urgent streams and to bulk streams; the acceptor returns what it reads of the
+/// former, and counts what it reads of the latter.
+struct StreamPair: Sendable {
+    /// The nanoseconds of one urgent message.
+    struct Sample: Sendable {
+        /// Until the acceptor has read it.
+        var oneWay: Double
+        /// Until the dialer has it back.
+        var roundTrip: Double
+    }
+
+    /// The figures of a span of time.
+    struct Span: Sendable {
+        var urgent: [Sample] = []
+        /// Bytes of all bulk streams a second.
+        var goodput = 0.0
+    }
+
+    /// What the acceptor has read.
+    private struct Arrivals {
+        var bulkBytes = 0
+        var lastUrgent: UInt64 = 0
+    }
+
+    /// The bytes of an urgent message.
+    static let urgentSize = 64
+    /// The bytes of one call that writes to a bulk stream.
+    private static let bulkSize = 16 << 10
+    private static let urgentLabel = "urgent"
+
+    private let loop: EventLoop
+    private let dialer: PeerConnection
+    private let acceptor: PeerConnection
+    private let arrivals: Locked<Arrivals>
+    private let urgent: PeerConnection.Stream
+    private let server: Task<Void, Never>
+
+    /// Opens both connections. An urgent message has the class `urgentClass`.
+    init(
+        over ends: LinkEnds, urgentClass: PeerConnection.Priority = .urgent
+    ) async throws {
+        loop = ends.dialer.loop
+        async let accepted = Self.connection(over: ends.acceptor, .acceptor)
+        dialer = try await Self.connection(over: ends.dialer, .dialer)
+        acceptor = try await accepted
+        arrivals = Locked(Arrivals())
+        server = Self.serve(acceptor, ends.acceptor.loop, arrivals)
+        urgent = try await dialer.open(Self.urgentLabel, priority: urgentClass)
+        _ = try await send()
+    }
+
+    func close() async {
+        server.cancel()
+        await dialer.abort()
+        await acceptor.abort()
+    }
+
+    private static func connection(
+        over link: any Link, _ role: ChannelRole
+    ) async throws -> PeerConnection {
+        try await Task(executorPreference: link.loop) {
+            let channel = try await EngineChoice.exactlyOnce.open(over: link, role: role)
+            guard let connection = channel as? PeerConnection else {
+                throw BenchError.wrongResult("the connection")
+            }
+            return connection
+        }.value
+    }
+
+    private static func serve(
+        _ connection: PeerConnection, _ loop: EventLoop, _ arrivals: Locked<Arrivals>
+    ) -> Task<Void, Never> {
+        Task(executorPreference: loop) {
+            await withDiscardingTaskGroup { group in
+                for await stream in connection.incomingStreams {
+                    group.addTask(executorPreference: loop) {
+                        // A stream that the dialer gives up ends with an error here.
+                        try? await serve(stream, loop, arrivals)
+                    }
+                }
+            }
+        }
+    }
+
+    private static func serve(
+        _ stream: PeerConnection.Stream, _ loop: EventLoop, _ arrivals: Locked<Arrivals>
+    ) async throws {
+        while let bytes = try await stream.read() {
+            if stream.label == urgentLabel {
+                let now = loop.now.nanoseconds
+                arrivals.withLock { $0.lastUrgent = now }
+                try await stream.write(bytes)
+            } else {
+                arrivals.withLock { $0.bulkBytes += bytes.count }
+            }
+        }
+    }
+
+    // MARK: - Measuring
+
+    /// Keeps `count` bulk streams full while `body` runs.
+    func withBulk<Value: Sendable>(
+        streams count: Int = 1, _ body: @escaping @Sendable () async throws -> Value
+    ) async throws -> Value {
+        var writers: [Task<Void, any Error>] = []
+        for _ in 0..<count {
+            let stream = try await dialer.open("bulk", priority: .bulk)
+            writers.append(
+                Task(executorPreference: loop) {
+                    let bytes = [UInt8](repeating: 0x5A, count: Self.bulkSize)
+                    while !Task.isCancelled { try await stream.write(bytes) }
+                })
+        }
+        let task = Task(executorPreference: loop) { try await body() }
+        let result = await task.result
+        for writer in writers {
+            writer.cancel()
+            // A writer that waits is cancelled with an error.
+            _ = await writer.result
+        }
+        return try result.get()
+    }
+
+    /// Waits until the link is as full as it stays, or empty again, and then measures for `time`.
+    /// Urgent messages leave after each other with a pause; without one given, none do.
+    func measure(
+        after settling: Duration, for time: Duration, pause: Duration? = nil
+    ) async throws -> Span {
+        try await loop.sleep(for: settling)
+        var span = Span()
+        let start = loop.now
+        let end = start.advanced(by: time)
+        let before = arrivals.withLock { $0.bulkBytes }
+        if let pause {
+            while loop.now < end {
+                span.urgent.append(try await send())
+                if pause > .zero { try await loop.sleep(for: pause) }
+            }
+        } else {
+            try await loop.sleep(until: end)
+        }
+        let passed = loop.now.nanoseconds - start.nanoseconds
+        let bytes = arrivals.withLock { $0.bulkBytes } - before
+        span.goodput = Double(bytes) / Double(passed) * 1e9
+        return span
+    }
+
+    /// Sends an urgent message, and waits until it is back.
+    private func send() async throws -> Sample {
+        let start = loop.now.nanoseconds
+        try await urgent.write([UInt8](repeating: 0xA5, count: Self.urgentSize))
+        var count = 0
+        while count < Self.urgentSize {
+            guard let bytes = try await urgent.read() else {
+                throw BenchError.wrongResult("the peer's echo")
+            }
+            count += bytes.count
+        }
+        let arrived = arrivals.withLock { $0.lastUrgent }
+        return Sample(
+            oneWay: Double(arrived - start), roundTrip: Double(loop.now.nanoseconds - start))
+    }
+}

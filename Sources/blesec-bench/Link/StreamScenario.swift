@@ -1,0 +1,92 @@
+internal import BLESec
+
+/// Measures streams of a connection whose messages arrive exactly once: how long an urgent message
+/// takes beside bulk data, and what it costs bulk data.
+struct StreamScenario: Sendable {
+    /// The length of one sample, in nanoseconds.
+    var sampleTime: Double
+    var rounds: Int
+    var urgentClass = PeerConnection.Priority.urgent
+    var bulkStreams = 1
+
+    /// The pause between two urgent messages, when they do not follow each other at once.
+    static let pause = Duration.milliseconds(5)
+
+    /// The figures of one kind of link. Each ratio is one of the same round.
+    struct Result: Sendable {
+        var transport: String
+        /// The number of rounds that were measured.
+        var rounds: Int
+        /// Nanoseconds of an urgent message there and back: alone, beside a bulk stream, and both
+        /// with ``pause``.
+        var idle: LinkScenario.Percentiles
+        var busy: LinkScenario.Percentiles
+        var pacedIdle: LinkScenario.Percentiles
+        var paced: LinkScenario.Percentiles
+        /// The median beside a bulk stream divided by the one alone, each with the same pause.
+        var busyRatio: Summary
+        var pacedRatio: Summary
+        /// Bytes a second of one bulk stream alone.
+        var goodput: Summary
+        /// Its goodput beside urgent messages divided by that alone.
+        var busyShare: Summary
+        var pacedShare: Summary
+        /// The goodput of two bulk streams together divided by that of one.
+        var twoStreams: Summary
+    }
+
+    /// One round's spans.
+    private struct Round {
+        var idle, pacedIdle, alone, busy, paced, two: StreamPair.Span
+
+        static func ratio(_ busy: StreamPair.Span, _ idle: StreamPair.Span) -> Double {
+            busy.urgent.map(\.roundTrip).median / idle.urgent.map(\.roundTrip).median
+        }
+    }
+
+    /// Measures over a link whose ends nobody uses yet. The first round is always measured; no other
+    /// round begins after `deadline`.
+    func measure(
+        _ transport: String, over ends: LinkEnds, until deadline: UInt64
+    ) async throws -> Result {
+        let pair = try await StreamPair(over: ends, urgentClass: urgentClass)
+        var measured: [Round] = []
+        for round in 0..<rounds where round == 0 || Clock.time < deadline {
+            measured.append(try await measureRound(pair))
+        }
+        await pair.close()
+        func percentiles(_ span: KeyPath<Round, StreamPair.Span>) -> LinkScenario.Percentiles {
+            LinkScenario.Percentiles(
+                measured.flatMap { $0[keyPath: span].urgent.map(\.roundTrip) })
+        }
+        let alone = measured.map(\.alone.goodput)
+        return Result(
+            transport: transport, rounds: measured.count, idle: percentiles(\.idle),
+            busy: percentiles(\.busy), pacedIdle: percentiles(\.pacedIdle),
+            paced: percentiles(\.paced),
+            busyRatio: Summary(measured.map { Round.ratio($0.busy, $0.idle) }),
+            pacedRatio: Summary(measured.map { Round.ratio($0.paced, $0.pacedIdle) }),
+            goodput: Summary(alone),
+            busyShare: Summary(measured.map(\.busy.goodput), over: alone),
+            pacedShare: Summary(measured.map(\.paced.goodput), over: alone),
+            twoStreams: Summary(measured.map(\.two.goodput), over: alone))
+    }
+
+    private func measureRound(_ pair: StreamPair) async throws -> Round {
+        let (time, settling) = (
+            Duration.nanoseconds(Int64(sampleTime)), Duration.nanoseconds(Int64(sampleTime / 4))
+        )
+        @Sendable func span(_ pause: Duration? = nil) async throws -> StreamPair.Span {
+            try await pair.measure(after: settling, for: time, pause: pause)
+        }
+        let (idle, pacedIdle) = (try await span(.zero), try await span(Self.pause))
+        let one = try await pair.withBulk(streams: bulkStreams) {
+            let (alone, busy) = (try await span(), try await span(.zero))
+            return (alone: alone, busy: busy, paced: try await span(Self.pause))
+        }
+        let two = try await pair.withBulk(streams: 2) { try await span() }
+        return Round(
+            idle: idle, pacedIdle: pacedIdle, alone: one.alone, busy: one.busy, paced: one.paced,
+            two: two)
+    }
+}
