@@ -64,6 +64,8 @@ struct DeliveryRecordTests {
             commit()
             return (hasMoved, endpoint.wantsRecords)
         }
+
+        func didReceiveAll() {}
     }
 
     private func configurations() throws -> (ChannelConfiguration, ChannelConfiguration) {
@@ -96,9 +98,9 @@ struct DeliveryRecordTests {
         dialer.endpoint.linkBegan()
         acceptor.endpoint.linkBegan()
         try session(of: pair.dialer).use(dialer)
-        pair.dialer.portChanged(now: pair.now)
+        pair.dialer.portTakesRecords(now: pair.now)
         try session(of: pair.acceptor).use(acceptor)
-        pair.acceptor.portChanged(now: pair.now)
+        pair.acceptor.portTakesRecords(now: pair.now)
         return pair
     }
 
@@ -147,12 +149,12 @@ struct DeliveryRecordTests {
         dialer.send([1, 2, 3])
         dialer.endpoint.linkBegan()
         try session(of: pair.dialer).use(dialer)
-        pair.dialer.portChanged(now: pair.now)
+        pair.dialer.portTakesRecords(now: pair.now)
         pair.run()
         #expect(!(try session(of: pair.acceptor).wantsBytes))
         acceptor.endpoint.linkBegan()
         try session(of: pair.acceptor).use(acceptor)
-        pair.acceptor.portChanged(now: pair.now)
+        pair.acceptor.portTakesRecords(now: pair.now)
         pair.run()
         acceptor.take()
         #expect(acceptor.taken == [[1, 2, 3]])
@@ -174,7 +176,7 @@ struct DeliveryRecordTests {
         #expect(!(try session(of: pair.acceptor).wantsBytes))
         acceptor.isStoreBusy = false
         acceptor.commit()
-        pair.acceptor.portChanged(now: pair.now)
+        pair.acceptor.portTakesRecords(now: pair.now)
         acceptor.take()
         pair.run()
         acceptor.take()
@@ -187,7 +189,7 @@ struct DeliveryRecordTests {
         let pair = try channel(dialer, acceptor)
         pair.run()
         acceptor.endpoint.linkEnded()
-        pair.acceptor.portChanged(now: pair.now)
+        pair.acceptor.portTakesRecords(now: pair.now)
         dialer.send([1])
         pair.dialer.end(.interrupted)
         pair.run()

@@ -156,13 +156,17 @@ final class ChannelDriver {
         if isFirst || isMuch { pump() } else { flushAtEndOfTurn() }
     }
 
-    /// Takes the records that have waited for the port of delivery, and sends those that it has: at
-    /// the times of ``flush()`` if the port has a message, otherwise at the end of the turn.
-    func portChanged(hasMessage: Bool) {
-        let now = now
-        machine.portChanged(now: now)
+    /// Takes the records that have waited for the port of delivery, and sends those that it has.
+    func portTakesRecords() {
+        machine.portTakesRecords(now: now)
+        portHasRecords(true)
+    }
+
+    /// Sends the records of the port of delivery: at the times of ``flush()`` if it has a message,
+    /// otherwise at the end of the turn.
+    func portHasRecords(_ hasMessage: Bool) {
         if hasMessage, lastSendTurn != loop.turn, !link.wantsWrite {
-            pump(now: now)
+            pump()
         } else {
             flushAtEndOfTurn()
         }

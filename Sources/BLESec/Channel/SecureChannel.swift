@@ -455,11 +455,14 @@ public actor SecureChannel {
     func carry(_ port: some DeliveryPort) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         session.use(port)
-        driver.portChanged(hasMessage: true)
+        driver.portTakesRecords()
     }
 
-    /// Something has changed for the port: it has records to send, or takes records again.
-    func portChanged(hasMessage: Bool) { driver.portChanged(hasMessage: hasMessage) }
+    /// The port takes records again, and may have some.
+    func portTakesRecords() { driver.portTakesRecords() }
+
+    /// The port has records to send.
+    func portHasRecords(_ hasMessage: Bool) { driver.portHasRecords(hasMessage) }
 
     // MARK: - Closing
 

@@ -78,10 +78,11 @@ struct ConnectionMachine {
         enter(.searching, now)
     }
 
-    var isConnected: Bool { status.state == .connected }
-    var isClosed: Bool { status.state == .closed }
+    // Inlined, so that a call does not copy the machine: these run for each message.
+    @inline(__always) var isConnected: Bool { status.state == .connected }
+    @inline(__always) var isClosed: Bool { status.state == .closed }
     /// Whether this side may still send, on this link or a later one.
-    var canSend: Bool { !isClosed && !hasFinished }
+    @inline(__always) var canSend: Bool { !isClosed && !hasFinished }
 
     /// The error of a call after this side has finished, or after the connection was closed.
     var closedError: ChannelError {

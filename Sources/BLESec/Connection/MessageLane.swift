@@ -367,19 +367,16 @@ final class MessageLane: Sendable {
             _ record: DeliveryRecord
         ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool) {
             try count(record)
-            let (result, wantsMore, isNews) = lane.change { state in
-                guard state.link == link else {
-                    return (Result<Bool, DeliveryError>.success(false), true, false)
-                }
-                let result = Result { () throws(DeliveryError) in
-                    try state.endpoint.receive(record, using: &state.generator)
-                }
-                if lane.store == nil { state.noteEvents() }
-                // A record that is refused may have ended streams before.
-                return (result, state.endpoint.wantsRecords, state.noteNews())
+            return try lane.change { state throws(DeliveryError) in
+                guard state.link == link else { return (false, true) }
+                let hasMoved = try state.endpoint.receive(record, using: &state.generator)
+                return (hasMoved, state.endpoint.wantsRecords)
             }
+        }
+
+        func didReceiveAll() {
+            let isNews = lane.state.withLock { $0.link == link && $0.noteNews() }
             if isNews { lane.onNews() }
-            return (try result.get(), wantsMore)
         }
     }
 }

@@ -267,6 +267,8 @@ extension PeerConnection {
         let failure = await channel.endError
         receipts.forget(channel)
         lose(channel, because: failure, hasCarried: await channel.hasCarried)
+        // The channel may have ended among records that have arrived.
+        heardFromLane()
         // Only channels with unread messages are kept.
         if await !channel.hasUnread { wasRead(channel) }
     }

@@ -122,6 +122,7 @@ extension PeerConnection {
         _ message: [UInt8], noting note: [UInt8]?, on lane: MessageLane,
         _ whenDisconnected: WhenDisconnected
     ) async throws(ChannelError) -> PendingDelivery {
+        if !loop.mayContinue() { await loop.giveWay() }
         while true {
             if !machine.canSend { throw machine.closedError }
             if current == nil, whenDisconnected == .fail { throw .noLink }
@@ -154,6 +155,7 @@ extension PeerConnection {
     }
 
     func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
+        if !loop.mayContinue() { await loop.giveWay() }
         while true {
             if let (message, concernsChannel) = lane.take() {
                 if concernsChannel { tellChannel() }
@@ -190,10 +192,10 @@ extension PeerConnection {
     func tellChannel(hasMessage: Bool = false) {
         guard let channel = current else { return }
         if channel.loop.isCurrent {
-            channel.assumeIsolated { $0.portChanged(hasMessage: hasMessage) }
+            channel.assumeIsolated { $0.portHasRecords(hasMessage) }
         } else {
             channel.loop.execute {
-                channel.assumeIsolated { $0.portChanged(hasMessage: hasMessage) }
+                channel.assumeIsolated { $0.portHasRecords(hasMessage) }
             }
         }
     }
@@ -214,7 +216,7 @@ extension PeerConnection {
         if news.hasCommitted {
             // What waited for a commit can be sent, and the records that wait for it can be taken.
             for channel in [current, leaving].compactMap({ $0 }) {
-                channel.loop.execute { channel.assumeIsolated { $0.portChanged(hasMessage: true) } }
+                channel.loop.execute { channel.assumeIsolated { $0.portTakesRecords() } }
             }
         }
         guard let channel = current,
@@ -336,7 +338,7 @@ extension PeerConnection {
 
     /// Lets others open the store, once nothing is to be committed any more.
     func releaseStore() {
-        guard let lane, isOver else { return }
+        guard machine.isClosed, let lane, isOver else { return }
         Task(executorPreference: loop) { await lane.closeStore() }
     }
 

@@ -256,7 +256,7 @@ struct ChannelMachine: ~Copyable {
 
     /// Asks the port whether it takes records now; if it does again, processes those that have
     /// arrived. The driver then sends and reads.
-    mutating func portChanged(now: UInt64) {
+    mutating func portTakesRecords(now: UInt64) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         let wasFull = !wantsBytes
         session.updateTakesRecords()

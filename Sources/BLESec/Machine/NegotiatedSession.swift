@@ -17,6 +17,9 @@ protocol DeliveryPort: AnyObject {
     func receive(
         _ record: DeliveryRecord
     ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool)
+    /// Called behind the last one of the records that have arrived together. It may not be called
+    /// if the channel ends among them.
+    func didReceiveAll()
 }
 
 extension ChannelError {
@@ -52,6 +55,8 @@ final class NegotiatedSession: Session {
     /// When the latest piece of a still incomplete message arrived, or when reading resumed.
     private var messageMoved: UInt64?
     private let idleLimit, messageLimit, ackDelay: UInt64
+    /// Whether the header of a record of delivery can be added to a bulk record's payload.
+    private let hasRoomForHeader: Bool
     /// Whether the channel carries the records of delivery, and no messages of its own.
     private let carriesDelivery: Bool
     /// Where these records go; the first one waits until there is a port.
@@ -62,6 +67,8 @@ final class NegotiatedSession: Session {
     private var confirmationOwedSince: UInt64?
     /// Whether a record of delivery has shown that messages move.
     private var hasCarriedDelivery = false
+    /// Whether the port has got records, and not yet heard that they were all.
+    private var hasReceivedRecords = false
 
     init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
         let configuration = exchange.configuration
@@ -75,12 +82,14 @@ final class NegotiatedSession: Session {
         messageLimit = configuration.timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
+        // With Noise, the header makes the longest record longer; with TLS, it would begin another.
+        hasRoomForHeader = exchange.records.engine.bulkPayload >= Record.bulkPayload
         super.init(after: exchange, agreement, now: now)
         takesRecords = !carriesDelivery
     }
 
     /// Passes the records of delivery through this port from now on;
-    /// ``ChannelMachine/portChanged(now:)`` is next.
+    /// ``ChannelMachine/portTakesRecords(now:)`` is next.
     func use(_ port: some DeliveryPort) {
         precondition(carriesDelivery, "only a channel that has agreed on delivery has a port")
         self.port = port
@@ -166,17 +175,15 @@ final class NegotiatedSession: Session {
         return true
     }
 
-    /// The most data of one record of delivery. A record fits into one SDU, so that an urgent one
-    /// does not wait long. With a short queue, it is short behind other records: the peer gets those
-    /// only with the whole SDU.
+    /// The most data of one record of delivery. While a stream is open, a record fits into one SDU,
+    /// so that an urgent one does not wait long, and it is short behind other records: the peer gets
+    /// those only with the whole SDU. Messages alone do not overtake each other.
     private var frameSize: Int {
+        let longest = bulkPayload - (hasRoomForHeader ? 0 : DeliveryRecord.longestDataHeader)
+        guard keepsQueueShort else { return longest }
         let overhead = records.engine.sealedLength(1 + DeliveryRecord.longestDataHeader)
-        let isBehind = keepsQueueShort && !records.outbound.isEmpty
-        let room = isBehind ? 0 : parameters.maximumSDU - overhead
-        // With Noise, the header makes the longest record longer; with TLS, it would begin another.
-        let header =
-            records.engine.bulkPayload < Record.bulkPayload ? DeliveryRecord.longestDataHeader : 0
-        return min(bulkPayload - header, max(Record.leastBulkPayload, room))
+        let room = records.outbound.isEmpty ? parameters.maximumSDU - overhead : 0
+        return min(longest, max(Record.leastBulkPayload, room))
     }
 
     /// Whether a confirmation leaves now. It may wait like an `ack`, so that it covers several
@@ -295,6 +302,7 @@ final class NegotiatedSession: Session {
             let record = try records.inbound.withBytes { bytes throws(DeliveryError) in
                 try DeliveryRecord(kind, bytes.span.extracting(range))
             }
+            hasReceivedRecords = true
             let (hasMoved, wantsMore) = try port.receive(record)
             if hasMoved { hasCarriedDelivery = true }
             takesRecords = wantsMore
@@ -380,7 +388,13 @@ final class NegotiatedSession: Session {
 
     /// Starts the close deadline once both ends are sent and acknowledged: the acceptor waits until
     /// then for the dialer to close the link.
-    override func didProgress(now: UInt64) { if isComplete { beginClosing(now: now) } }
+    override func didProgress(now: UInt64) {
+        if hasReceivedRecords {
+            hasReceivedRecords = false
+            port?.didReceiveAll()
+        }
+        if isComplete { beginClosing(now: now) }
+    }
 
     /// The dialer closes the link once its last acknowledgement has left: the acceptor needs it.
     override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {

@@ -55,11 +55,17 @@ class Session: ChannelStage {
     private let expiry: UInt64
     private let recordTimeout: UInt64
     private let limits: ChannelLimits
+    /// The maximum payload of a bulk record: smaller if the link's SDUs are small, so that other
+    /// records do not wait long behind a bulk record.
+    final let bulkPayload: Int
 
     init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
         let configuration = previous.configuration
         self.agreement = agreement
         limits = configuration.limits
+        bulkPayload = min(
+            previous.records.engine.bulkPayload,
+            max(Record.leastBulkPayload, 4 * previous.parameters.maximumSDU))
         inbox = Inbox(maximumMessageLength: limits.maximumMessageLength)
         activity = LinkActivity(now: now)
         closeTimeout = configuration.timeouts.close
@@ -123,12 +129,6 @@ class Session: ChannelStage {
     }
 
     final func end(_ reason: EndReason) { if endRequested == nil { endRequested = reason } }
-
-    /// The maximum payload of a bulk record: smaller if the link's SDUs are small, so that other
-    /// records do not wait long behind a bulk record.
-    final var bulkPayload: Int {
-        min(records.engine.bulkPayload, max(Record.leastBulkPayload, 4 * parameters.maximumSDU))
-    }
 
     final override func didSend(now: UInt64) {
         // Sending restarts the close deadline until this side's end has left: the queue is finite.
