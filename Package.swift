@@ -29,6 +29,7 @@ let package = Package(
     products: [
         .library(name: "BLESec", targets: ["BLESec"]),
         .library(name: "BLESecStore", targets: ["BLESecStore"]),
+        .library(name: "BLESecFiles", targets: ["BLESecFiles"]),
         .library(name: "BLESecNoise", targets: ["BLESecNoise"]),
         .library(name: "BLESecTesting", targets: ["BLESecTesting"]),
         .executable(name: "blesec", targets: ["blesec"]),
@@ -90,6 +91,13 @@ let package = Package(
                 "BLESec", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials",
                 "BLESecPrimitives", "BLESecLocking", "CBLESecSQLite",
             ]),
+        // Files over a connection's streams.
+        library(
+            "BLESecFiles",
+            [
+                "BLESec", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials", "BLESecLinks",
+                "BLESecPrimitives", "BLESecLocking", "CBLESecLinux",
+            ]),
         library(
             "BLESecTesting",
             ["BLESec", "BLESecLinks", "BLESecPrimitives", "CBLESecLinux", "BLESecLocking"]),
@@ -102,7 +110,8 @@ let package = Package(
         tool(
             "blesec",
             [
-                "BLESecToolKit", "BLESec", "BLESecStore", "BLESecCredentials", "BLESecTLSEngine",
+                "BLESecToolKit", "BLESec", "BLESecStore", "BLESecFiles", "BLESecCredentials",
+                "BLESecTLSEngine",
                 "BLESecChannelCore", "BLESecDiscovery",
                 "BLESecLinks", "BLESecNoise",
                 "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",

@@ -114,24 +114,6 @@ extension DeliveryRecord {
 }
 
 extension Span<UInt8> {
-    private func byte(at position: inout Int) throws(DeliveryError) -> UInt8 {
-        guard position < count else { throw .violation("a record that is too short") }
-        defer { position += 1 }
-        return self[position]
-    }
-
-    /// A number in the form of RFC 9000 §16, in as few bytes as possible.
-    fileprivate func number(at position: inout Int) throws(DeliveryError) -> UInt64 {
-        let first = try byte(at: &position)
-        let length = 1 << Int(first >> 6)
-        var number = UInt64(first & 0x3F)
-        for _ in 1..<length { number = number << 8 | UInt64(try byte(at: &position)) }
-        guard [UInt8].length(of: number) == length else {
-            throw .violation("a number in more bytes than it needs")
-        }
-        return number
-    }
-
     fileprivate func identifier(at position: inout Int) throws(DeliveryError) -> Identifier {
         var halves: (UInt64, UInt64) = (0, 0)
         for _ in 0..<8 { halves.0 = halves.0 << 8 | UInt64(try byte(at: &position)) }
@@ -255,25 +237,6 @@ extension [UInt8] {
             append(number: limit)
         case .done(let id): append(number: id)
         case .streams(let limit): append(number: limit)
-        }
-    }
-
-    /// How many bytes a number takes in the form of RFC 9000 §16.
-    fileprivate static func length(of number: UInt64) -> Int {
-        switch number {
-        case ..<(1 << 6): 1
-        case ..<(1 << 14): 2
-        case ..<(1 << 30): 4
-        default: 8
-        }
-    }
-
-    fileprivate mutating func append(number: UInt64) {
-        precondition(number <= Resume.greatestNumber, "a number has at most 62 bits")
-        let length = Self.length(of: number)
-        let prefix = UInt64(length.trailingZeroBitCount) << UInt64(8 * length - 2)
-        for shift in stride(from: 8 * (length - 1), through: 0, by: -8) {
-            append(UInt8(truncatingIfNeeded: (number | prefix) >> UInt64(shift)))
         }
     }
 }

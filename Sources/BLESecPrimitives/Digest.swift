@@ -59,6 +59,21 @@ internal import CBLESecSodium
         start()
     }
 
+    /// Writes the digest of what was added so far; more can be added.
+    func copyDigest(into output: UnsafeMutablePointer<UInt8>) {
+        switch blake2b {
+        case .some(let state):
+            let copy = SecretBytes(copying: state.span)
+            unsafe _ = crypto_generichash_blake2b_final(OpaquePointer(copy.start), output, 64)
+        case .none:
+            guard let copy = unsafe EVP_MD_CTX_new() else { preconditionFailure("no memory") }
+            defer { unsafe EVP_MD_CTX_free(copy) }
+            let status = unsafe EVP_MD_CTX_copy_ex(copy, context)
+            precondition(status == 1, "OpenSSL cannot copy a hash")
+            unsafe _ = EVP_DigestFinal_ex(copy, output, nil)
+        }
+    }
+
     /// libsodium's state, in a slot with the required 64-byte alignment.
     private var blake2bState: OpaquePointer? {
         switch blake2b {

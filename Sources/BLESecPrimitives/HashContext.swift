@@ -46,6 +46,11 @@ public struct HashContext: ~Copyable, Sendable {
         finish(into: &span)
     }
 
+    /// Writes the digest of what was added so far; more can be added.
+    func copyDigest(into output: UnsafeMutablePointer<UInt8>) {
+        unsafe digest.copyDigest(into: output)
+    }
+
     /// Writes HMAC(key, first ‖ second), RFC 2104, to the first `digestLength` bytes of `output`.
     public mutating func hmac(
         key: Span<UInt8>, _ first: Span<UInt8>, _ second: Span<UInt8> = Span(),

@@ -20,4 +20,13 @@ extension HashContext {
         finish(into: &span)
         return digest
     }
+
+    /// The digest of what was added so far; more can be added.
+    public func finishedSoFar() -> [UInt8] {
+        var output = [UInt8](repeating: 0, count: algorithm.digestLength)
+        unsafe output.withUnsafeMutableBufferPointer { buffer in
+            if let start = buffer.baseAddress { unsafe copyDigest(into: start) }
+        }
+        return output
+    }
 }

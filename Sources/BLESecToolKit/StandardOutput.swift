@@ -1,5 +1,6 @@
 package import BLESecChannelCore
 package import BLESecJSON
+internal import BLESecLocking
 internal import Glibc
 
 /// Standard output: every byte is written, or an error is thrown.

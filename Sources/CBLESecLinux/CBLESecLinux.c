@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "CBLESecLinux.h"
+#include <stdio.h>
 #include <string.h>
 
 int blesec_accept(int descriptor) {
@@ -16,3 +17,9 @@ int blesec_peer_credentials(int descriptor, pid_t *process, uid_t *user) {
 }
 
 const char *blesec_error_text(int number) { return strerrordesc_np(number); }
+
+int blesec_rename_new(int from_folder, const char *from, int to_folder, const char *to) {
+    return renameat2(from_folder, from, to_folder, to, RENAME_NOREPLACE);
+}
+
+int blesec_synchronize(int descriptor) { return syncfs(descriptor); }

@@ -152,17 +152,28 @@ extension PeerConnection {
         }
     }
 
-    /// The streams that the peer opens. Ends when the program has received everything up to the
-    /// peer's end, or the connection is closed. Accept streams and receive messages concurrently:
-    /// the peer's end comes behind its streams, and few of them may wait.
+    /// The streams that the peer opens, except those that another layer takes, such as files. Ends
+    /// when the program has received everything up to the peer's end, or the connection is closed.
+    /// Accept streams and receive messages concurrently: the peer's end comes behind its streams,
+    /// and few of them may wait.
     public nonisolated var incomingStreams: AsyncStream<Stream> {
-        AsyncStream { await self.acceptStream() }
+        AsyncStream { await self.acceptOther() }
     }
 
-    private func acceptStream() async -> Stream? {
+    /// The next stream with this label; from now on, `incomingStreams` has none of those.
+    package func acceptStream(labelled label: String) async -> Stream? {
+        takenLabels.insert(label)
+        return await acceptStream { $0 == label }
+    }
+
+    private func acceptOther() async -> Stream? {
+        await acceptStream { !self.takenLabels.contains($0) }
+    }
+
+    private func acceptStream(where isWanted: (String) -> Bool) async -> Stream? {
         guard let lane else { return nil }
         while true {
-            if let (handle, label, priority) = lane.changeStreams({ $0.accept() }) {
+            if let (handle, label, priority) = lane.changeStreams({ $0.accept(where: isWanted) }) {
                 // The peer may open more now.
                 tellChannel()
                 return add(
@@ -171,7 +182,8 @@ extension PeerConnection {
             }
             if machine.isClosed || lane.hasPeerFinished || Task.isCancelled { return nil }
             try? await waiting.wait(for: .stream, on: self) {
-                lane.changeStreams { $0.hasArrived } || machine.isClosed || lane.hasPeerFinished
+                lane.changeStreams { $0.hasArrived(where: isWanted) } || machine.isClosed
+                    || lane.hasPeerFinished
             }
         }
     }

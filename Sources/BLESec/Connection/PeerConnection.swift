@@ -46,6 +46,8 @@ public actor PeerConnection {
     private(set) var lane: MessageLane?
     /// The streams that the program has.
     var streams: [Streams.Handle: StreamReference] = [:]
+    /// The labels of streams that another layer takes.
+    var takenLabels: Set<String> = []
     /// Whether this side has ended, and its last channel may still decide fates.
     var isLeaving = false
 

@@ -103,8 +103,12 @@ package struct Streams: Sendable {
     package var keptBytes: Int {
         streams.values.reduce(0) { $0 + $1.sending.keptCount + $1.receiving.keptCount }
     }
-    /// Whether a stream of the peer waits for ``accept()``.
+    /// Whether a stream of the peer waits for the program.
     package var hasArrived: Bool { !arrived.isEmpty }
+    /// Whether one with such a label does.
+    package func hasArrived(where isWanted: (_ label: String) -> Bool) -> Bool {
+        arrived.elements.contains { streams[$0].map { isWanted($0.label) } ?? false }
+    }
 
     package mutating func open(_ label: String, _ priority: FramePriority) -> Handle {
         precondition(canOpen && label.utf8.count <= StreamRecord.longestLabel)
@@ -114,15 +118,24 @@ package struct Streams: Sendable {
         return add(number, label, priority)
     }
 
-    /// The next stream that the peer has opened.
-    package mutating func accept() -> (handle: Handle, label: String, priority: FramePriority)? {
+    /// The next stream with such a label that the peer has opened.
+    package mutating func accept(
+        where isWanted: (_ label: String) -> Bool = { _ in true }
+    ) -> (handle: Handle, label: String, priority: FramePriority)? {
+        var accepted: (handle: Handle, label: String, priority: FramePriority)?
+        var others = Queue<Handle>()
         while let handle = arrived.popFirst() {
             guard let stream = streams[handle] else { continue }
+            guard accepted == nil, isWanted(stream.label) else {
+                others.append(handle)
+                continue
+            }
             acceptedCount += 1
             change(handle) { $0.receiving.isAccepted = true }
-            return (handle, stream.label, stream.priority)
+            accepted = (handle, stream.label, stream.priority)
         }
-        return nil
+        arrived = others
+        return accepted
     }
 
     /// Queues bytes, and returns those that there is no room for.

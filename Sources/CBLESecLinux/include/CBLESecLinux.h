@@ -70,3 +70,10 @@ int blesec_peer_credentials(int descriptor, pid_t *_Nonnull process, uid_t *_Non
 
 // The C library's text for an error, in static storage; NULL for an unknown error.
 const char *_Nullable blesec_error_text(int number);
+
+// renameat2 with RENAME_NOREPLACE: fails with EEXIST if `to` exists, and with EINVAL where the file system
+// cannot check that.
+int blesec_rename_new(int from_folder, const char *_Nonnull from, int to_folder, const char *_Nonnull to);
+
+// Makes durable all that was written to the file system of a descriptor.
+int blesec_synchronize(int descriptor);

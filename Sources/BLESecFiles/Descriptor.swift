@@ -1,0 +1,184 @@
+internal import CBLESecLinux
+internal import Glibc
+
+/// Why a file or folder cannot be used.
+struct FileFailure: Error, Equatable {
+    var problem: FileProblem
+    var text: String
+
+    init(_ problem: FileProblem, _ text: String) {
+        self.problem = problem
+        self.text = text
+    }
+
+    /// The failure of a system call.
+    init(_ what: String, _ number: Int32, isReading: Bool = false) {
+        problem =
+            switch number {
+            case ENOSPC, EDQUOT, EFBIG: .noSpace
+            default: isReading ? .cannotRead : .cannotWrite
+            }
+        let reason = unsafe strerror(number).map { unsafe String(cString: $0) }
+        text = "\(what): \(reason ?? "error \(number)")"
+    }
+}
+
+/// An open file or folder, which is closed with the object. Used on one thread.
+final class Descriptor {
+    let number: Int32
+
+    private init(_ number: Int32) { self.number = number }
+
+    deinit { close(number) }
+
+    /// Opens a path, which may lead through symbolic links.
+    static func open(_ path: String, _ flags: Int32) throws(FileFailure) -> Descriptor {
+        let number = unsafe Glibc.open(path, flags | O_CLOEXEC)
+        guard number >= 0 else {
+            throw FileFailure(path, errno, isReading: flags & O_ACCMODE == O_RDONLY)
+        }
+        return Descriptor(number)
+    }
+
+    /// Opens what has this name here, and follows no symbolic link. Does not wait for the other end
+    /// of a named pipe.
+    func open(_ name: String, _ flags: Int32, mode: mode_t = 0) throws(FileFailure) -> Descriptor {
+        let number = unsafe openat(self.number, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode)
+        guard number >= 0 else {
+            throw FileFailure(name, errno, isReading: flags & O_ACCMODE == O_RDONLY)
+        }
+        return Descriptor(number)
+    }
+
+    /// Opens a folder, and makes it first if it does not exist.
+    func folder(_ name: String, mode: mode_t) throws(FileFailure) -> Descriptor {
+        if unsafe mkdirat(number, name, mode) != 0, errno != EEXIST {
+            throw FileFailure(name, errno)
+        }
+        return try open(name, O_RDONLY | O_DIRECTORY)
+    }
+
+    var status: stat? {
+        var status = stat()
+        return unsafe fstat(number, &status) == 0 ? status : nil
+    }
+
+    /// The status of what has this name here; a symbolic link's own.
+    func status(of name: String) -> stat? {
+        var status = stat()
+        return unsafe fstatat(number, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
+    }
+
+    func remove(_ name: String, isFolder: Bool = false) {
+        unsafe unlinkat(number, name, isFolder ? AT_REMOVEDIR : 0)
+    }
+
+    /// The names in this folder, in the order of their bytes; those that are not UTF-8 are counted.
+    func allNames() throws(FileFailure) -> (names: [String], others: Int) {
+        // A descriptor of its own, since the directory stream closes it.
+        let copy = unsafe openat(number, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard copy >= 0, let stream = unsafe fdopendir(copy) else {
+            if copy >= 0 { close(copy) }
+            throw FileFailure("the folder", errno, isReading: true)
+        }
+        defer { unsafe closedir(stream) }
+        var names: [[UInt8]] = []
+        while let entry = unsafe readdir(stream) {
+            let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) { bytes in
+                unsafe Array(bytes.prefix { $0 != 0 })
+            }
+            if name != Array(".".utf8), name != Array("..".utf8) { names.append(name) }
+        }
+        names.sort { $0.lexicographicallyPrecedes($1) }
+        let texts = names.compactMap { String(validating: $0, as: UTF8.self) }
+        return (texts, names.count - texts.count)
+    }
+
+    func names() throws(FileFailure) -> [String] { try allNames().names }
+
+    /// Reads at most `count` bytes at an offset; fewer only at the end.
+    func read(at offset: UInt64, atMost count: Int) throws(FileFailure) -> [UInt8] {
+        var failure: Int32 = 0
+        let bytes = unsafe [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+            guard let first = buffer.baseAddress else { return }
+            while filled < count {
+                let got = unsafe pread(
+                    number, first + filled, count - filled, Int(offset) + filled)
+                if got < 0, errno == EINTR { continue }
+                if got < 0 { failure = errno }
+                guard got > 0 else { return }
+                filled += got
+            }
+        }
+        guard failure == 0 else { throw FileFailure("the file", failure, isReading: true) }
+        return bytes
+    }
+
+    func write(_ bytes: [UInt8], at offset: UInt64) throws(FileFailure) {
+        var done = 0
+        while done < bytes.count {
+            let count = unsafe bytes.withUnsafeBytes { buffer in
+                unsafe pwrite(
+                    number, buffer.baseAddress.map { unsafe $0 + done }, buffer.count - done,
+                    Int(offset) + done)
+            }
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { throw FileFailure("the file", count < 0 ? errno : ENOSPC) }
+            done += count
+        }
+    }
+
+    func setLength(_ length: UInt64) throws(FileFailure) {
+        guard ftruncate(number, Int(length)) == 0 else { throw FileFailure("the file", errno) }
+    }
+
+    /// Makes the file or folder durable.
+    func synchronize() throws(FileFailure) {
+        guard fsync(number) == 0 else { throw FileFailure("the file", errno) }
+    }
+
+    /// Makes everything on the file system durable.
+    func synchronizeAll() throws(FileFailure) {
+        guard blesec_synchronize(number) == 0 else { throw FileFailure("the folder", errno) }
+    }
+
+    /// Whether this process alone may use the file, until the descriptor is closed.
+    func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
+
+    /// Renames unless the new name exists; returns whether it does.
+    func renameNew(
+        _ name: String, to folder: Descriptor, _ newName: String
+    ) throws(FileFailure) -> Bool {
+        if unsafe blesec_rename_new(number, name, folder.number, newName) == 0 { return true }
+        if errno == EEXIST { return false }
+        guard errno == EINVAL || errno == ENOSYS else { throw FileFailure(newName, errno) }
+        // The file system cannot check and rename in one step: a link can, for files.
+        if unsafe linkat(number, name, folder.number, newName, 0) == 0 {
+            remove(name)
+            return true
+        }
+        if errno == EEXIST || folder.status(of: newName) != nil { return false }
+        try rename(name, to: folder, newName)
+        return true
+    }
+
+    func rename(_ name: String, to folder: Descriptor, _ newName: String) throws(FileFailure) {
+        guard unsafe renameat(number, name, folder.number, newName) == 0 else {
+            throw FileFailure(newName, errno)
+        }
+    }
+
+    /// How many bytes an ordinary user may still write to the file system.
+    var freeSpace: UInt64 {
+        var status = statvfs()
+        guard unsafe fstatvfs(number, &status) == 0 else { return .max }
+        let (free, isTooMuch) = UInt64(status.f_bavail).multipliedReportingOverflow(
+            by: UInt64(status.f_frsize))
+        return isTooMuch ? .max : free
+    }
+}
+
+extension stat {
+    var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
+    var isFolder: Bool { st_mode & S_IFMT == S_IFDIR }
+}

@@ -1,0 +1,51 @@
+public import BLESecChannelCore
+
+extension ChannelError.Code {
+    /// There is too little space for a file, or the receiver's quota does not allow it.
+    public static let noSpace = Self(rawValue: "no-space")
+    /// A file was changed while it was sent.
+    public static let fileChanged = Self(rawValue: "file-changed")
+    /// Some files of a folder were not stored.
+    public static let incomplete = Self(rawValue: "incomplete")
+}
+
+extension ChannelError {
+    init(_ failure: FileFailure, _ name: String) {
+        self.init(failure.problem.code, failure.text)
+    }
+
+    /// Why the peer did not take a file.
+    init(refused name: String, _ failure: FileSender.Failure) {
+        let detail = failure.text.isEmpty ? failure.problem.meaning : failure.text
+        self.init(failure.problem.code, "the peer does not take \(name): \(detail)")
+    }
+}
+
+extension FileProblem {
+    var code: ChannelError.Code {
+        switch self {
+        case .declined, .badName: .refused
+        case .noSpace: .noSpace
+        case .cannotWrite: .cannotCreate
+        case .isActive: .busy
+        case .changed, .wrongHash: .fileChanged
+        case .cannotRead: .noSuchFile
+        case .other: .incomplete
+        }
+    }
+
+    /// The problem in words.
+    public var meaning: String {
+        switch self {
+        case .declined: "it is not wanted there"
+        case .badName: "the name is not allowed there"
+        case .noSpace: "there is too little space"
+        case .cannotWrite: "it cannot be written there"
+        case .isActive: "it is being received already"
+        case .changed: "it was changed while it was sent; send it again"
+        case .cannotRead: "it cannot be read"
+        case .wrongHash: "other bytes arrived than were read; send it again"
+        case .other: "it was not stored"
+        }
+    }
+}

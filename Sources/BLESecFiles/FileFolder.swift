@@ -1,0 +1,200 @@
+internal import CBLESecLinux
+internal import BLESecPrimitives
+internal import Glibc
+
+/// A folder that receives files of one peer. Incomplete ones are in a folder of their own inside of
+/// it, under names that depend on the peer and on what it offers. Used on one thread.
+final class FileFolder {
+    struct Rules: Sendable {
+        var allowsHidden = false
+        var overwrites = false
+        /// How many bytes of incomplete files the peer may have here.
+        var quota = UInt64.max
+    }
+
+    let rules: Rules
+    let folder: Descriptor
+    /// Where the peer's incomplete files are.
+    let partial: Descriptor
+    private let own: Descriptor
+
+    /// How long incomplete files are kept.
+    private static let lifetime = 7 * 86_400
+    /// How much space is left to others.
+    private static let reserve: UInt64 = 16 << 20
+
+    init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
+        self.rules = rules
+        folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
+        own = try folder.folder(FileName.partialFolder, mode: 0o700)
+        // Another user's folder could lead the files elsewhere.
+        guard own.status?.st_uid == geteuid() else {
+            throw FileFailure(
+                .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
+        }
+        partial = try own.folder(Self.hex(sha256(peer)), mode: 0o700)
+    }
+
+    static func hex(_ bytes: [UInt8]) -> String {
+        bytes.prefix(16).map { byte in
+            let digits = String(byte, radix: 16)
+            return byte < 16 ? "0\(digits)" : digits
+        }.joined()
+    }
+
+    /// The name of an incomplete file.
+    static func partialName(_ entry: FileEntry) -> String {
+        let text = "\(entry.size) \(entry.seconds) \(entry.nanoseconds) \(entry.path)"
+        return "f-" + hex(sha256(Array(text.utf8)))
+    }
+
+    /// The name of the folder in which a tree is put together.
+    static let tree = "tree"
+    /// The name of an offer's folder.
+    private static func name(of offer: FileFrame.Offer) -> String { "o-" + hex(sha256(offer.id)) }
+    /// The name of the note about what was stored.
+    private static func noteName(_ offer: FileFrame.Offer) -> String { "s-" + hex(sha256(offer.id)) }
+
+    /// Opens the folder with what is held of an offer, for this process alone, after it has removed
+    /// what has been incomplete for a week, and has checked that there is room.
+    func open(_ offer: FileFrame.Offer) throws(FileFailure) -> Descriptor {
+        removeOld()
+        let held = try partial.folder(Self.name(of: offer), mode: 0o700)
+        guard held.lock() else {
+            throw FileFailure(.isActive, "\(offer.name) is being received already")
+        }
+        let own = size(of: held, depth: 0)
+        let others = size(of: partial, depth: 0) - own
+        guard others <= rules.quota, offer.bytes <= rules.quota - others else {
+            remove(offer, ifEmpty: true)
+            throw FileFailure(
+                .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
+        }
+        // What is held needs no more space.
+        let more = offer.bytes - min(offer.bytes, own)
+        guard more <= folder.freeSpace.subtracting(Self.reserve) else {
+            remove(offer, ifEmpty: true)
+            throw FileFailure(
+                .noSpace, "\(offer.bytes) bytes are offered, and there is too little space")
+        }
+        return held
+    }
+
+    /// Removes the folder of an offer, and those above it if they are empty.
+    func remove(_ offer: FileFrame.Offer, ifEmpty: Bool = false) {
+        if ifEmpty {
+            partial.remove(Self.name(of: offer), isFolder: true)
+        } else {
+            Self.removeAll(partial, Self.name(of: offer))
+        }
+    }
+
+    private func removeOld() {
+        var now = timespec()
+        unsafe clock_gettime(CLOCK_REALTIME, &now)
+        guard let peers = try? own.names() else { return }
+        for peer in peers {
+            guard let folder = try? own.open(peer, O_RDONLY | O_DIRECTORY),
+                let names = try? folder.names()
+            else { continue }
+            for name in names {
+                guard let entry = try? folder.open(name, O_RDONLY),
+                    Self.newest(entry) < now.tv_sec - Self.lifetime, entry.lock()
+                else { continue }
+                Self.removeAll(folder, name)
+            }
+        }
+    }
+
+    /// When a file, or something directly in a folder, was changed last.
+    private static func newest(_ entry: Descriptor) -> Int {
+        let own = entry.status?.st_ctim.tv_sec ?? 0
+        let names = (try? entry.names()) ?? []
+        return names.reduce(own) { max($0, entry.status(of: $1)?.st_ctim.tv_sec ?? 0) }
+    }
+
+    /// Removes a file, or a folder with all that is in it.
+    static func removeAll(_ folder: Descriptor, _ name: String) {
+        guard folder.status(of: name)?.isFolder == true else { return folder.remove(name) }
+        if let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY),
+            let names = try? inner.names()
+        {
+            for name in names { removeAll(inner, name) }
+        }
+        folder.remove(name, isFolder: true)
+    }
+
+    private func size(of folder: Descriptor, depth: Int) -> UInt64 {
+        guard depth <= FileName.mostParts + 3, let names = try? folder.names() else { return 0 }
+        return names.reduce(0) { sum, name in
+            guard let status = folder.status(of: name) else { return sum }
+            if status.isFolder, let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY) {
+                return sum + size(of: inner, depth: depth + 1)
+            }
+            return sum + UInt64(max(0, status.st_size))
+        }
+    }
+
+    // MARK: - Final names
+
+    /// The name under which an offer was stored before, if that is still there.
+    func storedName(_ offer: FileFrame.Offer) -> String? {
+        guard let note = try? partial.open(Self.noteName(offer), O_RDONLY),
+            let bytes = try? note.read(at: 0, atMost: 4_096)
+        else { return nil }
+        let parts = String(decoding: bytes, as: UTF8.self).split(
+            separator: "\n", maxSplits: 1, omittingEmptySubsequences: false)
+        guard parts.count == 2, let status = folder.status(of: String(parts[1])),
+            Self.mark(status) == parts[0]
+        else { return nil }
+        return String(parts[1])
+    }
+
+    /// What tells a file or folder from any other, and from a later version.
+    private static func mark(_ status: stat) -> String {
+        let place = "\(status.st_dev) \(status.st_ino)"
+        guard status.isRegular else { return place }
+        return "\(place) \(status.st_size) \(status.st_mtim.tv_sec) \(status.st_mtim.tv_nsec)"
+    }
+
+    /// Gives an incomplete file or tree its final name, and returns that. Before, notes that name:
+    /// if the sender learns nothing of it, it does not send everything again.
+    func publish(
+        _ name: String, in held: Descriptor, _ offer: FileFrame.Offer
+    ) throws(FileFailure) -> String {
+        guard let status = held.status(of: name) else {
+            throw FileFailure(.cannotWrite, "\(offer.name) is gone")
+        }
+        for number in 1...10_000 {
+            let final = number == 1 ? offer.name : FileName.numbered(offer.name, number)
+            let existing = folder.status(of: final)
+            let replaces =
+                rules.overwrites && existing?.isRegular == true && status.isRegular
+            if existing != nil, !replaces { continue }
+            try writeNote(offer, Self.mark(status) + "\n" + final)
+            if replaces {
+                try held.rename(name, to: folder, final)
+            } else {
+                guard try held.renameNew(name, to: folder, final) else { continue }
+            }
+            try folder.synchronize()
+            remove(offer)
+            return final
+        }
+        throw FileFailure(.cannotWrite, "\(offer.name) exists, with 10,000 numbers")
+    }
+
+    private func writeNote(_ offer: FileFrame.Offer, _ text: String) throws(FileFailure) {
+        let name = Self.noteName(offer)
+        let temporary = name + ".new"
+        partial.remove(temporary)
+        let note = try partial.open(temporary, O_WRONLY | O_CREAT | O_EXCL, mode: 0o600)
+        try note.write(Array(text.utf8), at: 0)
+        try note.synchronize()
+        try partial.rename(temporary, to: partial, name)
+    }
+}
+
+extension UInt64 {
+    fileprivate func subtracting(_ other: UInt64) -> UInt64 { self > other ? self - other : 0 }
+}

@@ -1,0 +1,329 @@
+internal import BLESecDelivery
+
+/// What the two ends of a stream of files send each other; `docs/wire-format.md`, "Files".
+enum FileFrame: Sendable, Equatable {
+    // From the sender.
+    case offer(Offer)
+    case file(FileEntry)
+    /// A folder of a tree, before the files in it.
+    case folder(String)
+    /// Bytes of the current file: the first one without an end.
+    case data([UInt8])
+    /// The hash of the bytes before those that were sent first.
+    case prefix([UInt8])
+    /// The hash of the whole file.
+    case end([UInt8])
+    /// The data of the current file begins anew, at 0.
+    case again
+    /// The current file cannot be sent.
+    case skip(FileProblem)
+
+    // From the receiver.
+    case accept
+    case refuse(FileProblem, String)
+    /// The answer to `file`: so many bytes are held.
+    case from(UInt64)
+    /// The answer to `file`: it is stored already.
+    case have
+    /// The hash of what was held is the sender's.
+    case agreed
+    /// It is not: the data must begin anew.
+    case restart
+    /// So many bytes are written in all, or were held before.
+    case received(UInt64)
+    case failed(index: UInt64, FileProblem)
+    /// So many files have ended, and are durable unless they have failed.
+    case stored(UInt64)
+    /// Everything is under its final name.
+    case done(String)
+
+    struct Offer: Sendable, Equatable {
+        var id: [UInt8]
+        var isFolder: Bool
+        /// How many files, and their bytes; a folder may change while it is sent.
+        var files: UInt64
+        var bytes: UInt64
+        var name: String
+    }
+
+    /// The label of a stream of files.
+    static let label = "blesec-files/1"
+    static let idLength = 16
+    static let hashLength = 32
+    /// The most bytes behind a frame's length.
+    static let longest = 65_536
+    /// The most bytes of a file in one frame.
+    static let longestData = 65_536
+    /// How many files may be announced before the current one has ended.
+    static let mostAhead = 256
+    /// The greatest number on the wire, and so the greatest size of a file.
+    static let greatest = (UInt64(1) << 62) - 1
+}
+
+/// A file as its sender announces it.
+struct FileEntry: Sendable, Equatable {
+    /// The path in the tree, with `/` between its parts; the offer's name if there is no tree.
+    var path: String
+    var size: UInt64
+    /// Seconds since 1970, and nanoseconds.
+    var seconds: UInt64
+    var nanoseconds: UInt64
+    var isExecutable: Bool
+}
+
+/// Why a file, or a whole offer, is not taken or not sent.
+public enum FileProblem: UInt8, Sendable, Hashable, CaseIterable {
+    /// The receiver does not want it.
+    case declined = 1
+    /// The name or a path is not allowed.
+    case badName = 2
+    /// The receiver has too little space, or its quota for this peer is used up.
+    case noSpace = 3
+    /// The receiver cannot write there.
+    case cannotWrite = 4
+    /// The file is being received already.
+    case isActive = 5
+    /// The file was changed while it was sent.
+    case changed = 6
+    /// The sender cannot read it.
+    case cannotRead = 7
+    /// The bytes that arrived are not those that the sender read.
+    case wrongHash = 8
+    /// Something else.
+    case other = 9
+}
+
+/// A peer that breaks the rules of files.
+struct FileViolation: Error, Equatable {
+    var what: String
+    init(_ what: String) { self.what = what }
+}
+
+extension FileFrame {
+    enum Kind: UInt8, Sendable, CaseIterable {
+        case offer = 0x01
+        case file, folder, data, prefix, end, again, skip
+        case accept = 0x11
+        case refuse, from, have, agreed, restart, received, failed, stored, done
+    }
+
+    var kind: Kind {
+        switch self {
+        case .offer: .offer
+        case .file: .file
+        case .folder: .folder
+        case .data: .data
+        case .prefix: .prefix
+        case .end: .end
+        case .again: .again
+        case .skip: .skip
+        case .accept: .accept
+        case .refuse: .refuse
+        case .from: .from
+        case .have: .have
+        case .agreed: .agreed
+        case .restart: .restart
+        case .received: .received
+        case .failed: .failed
+        case .stored: .stored
+        case .done: .done
+        }
+    }
+
+    /// Appends the frame: its type, the length of what follows, and that.
+    func append(to bytes: inout [UInt8]) {
+        if case .data(let data) = self {
+            bytes.reserveCapacity(bytes.count + data.count + 9)
+            Self.appendHeader(.data, data.count, to: &bytes)
+            bytes += data
+            return
+        }
+        var body: [UInt8] = []
+        switch self {
+        case .offer(let offer):
+            body += offer.id
+            body.append(number: offer.isFolder ? 1 : 0)
+            body.append(number: offer.files)
+            body.append(number: offer.bytes)
+            body += offer.name.utf8
+        case .file(let entry):
+            body.append(number: entry.size)
+            body.append(number: entry.seconds)
+            body.append(number: entry.nanoseconds)
+            body.append(number: entry.isExecutable ? 1 : 0)
+            body += entry.path.utf8
+        case .folder(let path): body += path.utf8
+        case .data(let bytes), .prefix(let bytes), .end(let bytes): body += bytes
+        case .skip(let problem): body.append(number: UInt64(problem.rawValue))
+        case .refuse(let problem, let text):
+            body.append(number: UInt64(problem.rawValue))
+            body += text.utf8.prefix(1_024)
+        case .from(let number), .received(let number), .stored(let number):
+            body.append(number: number)
+        case .failed(let index, let problem):
+            body.append(number: index)
+            body.append(number: UInt64(problem.rawValue))
+        case .done(let name): body += name.utf8
+        case .again, .accept, .have, .agreed, .restart: break
+        }
+        Self.appendHeader(kind, body.count, to: &bytes)
+        bytes += body
+    }
+
+    static func appendHeader(_ kind: Kind, _ count: Int, to bytes: inout [UInt8]) {
+        bytes.append(kind.rawValue)
+        bytes.append(number: UInt64(count))
+    }
+
+    fileprivate init(_ kind: Kind, _ body: Span<UInt8>) throws(FileViolation) {
+        do throws(DeliveryError) {
+            var position = 0
+            self = try Self.read(kind, body, &position)
+            guard position == body.count else {
+                throw .violation("a frame of a file with bytes left over")
+            }
+        } catch {
+            guard case .violation(let what) = error else { throw FileViolation("\(error)") }
+            throw FileViolation(what)
+        }
+    }
+
+    private static func read(
+        _ kind: Kind, _ body: Span<UInt8>, _ position: inout Int
+    ) throws(DeliveryError) -> FileFrame {
+        switch kind {
+        case .offer:
+            let id = try bytes(idLength, body, &position)
+            let isFolder = try flag(body, &position)
+            let files = try body.number(at: &position)
+            let bytes = try body.number(at: &position)
+            return .offer(
+                Offer(
+                    id: id, isFolder: isFolder, files: files, bytes: bytes,
+                    name: try text(body, &position)))
+        case .file:
+            let size = try body.number(at: &position)
+            let seconds = try body.number(at: &position)
+            let nanoseconds = try body.number(at: &position)
+            guard nanoseconds < 1_000_000_000 else { throw .violation("a time out of range") }
+            return .file(
+                FileEntry(
+                    path: "", size: size, seconds: seconds, nanoseconds: nanoseconds,
+                    isExecutable: try flag(body, &position)
+                ).at(try text(body, &position)))
+        case .folder: return .folder(try text(body, &position))
+        case .data:
+            guard body.count > 0 else { throw .violation("no bytes of a file") }
+            return .data(try bytes(body.count, body, &position))
+        case .prefix: return .prefix(try bytes(hashLength, body, &position))
+        case .end: return .end(try bytes(hashLength, body, &position))
+        case .again: return .again
+        case .skip: return .skip(try problem(body, &position))
+        case .accept: return .accept
+        case .refuse:
+            let problem = try problem(body, &position)
+            return .refuse(problem, try text(body, &position))
+        case .from: return .from(try body.number(at: &position))
+        case .have: return .have
+        case .agreed: return .agreed
+        case .restart: return .restart
+        case .received: return .received(try body.number(at: &position))
+        case .failed:
+            let index = try body.number(at: &position)
+            return .failed(index: index, try problem(body, &position))
+        case .stored: return .stored(try body.number(at: &position))
+        case .done: return .done(try text(body, &position))
+        }
+    }
+
+    private static func bytes(
+        _ count: Int, _ body: Span<UInt8>, _ position: inout Int
+    ) throws(DeliveryError) -> [UInt8] {
+        guard body.count - position >= count else {
+            throw .violation("a frame of a file that is too short")
+        }
+        defer { position += count }
+        let part = body.extracting(position..<position + count)
+        return unsafe part.withUnsafeBufferPointer { unsafe Array($0) }
+    }
+
+    private static func flag(
+        _ body: Span<UInt8>, _ position: inout Int
+    ) throws(DeliveryError) -> Bool {
+        switch try body.number(at: &position) {
+        case 0: false
+        case 1: true
+        default: throw .violation("an unknown kind of a file")
+        }
+    }
+
+    private static func text(
+        _ body: Span<UInt8>, _ position: inout Int
+    ) throws(DeliveryError) -> String {
+        let bytes = try bytes(body.count - position, body, &position)
+        // A name that is not UTF-8 is refused as a name, and so becomes one that is not allowed.
+        return String(validating: bytes, as: UTF8.self) ?? ""
+    }
+
+    private static func problem(
+        _ body: Span<UInt8>, _ position: inout Int
+    ) throws(DeliveryError) -> FileProblem {
+        let number = try body.number(at: &position)
+        return UInt8(exactly: number).flatMap(FileProblem.init(rawValue:)) ?? .other
+    }
+}
+
+extension FileEntry {
+    fileprivate func at(_ path: String) -> FileEntry {
+        var entry = self
+        entry.path = path
+        return entry
+    }
+}
+
+/// Takes frames from bytes that arrive in any pieces.
+struct FileFrameReader: Sendable {
+    private var kept: [UInt8] = []
+    private var head = 0
+
+    /// Whether a frame has begun and not ended.
+    var isMidFrame: Bool { head < kept.count }
+
+    mutating func append(_ bytes: [UInt8]) {
+        if head == kept.count {
+            kept = bytes
+        } else {
+            kept.removeFirst(head)
+            kept += bytes
+        }
+        head = 0
+    }
+
+    /// The next frame; nil while it is incomplete. `isAllowed` decides by the type, before the rest
+    /// of the frame is kept.
+    mutating func next(
+        where isAllowed: (FileFrame.Kind) -> Bool
+    ) throws(FileViolation) -> FileFrame? {
+        guard head < kept.count else { return nil }
+        guard let kind = FileFrame.Kind(rawValue: kept[head]), isAllowed(kind) else {
+            throw FileViolation("a frame of type \(kept[head]), which does not belong here")
+        }
+        guard kept.count - head >= 2 else { return nil }
+        let lengthSize = 1 << Int(kept[head + 1] >> 6)
+        guard kept.count - head >= 1 + lengthSize else { return nil }
+        var position = head + 1
+        let length: UInt64
+        do throws(DeliveryError) {
+            length = try kept.span.number(at: &position)
+        } catch {
+            throw FileViolation("the length of a frame in more bytes than it needs")
+        }
+        guard length <= UInt64(FileFrame.longest) else {
+            throw FileViolation("a frame of \(length) bytes")
+        }
+        guard kept.count - position >= Int(length) else { return nil }
+        let frame = try FileFrame(kind, kept.span.extracting(position..<position + Int(length)))
+        head = position + Int(length)
+        return frame
+    }
+}

@@ -1,0 +1,51 @@
+/// Which names a receiver lets a peer give to files.
+enum FileName {
+    /// The folder for incomplete files, which no peer may name.
+    static let partialFolder = ".blesec-partial"
+    static let longestPath = 4_096
+    static let mostParts = 64
+
+    /// Whether a file or folder may have this name: 1 to 255 bytes, and nothing that leads elsewhere,
+    /// hides, or shows as something else.
+    static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
+        guard (1...255).contains(name.utf8.count), name != ".", name != "..",
+            allowsHidden || !name.hasPrefix("."), name != partialFolder
+        else { return false }
+        return name.unicodeScalars.allSatisfy { !isForbidden($0) }
+    }
+
+    /// The parts of a path in a tree; nil if one of them is not allowed.
+    static func parts(of path: String, allowsHidden: Bool) -> [String]? {
+        guard (1...longestPath).contains(path.utf8.count) else { return nil }
+        let parts = path.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
+        guard parts.count <= mostParts,
+            parts.allSatisfy({ isAllowed($0, allowsHidden: allowsHidden) })
+        else { return nil }
+        return parts
+    }
+
+    private static func isForbidden(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        case 0x2F: true
+        // Separators of lines, and characters that change the direction of text.
+        case 0x2028, 0x2029, 0x061C, 0x200E, 0x200F, 0x202A...0x202E, 0x2066...0x2069: true
+        default: scalar.properties.generalCategory == .control
+        }
+    }
+
+    /// The name with a number before its ending: ` (2)`. The result has at most 255 bytes.
+    static func numbered(_ name: String, _ number: Int) -> String {
+        let addition = " (\(number))"
+        var stem = name
+        var ending = ""
+        if let dot = name.lastIndex(of: "."), dot != name.startIndex {
+            stem = String(name[..<dot])
+            ending = String(name[dot...])
+        }
+        if ending.utf8.count > 32 { (stem, ending) = (name, "") }
+        while stem.utf8.count + addition.utf8.count + ending.utf8.count > 255 {
+            stem.removeLast()
+        }
+        return stem + addition + ending
+    }
+}

@@ -1,0 +1,580 @@
+internal import CBLESecLinux
+internal import BLESecPrimitives
+internal import Glibc
+
+/// The receiver's end of a stream of files. It writes files and reads no stream; its owner passes it
+/// the peer's bytes, and sends what the calls return. Used on one thread.
+final class FileReceiver {
+    /// How far this side is.
+    struct State: Sendable, Equatable {
+        /// How many bytes are written, or were held before.
+        var received: UInt64 = 0
+        /// How many files have ended, stored or not.
+        var ended = 0
+        var failures: [FileSender.Failure] = []
+        /// Under which name everything is stored.
+        var name: String?
+    }
+
+    private enum Phase {
+        case awaitingOffer, offered, receiving, refused, done
+    }
+
+    /// The file that arrives.
+    private struct Current {
+        let file: Descriptor
+        let entry: FileEntry
+        let name: String
+        /// How much was held, and how much is there.
+        var start: UInt64
+        var position: UInt64
+        /// The peer's hash of what was held, and this side's.
+        var prefix: [UInt8]?
+        var ownPrefix: [UInt8]?
+        /// Whether both hashes of that are the same.
+        var isAgreed: Bool
+        /// Whether data is dropped until the peer begins anew.
+        var awaitsAgain = false
+        let hash = RunningHash()
+    }
+
+    /// A file that is complete, and not durable yet.
+    private struct Complete {
+        var file: Descriptor?
+        let entry: FileEntry
+        let name: String
+        let index: Int
+    }
+
+    private(set) var state = State()
+    private(set) var offer: FileFrame.Offer?
+    private var phase = Phase.awaitingOffer
+    private var reader = FileFrameReader()
+    private var folder: FileFolder?
+    /// The folder with what is held of the offer, and the one in which a tree is put together.
+    private var held: Descriptor?
+    private var tree: Descriptor?
+    /// Files that were announced and have not ended, and from where the peer sends them; nil if it
+    /// sends nothing of them.
+    private var announced: [(entry: FileEntry, start: UInt64?)] = []
+    /// The hashes of the paths that belong to the tree.
+    private var paths: Set<Int> = []
+    private var index = 0
+    private var current: Current?
+    /// Whether the rest of the current file is dropped.
+    private var isDropping = false
+    private var complete: [Complete] = []
+    private var toldReceived: UInt64 = 0
+    private var toldEnded = 0
+    /// The folder that was used last in the tree.
+    private var lastFolder: (path: String, folder: Descriptor)?
+    private var files = 0
+    /// How many calls of ``rest()`` the oldest complete file has seen.
+    private var rests = 0
+
+    /// After how many bytes the peer is told how many have arrived.
+    private static let step: UInt64 = 1 << 20
+    /// How many files become durable together.
+    private static let mostComplete = 256
+    /// From how many files on, the file system is synchronized instead of each file.
+    private static let manyFiles = 8
+
+    /// Whether everything that was offered is stored.
+    var isDone: Bool { phase == .done }
+    /// Whether an offer waits for ``accept(into:)`` or ``refuse(_:_:)``.
+    var hasOffer: Bool { phase == .offered }
+
+    /// How many pieces are hashed at a time while nothing arrives: 64 MiB.
+    private static let piecesAtRest = 256
+
+    // MARK: - The offer
+
+    /// Accepts the offer. Returns the bytes for the peer.
+    func accept(into folder: FileFolder) -> [UInt8] {
+        precondition(phase == .offered, "an offer is accepted once")
+        guard let offer else { return [] }
+        do throws(FileFailure) {
+            if let name = folder.storedName(offer) {
+                state.name = name
+            } else {
+                held = try folder.open(offer)
+            }
+            if offer.isFolder { tree = try held?.folder(FileFolder.tree, mode: 0o777) }
+        } catch {
+            return refuse(error.problem, error.text)
+        }
+        self.folder = folder
+        phase = .receiving
+        return bytes(.accept)
+    }
+
+    /// Whether the offer was accepted, and the peer may send.
+    var isReceiving: Bool { phase == .receiving }
+    /// Why this side has refused the offer.
+    private(set) var refusal: FileFailure?
+
+    func refuse(_ problem: FileProblem, _ text: String) -> [UInt8] {
+        phase = .refused
+        refusal = FileFailure(problem, text.isEmpty ? problem.meaning : text)
+        return bytes(.refuse(problem, text))
+    }
+
+    private func bytes(_ frames: FileFrame...) -> [UInt8] {
+        var bytes: [UInt8] = []
+        for frame in frames { frame.append(to: &bytes) }
+        return bytes
+    }
+
+    // MARK: - Receiving
+
+    /// Takes bytes of the peer, and returns those for the peer.
+    func receive(_ bytes: [UInt8]) throws(FileViolation) -> [UInt8] {
+        var answers: [UInt8] = []
+        reader.append(bytes)
+        while phase != .refused,
+            let frame = try reader.next(where: { $0.rawValue < FileFrame.Kind.accept.rawValue })
+        { try receive(frame, &answers) }
+        tell(&answers, isIdle: false)
+        return answers
+    }
+
+    /// The peer has ended its direction: gives everything its final name.
+    func finish() throws(FileViolation) -> [UInt8] {
+        guard phase != .refused else { return [] }
+        guard phase == .receiving, announced.isEmpty, !reader.isMidFrame else {
+            throw FileViolation("an end in the middle of a file")
+        }
+        var answers: [UInt8] = []
+        flush(&answers)
+        tell(&answers, isIdle: true)
+        guard let offer, let folder else { return answers }
+        guard state.failures.isEmpty else { return answers }
+        if offer.isFolder, state.name == nil {
+            do throws(FileFailure) {
+                try tree?.synchronize()
+                if let tree { removeOthers(tree, "") }
+                if let held {
+                    state.name = try folder.publish(FileFolder.tree, in: held, offer)
+                }
+            } catch {
+                state.failures.append(
+                    FileSender.Failure(path: offer.name, problem: error.problem, text: error.text))
+                return answers
+            }
+        }
+        guard let name = state.name else { throw FileViolation("an end without a file") }
+        FileFrame.done(name).append(to: &answers)
+        phase = .done
+        return answers
+    }
+
+    /// Called four times a second: hashes what waits for it, and makes durable what has waited for
+    /// a second.
+    func rest() -> [UInt8] {
+        var answers: [UInt8] = []
+        guard phase == .receiving else { return answers }
+        for _ in 0..<Self.piecesAtRest where hasBacklog { catchUp(&answers) }
+        rests = complete.isEmpty ? 0 : rests + 1
+        if rests >= 4 { flush(&answers) }
+        tell(&answers, isIdle: true)
+        return answers
+    }
+
+    /// Whether a part of the file is still to be hashed.
+    var hasBacklog: Bool {
+        guard let file = current, !isDropping, !file.awaitsAgain else { return false }
+        return file.hash.count < file.position
+    }
+
+    /// Tells the peer how much there is.
+    private func tell(_ answers: inout [UInt8], isIdle: Bool) {
+        guard state.received >= toldReceived + Self.step || isIdle && state.received > toldReceived
+        else { return }
+        toldReceived = state.received
+        FileFrame.received(state.received).append(to: &answers)
+    }
+
+    private func receive(
+        _ frame: FileFrame, _ answers: inout [UInt8]
+    ) throws(FileViolation) {
+        if case .offer(let offer) = frame {
+            guard phase == .awaitingOffer else { throw FileViolation("a second offer") }
+            guard offer.bytes <= FileFrame.greatest >> 1, offer.isFolder || offer.files == 1 else {
+                throw FileViolation("an offer without sense")
+            }
+            self.offer = offer
+            phase = .offered
+            return
+        }
+        guard phase == .receiving, let offer else { throw FileViolation("a file without an offer") }
+        switch frame {
+        case .folder(let path):
+            guard offer.isFolder else { throw FileViolation("a folder that was not offered") }
+            makeFolder(path)
+        case .file(let entry): try announce(entry, offer, &answers)
+        case .data(let bytes): try write(bytes, &answers)
+        case .prefix(let hash):
+            if isDropping { return }
+            guard var file = current, file.start > 0, file.prefix == nil else {
+                throw FileViolation("a hash of nothing")
+            }
+            file.prefix = hash
+            current = file
+            compare(&answers)
+        case .again:
+            if isDropping { return }
+            guard var file = current, file.awaitsAgain else {
+                throw FileViolation("a new beginning that was not asked for")
+            }
+            (file.awaitsAgain, file.isAgreed) = (false, true)
+            (file.start, file.position) = (0, 0)
+            current = file
+        case .end(let hash): try end(hash, &answers)
+        case .skip(let problem):
+            guard !announced.isEmpty else { throw FileViolation("a file skipped without one") }
+            if !isDropping {
+                let path = announced[0].entry.path
+                state.failures.append(FileSender.Failure(path: path, problem: problem))
+                // What the sender has changed is of no use.
+                if problem == .changed, let current { held?.remove(current.name) }
+            }
+            try endCurrent(&answers)
+        default: throw FileViolation("a frame that does not belong here")
+        }
+    }
+
+    // MARK: - Files
+
+    private func announce(
+        _ entry: FileEntry, _ offer: FileFrame.Offer, _ answers: inout [UInt8]
+    ) throws(FileViolation) {
+        guard announced.count < FileFrame.mostAhead, offer.isFolder || files == 0 else {
+            throw FileViolation("too many files at once")
+        }
+        files += 1
+        do throws(FileFailure) {
+            let start = try prepare(entry, offer)
+            announced.append((entry, start))
+            if let start {
+                FileFrame.from(start).append(to: &answers)
+            } else {
+                state.received += entry.size
+                FileFrame.have.append(to: &answers)
+            }
+        } catch {
+            let number = UInt64(files - 1)
+            announced.append((entry, nil))
+            state.failures.append(
+                FileSender.Failure(path: entry.path, problem: error.problem, text: error.text))
+            FileFrame.failed(index: number, error.problem).append(to: &answers)
+        }
+        endUnexpected(&answers)
+    }
+
+    /// Decides from where on the peer sends a file; nil if it is there.
+    private func prepare(
+        _ entry: FileEntry, _ offer: FileFrame.Offer
+    ) throws(FileFailure) -> UInt64? {
+        guard let folder else { throw FileFailure(.other, "there is no folder") }
+        let hidden = folder.rules.allowsHidden
+        guard let parts = FileName.parts(of: entry.path, allowsHidden: hidden),
+            offer.isFolder || parts == [offer.name]
+        else { throw FileFailure(.badName, "the name is not allowed") }
+        guard entry.size <= FileFrame.greatest >> 1, entry.seconds <= UInt64(Int64.max >> 1) else {
+            throw FileFailure(.other, "the size or the time is out of range")
+        }
+        if state.name != nil { return nil }
+        if offer.isFolder {
+            try add(parts)
+            let (place, name) = try self.place(of: parts)
+            if let status = place.status(of: name) {
+                let isThere =
+                    status.isRegular && UInt64(status.st_size) == entry.size
+                    && status.st_mtim.tv_sec == Int(entry.seconds)
+                    && status.st_mtim.tv_nsec == Int(entry.nanoseconds)
+                if isThere { return nil }
+                // It is from an earlier version of the tree.
+                FileFolder.removeAll(place, name)
+                lastFolder = nil
+            }
+        }
+        guard let status = held?.status(of: FileFolder.partialName(entry)) else { return 0 }
+        guard status.isRegular else { throw FileFailure(.cannotWrite, "the partial file is none") }
+        return min(entry.size, UInt64(max(0, status.st_size)))
+    }
+
+    /// Counts a path and those above it as parts of the tree.
+    private func add(_ parts: [String]) throws(FileFailure) {
+        guard paths.count < FileSource.mostEntries else {
+            throw FileFailure(.other, "the tree has too many files")
+        }
+        for count in 1...parts.count {
+            paths.insert(parts.prefix(count).joined(separator: "/").hashValue)
+        }
+    }
+
+    /// Removes what an earlier version of the tree had.
+    private func removeOthers(_ folder: Descriptor, _ prefix: String) {
+        guard let names = try? folder.names() else { return }
+        for name in names {
+            let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
+            guard paths.contains(path.hashValue) else {
+                FileFolder.removeAll(folder, name)
+                continue
+            }
+            if folder.status(of: name)?.isFolder == true,
+                let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY)
+            {
+                removeOthers(inner, path)
+            }
+        }
+    }
+
+    /// The folder of a path in the tree, which is made if it does not exist, and the last part.
+    private func place(of parts: [String]) throws(FileFailure) -> (Descriptor, String) {
+        guard let tree else { throw FileFailure(.other, "there is no tree") }
+        let path = parts.dropLast().joined(separator: "/")
+        if let lastFolder, lastFolder.path == path {
+            return (lastFolder.folder, parts[parts.count - 1])
+        }
+        var folder = tree
+        for part in parts.dropLast() { folder = try folder.folder(part, mode: 0o777) }
+        lastFolder = (path, folder)
+        return (folder, parts[parts.count - 1])
+    }
+
+    private func makeFolder(_ path: String) {
+        guard state.name == nil else { return }
+        do throws(FileFailure) {
+            let hidden = folder?.rules.allowsHidden ?? false
+            guard let parts = FileName.parts(of: path, allowsHidden: hidden) else {
+                throw FileFailure(.badName, "the name is not allowed")
+            }
+            try add(parts)
+            _ = try place(of: parts + [""])
+        } catch {
+            state.failures.append(
+                FileSender.Failure(path: path, problem: error.problem, text: error.text))
+        }
+    }
+
+    /// Files that need nothing end as soon as those before them have.
+    private func endUnexpected(_ answers: inout [UInt8]) {
+        while current == nil, let next = announced.first, next.start == nil {
+            announced.removeFirst()
+            index += 1
+        }
+        countEnded(&answers)
+    }
+
+    /// Opens the file whose data comes now.
+    private func begin() throws(FileViolation) {
+        guard current == nil else { return }
+        guard let next = announced.first, let start = next.start, let held else {
+            throw FileViolation("data of no file")
+        }
+        let name = FileFolder.partialName(next.entry)
+        do throws(FileFailure) {
+            // The folder is closed to others; the mode is the final one.
+            let mode: mode_t = next.entry.isExecutable ? 0o777 : 0o666
+            let file = try held.open(name, O_RDWR | O_CREAT, mode: mode)
+            guard let size = file.status?.st_size, size >= Int(start) else {
+                throw FileFailure(.cannotWrite, "what was held is gone")
+            }
+            try file.setLength(start)
+            state.received += start
+            current = Current(
+                file: file, entry: next.entry, name: name, start: start, position: start,
+                isAgreed: start == 0)
+        } catch {
+            drop(error)
+        }
+    }
+
+    private func write(_ bytes: [UInt8], _ answers: inout [UInt8]) throws(FileViolation) {
+        try begin()
+        guard !isDropping, var file = current else { return tellFailure(&answers) }
+        if file.awaitsAgain { return }
+        guard UInt64(bytes.count) <= file.entry.size - file.position else {
+            throw FileViolation("more bytes than a file has")
+        }
+        do throws(FileFailure) {
+            try file.file.write(bytes, at: file.position)
+        } catch {
+            drop(error)
+            return tellFailure(&answers)
+        }
+        file.hash.add(bytes, at: file.position)
+        file.position += UInt64(bytes.count)
+        state.received += UInt64(bytes.count)
+        current = file
+        catchUp(&answers)
+    }
+
+    /// Hashes a piece of what was held, or has arrived meanwhile.
+    private func catchUp(_ answers: inout [UInt8]) {
+        guard hasBacklog, var file = current else { return }
+        do throws(FileFailure) {
+            let isPrefix = file.hash.count < file.start
+            try file.hash.catchUp(with: file.file, to: isPrefix ? file.start : file.position)
+            if isPrefix, file.hash.count == file.start { file.ownPrefix = file.hash.current }
+        } catch {
+            drop(error)
+            return tellFailure(&answers)
+        }
+        current = file
+        compare(&answers)
+    }
+
+    /// Compares the hashes of what was held, once both are there.
+    private func compare(_ answers: inout [UInt8]) {
+        guard var file = current, !file.isAgreed, !file.awaitsAgain, let prefix = file.prefix,
+            let ownPrefix = file.ownPrefix
+        else { return }
+        if ownPrefix == prefix {
+            file.isAgreed = true
+            FileFrame.agreed.append(to: &answers)
+        } else {
+            do throws(FileFailure) {
+                try file.file.setLength(0)
+            } catch {
+                drop(error)
+                return tellFailure(&answers)
+            }
+            state.received -= file.position
+            toldReceived = min(toldReceived, state.received)
+            file.hash.restart()
+            (file.position, file.awaitsAgain) = (0, true)
+            FileFrame.restart.append(to: &answers)
+        }
+        current = file
+    }
+
+    /// Gives up the current file; what is held stays.
+    private func drop(_ failure: FileFailure) {
+        isDropping = true
+        owedFailure = failure
+    }
+
+    private func tellFailure(_ answers: inout [UInt8]) {
+        guard let failure = owedFailure.take() else { return }
+        state.failures.append(
+            FileSender.Failure(
+                path: announced.first?.entry.path ?? "", problem: failure.problem,
+                text: failure.text))
+        FileFrame.failed(index: UInt64(index), failure.problem).append(to: &answers)
+    }
+
+    private func end(_ hash: [UInt8], _ answers: inout [UInt8]) throws(FileViolation) {
+        try begin()
+        guard !isDropping, let file = current else {
+            tellFailure(&answers)
+            return try endCurrent(&answers)
+        }
+        guard file.isAgreed, !file.awaitsAgain, file.position == file.entry.size else {
+            throw FileViolation("an end before the last byte")
+        }
+        do throws(FileFailure) {
+            while file.hash.count < file.position {
+                try file.hash.catchUp(with: file.file, to: file.position)
+            }
+            guard file.hash.current == hash else {
+                held?.remove(file.name)
+                throw FileFailure(.wrongHash, "the bytes are not those that were read")
+            }
+            try setTime(of: file)
+            complete.append(
+                Complete(file: file.file, entry: file.entry, name: file.name, index: index))
+            // Many files become durable with the file system, and need not stay open.
+            if complete.count >= Self.manyFiles {
+                for index in complete.indices { complete[index].file = nil }
+            }
+        } catch {
+            drop(error)
+            tellFailure(&answers)
+        }
+        try endCurrent(&answers)
+        if complete.count >= Self.mostComplete || offer?.isFolder == false { flush(&answers) }
+    }
+
+    private func setTime(of file: Current) throws(FileFailure) {
+        var times = [timespec(), timespec()]
+        times[0].tv_nsec = Int(UTIME_OMIT_VALUE)
+        times[1] = timespec(
+            tv_sec: Int(file.entry.seconds), tv_nsec: Int(file.entry.nanoseconds))
+        guard unsafe futimens(file.file.number, &times) == 0 else {
+            throw FileFailure(file.entry.path, errno)
+        }
+    }
+
+    private func endCurrent(_ answers: inout [UInt8]) throws(FileViolation) {
+        guard announced.first?.start != nil else {
+            throw FileViolation("an end of no file")
+        }
+        current = nil
+        isDropping = false
+        owedFailure = nil
+        announced.removeFirst()
+        index += 1
+        endUnexpected(&answers)
+    }
+
+    // MARK: - Storing
+
+    /// Makes all complete files durable, and gives them their names.
+    private func flush(_ answers: inout [UInt8]) {
+        defer {
+            complete.removeAll()
+            rests = 0
+            countEnded(&answers)
+        }
+        guard !complete.isEmpty, let offer, let folder, let held else { return }
+        do throws(FileFailure) {
+            if complete.count < Self.manyFiles {
+                for file in complete { try file.file?.synchronize() }
+            } else {
+                try folder.folder.synchronizeAll()
+            }
+            var places: [Descriptor] = []
+            for file in complete {
+                guard offer.isFolder else {
+                    state.name = try folder.publish(file.name, in: held, offer)
+                    continue
+                }
+                let parts = file.entry.path.split(separator: "/").map(String.init)
+                let (place, name) = try self.place(of: parts)
+                guard try held.renameNew(file.name, to: place, name) else {
+                    throw FileFailure(.cannotWrite, "\(file.entry.path) is there twice")
+                }
+                if places.last !== place { places.append(place) }
+            }
+            if places.count < Self.manyFiles {
+                for place in places { try place.synchronize() }
+            } else {
+                try folder.folder.synchronizeAll()
+            }
+        } catch {
+            for file in complete {
+                state.failures.append(
+                    FileSender.Failure(
+                        path: file.entry.path, problem: error.problem, text: error.text))
+                FileFrame.failed(index: UInt64(file.index), error.problem).append(to: &answers)
+            }
+        }
+    }
+
+    /// Tells the peer how many files have ended and are durable.
+    private func countEnded(_ answers: inout [UInt8]) {
+        let ended = complete.first?.index ?? index
+        guard ended > toldEnded else { return }
+        toldEnded = ended
+        state.ended = ended
+        tell(&answers, isIdle: true)
+        FileFrame.stored(UInt64(ended)).append(to: &answers)
+    }
+
+    private var owedFailure: FileFailure?
+}
+
+/// `UTIME_OMIT` of `sys/stat.h`, which Swift cannot import.
+private let UTIME_OMIT_VALUE = (1 << 30) - 2

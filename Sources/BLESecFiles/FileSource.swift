@@ -1,0 +1,172 @@
+internal import CBLESecLinux
+internal import BLESecPrimitives
+internal import Glibc
+
+/// A file or a folder tree to be sent, as it was when it was looked at. Used on one thread.
+final class FileSource {
+    enum Entry {
+        case folder(String)
+        case file(FileEntry, Version)
+    }
+
+    /// What changes when a file is changed or replaced.
+    struct Version: Equatable {
+        var device: UInt
+        var inode: UInt
+        var size: UInt64
+        var seconds: Int
+        var nanoseconds: Int
+
+        init(_ status: stat) {
+            (device, inode) = (status.st_dev, status.st_ino)
+            size = UInt64(max(0, status.st_size))
+            (seconds, nanoseconds) = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
+        }
+    }
+
+    let offer: FileFrame.Offer
+    private(set) var entries: [Entry] = []
+    /// What is in the tree and is not sent, each with the reason.
+    private(set) var omissions: [String] = []
+    private let path: String
+    private let root: Descriptor
+
+    /// How many files and folders a tree may have.
+    static let mostEntries = 1_000_000
+
+    /// Looks at what has this path. Symbolic links are followed here, and not inside of a tree.
+    init(_ path: String, sendsHidden: Bool) throws(FileFailure) {
+        self.path = path
+        root = try Descriptor.open(path, O_RDONLY | O_NONBLOCK)
+        guard let status = root.status, status.isRegular || status.isFolder else {
+            throw FileFailure(.cannotRead, "\(path) is neither a file nor a folder")
+        }
+        let name = try Self.name(of: path)
+        guard FileName.isAllowed(name, allowsHidden: true) else {
+            throw FileFailure(.badName, "\(path): the name cannot be sent")
+        }
+        let version = Version(status)
+        if status.isRegular {
+            entries = [.file(Self.entry(name, status), version)]
+        }
+        var files: UInt64 = status.isRegular ? 1 : 0
+        var bytes: UInt64 = status.isRegular ? version.size : 0
+        var walked: [Entry] = []
+        var omitted: [String] = []
+        if status.isFolder {
+            try Self.walk(root, "", sendsHidden: sendsHidden, &walked, &omitted)
+            for case .file(let entry, _) in walked {
+                files += 1
+                bytes += entry.size
+            }
+            entries = walked
+        }
+        omissions = omitted
+        offer = FileFrame.Offer(
+            id: Self.identifier(path, version, isFolder: status.isFolder),
+            isFolder: status.isFolder, files: files, bytes: bytes, name: name)
+    }
+
+    /// The last part of the path without `.`, `..` and symbolic links.
+    private static func name(of path: String) throws(FileFailure) -> String {
+        guard let full = unsafe realpath(path, nil) else {
+            throw FileFailure(path, errno, isReading: true)
+        }
+        defer { unsafe free(full) }
+        let text = unsafe String(cString: full)
+        // A link keeps the name by which the user knows it.
+        var given = path[...]
+        while given.hasSuffix("/") { given.removeLast() }
+        let last = given.split(separator: "/").last.map(String.init) ?? ""
+        if !["", ".", ".."].contains(last) { return last }
+        return text.split(separator: "/").last.map(String.init) ?? ""
+    }
+
+    /// The same for the same contents at the same place, also in another process: that is how a
+    /// receiver finds what it holds.
+    private static func identifier(_ path: String, _ version: Version, isFolder: Bool) -> [UInt8] {
+        let place = unsafe realpath(path, nil)
+        defer { unsafe free(place) }
+        let full = unsafe place.map { unsafe String(cString: $0) } ?? path
+        var text = "blesec files 1\n\(full)\n\(version.device) \(version.inode)"
+        // A folder's time changes when something in it is made or removed; its files are compared.
+        if !isFolder { text += " \(version.size) \(version.seconds) \(version.nanoseconds)" }
+        return Array(sha256(Array(text.utf8)).prefix(FileFrame.idLength))
+    }
+
+    private static func entry(_ path: String, _ status: stat) -> FileEntry {
+        FileEntry(
+            path: path, size: UInt64(max(0, status.st_size)),
+            seconds: UInt64(max(0, status.st_mtim.tv_sec)),
+            nanoseconds: status.st_mtim.tv_sec < 0 ? 0 : UInt64(status.st_mtim.tv_nsec),
+            isExecutable: status.st_mode & S_IXUSR != 0)
+    }
+
+    private static func walk(
+        _ folder: Descriptor, _ prefix: String, sendsHidden: Bool, _ entries: inout [Entry],
+        _ omissions: inout [String]
+    ) throws(FileFailure) {
+        let (names, others) = try folder.allNames()
+        if others > 0 {
+            omissions.append("\(prefix.isEmpty ? "." : prefix): \(others) names are not UTF-8")
+        }
+        for name in names {
+            let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
+            guard sendsHidden || !name.hasPrefix(".") else { continue }
+            guard FileName.parts(of: path, allowsHidden: true) != nil else {
+                omissions.append("\(path): the name cannot be sent")
+                continue
+            }
+            guard let status = folder.status(of: name) else { continue }
+            guard entries.count < mostEntries else {
+                throw FileFailure(.other, "the folder has more than \(mostEntries) files")
+            }
+            if status.isFolder {
+                entries.append(.folder(path))
+                do throws(FileFailure) {
+                    let inner = try folder.open(name, O_RDONLY | O_DIRECTORY)
+                    try walk(inner, path, sendsHidden: sendsHidden, &entries, &omissions)
+                } catch {
+                    guard error.problem == .cannotRead else { throw error }
+                    omissions.append(error.text)
+                }
+            } else if !status.isRegular {
+                omissions.append("\(path): neither a file nor a folder")
+            } else if unsafe faccessat(folder.number, name, R_OK, AT_EACCESS) != 0 {
+                omissions.append("\(path): cannot be read")
+            } else {
+                entries.append(.file(entry(path, status), Version(status)))
+            }
+        }
+    }
+
+    /// Opens a file; nil if it is not the one that was looked at.
+    func open(_ entry: FileEntry, _ version: Version) throws(FileFailure) -> Descriptor? {
+        let file: Descriptor
+        if offer.isFolder {
+            let (folder, name) = try place(of: entry)
+            file = try folder.open(name, O_RDONLY)
+        } else {
+            file = try Descriptor.open(path, O_RDONLY | O_NONBLOCK)
+        }
+        return file.status.map(Version.init) == version ? file : nil
+    }
+
+    /// Whether the file is still the one that was opened, unchanged and in its place.
+    func isUnchanged(_ file: Descriptor, _ entry: FileEntry, _ version: Version) -> Bool {
+        guard file.status.map(Version.init) == version else { return false }
+        if offer.isFolder {
+            guard let (folder, name) = try? place(of: entry) else { return false }
+            return folder.status(of: name).map(Version.init) == version
+        }
+        var status = stat()
+        return unsafe stat(path, &status) == 0 && Version(status) == version
+    }
+
+    private func place(of entry: FileEntry) throws(FileFailure) -> (Descriptor, String) {
+        var folder = root
+        let parts = entry.path.split(separator: "/").map(String.init)
+        for part in parts.dropLast() { folder = try folder.open(part, O_RDONLY | O_DIRECTORY) }
+        return (folder, parts[parts.count - 1])
+    }
+}

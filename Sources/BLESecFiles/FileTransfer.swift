@@ -1,0 +1,207 @@
+public import BLESec
+internal import BLESecLocking
+
+/// Files on their way to a peer, or from one: one file, or a folder with all that is in it.
+///
+/// A transfer outlives lost links. When the peer's process is replaced, or this one, it continues
+/// where the receiver is: send the same file again.
+public final class FileTransfer: Sendable {
+    /// How far a transfer is.
+    public enum State: String, Sendable, Hashable, CaseIterable {
+        /// There has been no link to the peer yet.
+        case connecting
+        /// The link is away, or the receiver has not decided yet.
+        case waiting
+        case transferring
+        /// Everything was sent, and the receiver has not stored all of it.
+        case verifying
+        /// The receiver has everything under its final name, on its disk.
+        case done
+        /// The transfer has ended otherwise.
+        case failed
+    }
+
+    /// A transfer at one moment.
+    public struct Progress: Sendable, Hashable {
+        /// What happens now.
+        public var state: State
+        /// How many bytes the receiver has written, or had before. They are safe once the transfer
+        /// is done.
+        public var bytes: UInt64
+        /// How many bytes there are in all.
+        public var totalBytes: UInt64
+        /// How many files have ended.
+        public var files: Int
+        /// How many files there are in all.
+        public var totalFiles: Int
+        /// Bytes per second, over about the last three seconds; nil while it is unknown.
+        public var rate: Double?
+        /// The time that the rest takes at this rate; nil while it is unknown.
+        public var timeLeft: Duration?
+    }
+
+    /// A file of a folder that was not stored.
+    public struct Failure: Sendable, Hashable {
+        /// Its path in the folder.
+        public let path: String
+        /// Why it was not stored.
+        public let problem: FileProblem
+        /// The details.
+        public let text: String
+    }
+
+    /// The name of the file or folder, as its sender gave it.
+    public let name: String
+    /// Whether it is a folder.
+    public let isFolder: Bool
+    /// Whether this side receives.
+    public let isIncoming: Bool
+
+    struct Status: Sendable {
+        var progress: Progress
+        var meter = RateMeter()
+        var result: Result<String, ChannelError>?
+        var failures: [Failure] = []
+        var observers: [AsyncStream<Progress>.Continuation] = []
+        var waiters: [CheckedContinuation<Result<String, ChannelError>, Never>] = []
+        var task: Task<Void, Never>?
+        var isCancelled = false
+    }
+
+    let status: Locked<Status>
+
+    init(name: String, isFolder: Bool, isIncoming: Bool, bytes: UInt64, files: Int) {
+        self.name = name
+        self.isFolder = isFolder
+        self.isIncoming = isIncoming
+        status = Locked(
+            Status(
+                progress: Progress(
+                    state: .connecting, bytes: 0, totalBytes: bytes, files: 0, totalFiles: files)))
+    }
+
+    /// How far the transfer is now.
+    public var current: Progress { status.withLock { $0.progress } }
+    /// The files that were not stored; only those of a folder.
+    public var failures: [Failure] { status.withLock { $0.failures } }
+
+    /// How far the transfer is now, and then the newest progress after each change, until it ends.
+    /// `bytes` never become less.
+    public var progress: AsyncStream<Progress> {
+        AsyncStream(bufferingPolicy: .bufferingNewest(1)) { feed in
+            status.withLock { status in
+                feed.yield(status.progress)
+                if status.result == nil { status.observers.append(feed) } else { feed.finish() }
+            }
+        }
+    }
+
+    /// Waits until the receiver has stored everything, and returns the name there.
+    ///
+    /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile` as the
+    ///   problem is; `incomplete` when some files of a folder were not stored; `cancelled` after
+    ///   ``cancel()`` on either side; `sessionLost` for an incoming transfer whose sender's process
+    ///   was replaced; the error that closed the connection.
+    @discardableResult
+    public func finish() async throws(ChannelError) -> String {
+        let result = await withCheckedContinuation { waiter in
+            let result = status.withLock { status -> Result<String, ChannelError>? in
+                if status.result == nil { status.waiters.append(waiter) }
+                return status.result
+            }
+            if let result { waiter.resume(returning: result) }
+        }
+        return try result.get()
+    }
+
+    /// Ends the transfer, and tells the peer. What the receiver has stays for a later transfer of
+    /// the same file.
+    public func cancel() {
+        status.withLock { status in
+            status.isCancelled = true
+            status.task?.cancel()
+        }
+    }
+
+    var isCancelled: Bool { status.withLock { $0.isCancelled } }
+
+    func run(on loop: EventLoop, _ body: @escaping @Sendable () async -> Void) {
+        let task = Task(executorPreference: loop) { await body() }
+        let isCancelled = status.withLock { status in
+            status.task = task
+            return status.isCancelled
+        }
+        if isCancelled { task.cancel() }
+    }
+
+    /// Changes the progress, and tells the observers of it.
+    func update(_ body: (inout Progress) -> Void) {
+        status.withLock { status in
+            guard status.result == nil else { return }
+            var progress = status.progress
+            body(&progress)
+            progress.bytes = max(progress.bytes, status.progress.bytes)
+            (progress.rate, progress.timeLeft) = status.meter.measure(
+                progress.bytes, of: progress.totalBytes,
+                isMoving: progress.state == .transferring)
+            guard progress != status.progress else { return }
+            status.progress = progress
+            for observer in status.observers { observer.yield(progress) }
+        }
+    }
+
+    func end(_ result: Result<String, ChannelError>, _ failures: [FileSender.Failure] = []) {
+        typealias Waiter = CheckedContinuation<Result<String, ChannelError>, Never>
+        typealias Listeners = ([AsyncStream<Progress>.Continuation], [Waiter], Progress)
+        let (observers, waiters, progress) = status.withLock { status -> Listeners in
+            guard status.result == nil else { return ([], [], status.progress) }
+            status.result = result
+            status.failures = failures.map {
+                Failure(path: $0.path, problem: $0.problem, text: $0.text)
+            }
+            if case .success = result {
+                status.progress.state = .done
+                status.progress.bytes = status.progress.totalBytes
+                status.progress.files = status.progress.totalFiles
+            } else {
+                status.progress.state = .failed
+            }
+            (status.progress.rate, status.progress.timeLeft) = (nil, nil)
+            defer { (status.observers, status.waiters, status.task) = ([], [], nil) }
+            return (status.observers, status.waiters, status.progress)
+        }
+        for observer in observers {
+            observer.yield(progress)
+            observer.finish()
+        }
+        for waiter in waiters { waiter.resume(returning: result) }
+    }
+}
+
+/// Bytes per second over the last seconds.
+struct RateMeter: Sendable {
+    private var samples: [(time: ContinuousClock.Instant, bytes: UInt64)] = []
+    private static let span: Duration = .seconds(3)
+
+    mutating func measure(
+        _ bytes: UInt64, of total: UInt64, isMoving: Bool,
+        now: ContinuousClock.Instant = .now
+    ) -> (rate: Double?, timeLeft: Duration?) {
+        guard isMoving else {
+            samples = []
+            return (nil, nil)
+        }
+        if let last = samples.last, now - last.time < .milliseconds(100) {
+            samples[samples.count - 1].bytes = bytes
+        } else {
+            samples.append((now, bytes))
+        }
+        while samples.count > 2, now - samples[0].time > Self.span { samples.removeFirst() }
+        guard let first = samples.first, now - first.time >= .milliseconds(200) else {
+            return (nil, nil)
+        }
+        let rate = Double(bytes - first.bytes) / ((now - first.time) / .seconds(1))
+        guard rate > 0 else { return (0, nil) }
+        return (rate, .seconds(Double(total - min(total, bytes)) / rate))
+    }
+}

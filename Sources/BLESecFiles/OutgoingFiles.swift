@@ -1,0 +1,204 @@
+internal import BLESec
+internal import BLESecChannelCore
+internal import BLESecDelivery
+internal import BLESecLinks
+internal import BLESecLocking
+
+/// Moves what a ``FileSender`` reads to a stream, and what the peer answers back.
+struct OutgoingFiles: Sendable {
+    let connection: PeerConnection
+    let source: Unshared<FileSource>
+    let thread: BlockingThread
+    let transfer: FileTransfer
+
+    /// How long a receiver whose earlier transfer of the same file has not ended is asked again.
+    private static let patience: Duration = .seconds(10)
+
+    func run() async {
+        let watching = Task(executorPreference: connection.loop) { await watch() }
+        defer { watching.cancel() }
+        let begin = ContinuousClock.now
+        while true {
+            do throws(ChannelError) {
+                return try await attempt()
+            } catch {
+                if transfer.isCancelled {
+                    return transfer.end(
+                        .failure(ChannelError(.cancelled, "sending was ended on this side")))
+                }
+                let isBusy = error.code == .busy && ContinuousClock.now - begin < Self.patience
+                guard error.code == .sessionLost || isBusy else {
+                    return transfer.end(.failure(error))
+                }
+                // The receiver's process is another one, or its old stream has not ended yet.
+                try? await connection.loop.sleep(for: .milliseconds(100))
+            }
+        }
+    }
+
+    /// Follows the link for the progress.
+    private func watch() async {
+        var hadLink = false
+        for await status in await connection.states() {
+            let isLinked = status.state == .connected
+            if isLinked { hadLink = true }
+            transfer.update { progress in
+                if !isLinked {
+                    progress.state = hadLink ? .waiting : .connecting
+                } else if progress.state == .connecting {
+                    progress.state = .waiting
+                } else if progress.state == .waiting, progress.bytes > 0 {
+                    progress.state = .transferring
+                }
+            }
+        }
+    }
+
+    private func attempt() async throws(ChannelError) {
+        let stream = try await connection.open(FileFrame.label, priority: .bulk)
+        let sender = Unshared(FileSender(source.value))
+        let (answered, signal) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+        let result = await withTaskGroup(of: Result<Bool, ChannelError>.self) { group in
+            group.addTask(executorPreference: connection.loop) {
+                await Self.caught { () async throws(ChannelError) in
+                    try await write(sender, to: stream, answered)
+                    return false
+                }
+            }
+            group.addTask(executorPreference: connection.loop) {
+                defer { signal.finish() }
+                return await Self.caught { () async throws(ChannelError) in
+                    try await read(sender, from: stream, signal)
+                    return true
+                }
+            }
+            var failure: ChannelError?
+            for await result in group {
+                switch result {
+                // The reader ends last, unless something has failed.
+                case .success(true): group.cancelAll()
+                case .success(false): break
+                case .failure(let error):
+                    failure = failure ?? error
+                    group.cancelAll()
+                }
+            }
+            return failure
+        }
+        if let result {
+            let isViolation = result.code == .protocolViolation
+            await stream.giveUp(
+                isViolation ? .violation : transfer.isCancelled ? .cancelled : .other)
+            throw Self.explained(result, stream)
+        }
+        let state = await thread.run { sender.value.state }
+        if let refusal = state.refusal {
+            throw ChannelError(refused: transfer.name, refusal)
+        }
+        try await stream.ended()
+        if let name = state.name { return transfer.end(.success(name)) }
+        guard let first = state.failures.first else {
+            throw ChannelError(.incomplete, "the peer did not store everything of \(transfer.name)")
+        }
+        let error =
+            transfer.isFolder
+            ? ChannelError(
+                .incomplete,
+                "\(state.failures.count) of the files in \(transfer.name) were not stored; the "
+                    + "first is \(first.path): \(first.reason)")
+            : ChannelError(first.problem.code, "\(transfer.name): \(first.reason)")
+        transfer.end(.failure(error), state.failures)
+    }
+
+    /// A peer that gives the stream up tells why.
+    static func explained(_ error: ChannelError, _ stream: PeerConnection.Stream) -> ChannelError {
+        guard error.code == .streamReset else { return error }
+        return switch stream.resetCode.flatMap(FileEnd.init(rawValue:)) {
+        case .cancelled: ChannelError(.cancelled, "the peer has ended the transfer")
+        case .violation:
+            ChannelError(.protocolViolation, "the peer says that this side breaks the rules of files")
+        case .other, nil: ChannelError(.streamReset, "the peer has given up the transfer")
+        }
+    }
+
+    static func caught<Value>(
+        _ body: () async throws(ChannelError) -> Value
+    ) async -> Result<Value, ChannelError> {
+        do throws(ChannelError) {
+            return .success(try await body())
+        } catch {
+            return .failure(error)
+        }
+    }
+
+    private func write(
+        _ sender: Unshared<FileSender>, to stream: PeerConnection.Stream,
+        _ answered: AsyncStream<Void>
+    ) async throws(ChannelError) {
+        var answers = answered.makeAsyncIterator()
+        // The thread reads the next bytes while these leave.
+        var next = Task { [thread] in await thread.run { sender.value.next() } }
+        while true {
+            switch await next.value {
+            case .send(let bytes):
+                next = Task { [thread] in await thread.run { sender.value.next() } }
+                if !bytes.isEmpty { try await stream.write(bytes) }
+            case .wait:
+                guard await answers.next(isolation: nil) != nil else { return }
+                next = Task { [thread] in await thread.run { sender.value.next() } }
+            case .finish:
+                report(await thread.run { sender.value.state })
+                return await stream.finish()
+            }
+            if Task.isCancelled {
+                throw ChannelError(.cancelled, "sending was ended on this side")
+            }
+        }
+    }
+
+    private func read(
+        _ sender: Unshared<FileSender>, from stream: PeerConnection.Stream,
+        _ signal: AsyncStream<Void>.Continuation
+    ) async throws(ChannelError) {
+        while let bytes = try await stream.read() {
+            let result = await thread.run {
+                Result { () throws(FileViolation) in
+                    try sender.value.receive(bytes)
+                    return sender.value.state
+                }
+            }
+            switch result {
+            case .success(let state): report(state)
+            case .failure(let violation): throw ChannelError(.protocolViolation, violation.what)
+            }
+            signal.yield()
+        }
+    }
+
+    private func report(_ state: FileSender.State) {
+        transfer.update { progress in
+            progress.bytes = state.received
+            progress.files = state.ended
+            if state.hasSentAll {
+                progress.state = .verifying
+            } else if state.isAccepted {
+                progress.state = .transferring
+            }
+        }
+    }
+}
+
+extension PeerConnection.Stream {
+    /// Waits until the peer has taken this side's end, so that it knows of it.
+    fileprivate func ended() async throws(ChannelError) {
+        do throws(ChannelError) {
+            try await waitUntilTaken()
+        } catch {
+            guard error.code == .sessionLost || error.code == .streamReset else { throw error }
+        }
+    }
+}
+
+extension FileSender.Failure {
+    var reason: String { text.isEmpty ? problem.meaning : text }
+}

@@ -1,0 +1,172 @@
+public import BLESec
+public import BLESecChannelCore
+internal import BLESecDelivery
+internal import BLESecLinks
+internal import BLESecLocking
+
+extension PeerConnection {
+    /// Sends a file, or a folder with all that is in it, and returns at once.
+    ///
+    /// What the receiver has of the same file at the same place, from an earlier transfer, is not
+    /// sent again. Symbolic links in a folder are not followed.
+    ///
+    /// - Parameters:
+    ///   - path: the file or folder.
+    ///   - sendsHidden: whether files and folders inside of a folder are sent whose names begin with
+    ///     a dot.
+    ///   - onOmission: is called with what is in the folder and cannot be sent, with the reason.
+    /// - Throws: `noSuchFile` when it cannot be read; `refused` for a name that cannot be sent;
+    ///   `configuration` without ``Guarantee/exactlyOnce(_:)``.
+    public nonisolated func sendFile(
+        _ path: String, sendsHidden: Bool = false,
+        onOmission: @Sendable (String) -> Void = { _ in }
+    ) async throws(ChannelError) -> FileTransfer {
+        let thread = BlockingThread()
+        let look = await thread.run { () -> Result<Unshared<FileSource>, FileFailure> in
+            Result { () throws(FileFailure) in
+                Unshared(try FileSource(path, sendsHidden: sendsHidden))
+            }
+        }
+        let source: Unshared<FileSource>
+        switch look {
+        case .success(let found): source = found
+        case .failure(let failure): throw ChannelError(failure, path)
+        }
+        let offer = source.value.offer
+        for omission in source.value.omissions { onOmission(omission) }
+        let transfer = FileTransfer(
+            name: offer.name, isFolder: offer.isFolder, isIncoming: false, bytes: offer.bytes,
+            files: Int(clamping: offer.files))
+        let sending = OutgoingFiles(
+            connection: self, source: source, thread: thread, transfer: transfer)
+        transfer.run(on: loop) { await sending.run() }
+        return transfer
+    }
+
+    /// The files that the peer offers. Ends when the program has received everything up to the
+    /// peer's end, or the connection is closed. Take the offers and receive the messages
+    /// concurrently.
+    public nonisolated var incomingFiles: AsyncStream<FileOffer> {
+        AsyncStream { await self.nextFileOffer() }
+    }
+
+    private nonisolated func nextFileOffer() async -> FileOffer? {
+        while let stream = await acceptStream(labelled: FileFrame.label) {
+            let thread = BlockingThread()
+            let receiver = Unshared(FileReceiver())
+            do {
+                while let bytes = try await stream.read() {
+                    let offer = try await thread.run {
+                        Result { () throws(FileViolation) -> FileFrame.Offer? in
+                            _ = try receiver.value.receive(bytes)
+                            return receiver.value.offer
+                        }
+                    }.get()
+                    guard let offer else { continue }
+                    let key = await status.peer?.fingerprint?.digest ?? []
+                    return FileOffer(offer, self, stream, receiver, thread, peer: key)
+                }
+            } catch {
+                // Nobody knows of this stream yet.
+            }
+            await stream.giveUp(.violation)
+        }
+        return nil
+    }
+}
+
+/// A value that is used on one thread only, and passed to it.
+@safe final class Unshared<Value>: @unchecked Sendable {
+    // Sendable because its owner uses the value on one thread, or before that thread knows it.
+    let value: Value
+
+    init(_ value: Value) { self.value = value }
+}
+
+/// Why a stream of files is given up; the codes are on the wire.
+enum FileEnd: UInt32 {
+    case other = 0
+    case cancelled = 1
+    case violation = 2
+}
+
+extension PeerConnection.Stream {
+    func giveUp(_ reason: FileEnd) async {
+        await reset(code: reason.rawValue)
+        await stop(code: reason.rawValue)
+    }
+}
+
+/// A file or folder that the peer offers.
+public struct FileOffer: Sendable {
+    /// The name that the peer gave it; not checked yet, so do not use it as a path.
+    public let name: String
+    /// Whether it is a folder.
+    public let isFolder: Bool
+    /// How many bytes there are, as the peer says.
+    public let bytes: UInt64
+    /// How many files there are, as the peer says.
+    public let files: Int
+    /// The same for the same file or folder, also when it is offered again.
+    public let id: [UInt8]
+    private let connection: PeerConnection
+    private let stream: PeerConnection.Stream
+    private let receiver: Unshared<FileReceiver>
+    private let thread: BlockingThread
+    private let peer: [UInt8]
+
+    /// How files are received.
+    public struct Options: Sendable {
+        /// Whether names may begin with a dot.
+        public var allowsHidden = false
+        /// Whether a file of the same name is replaced; otherwise, the new one gets a number.
+        public var overwrites = false
+        /// How many bytes of incomplete files the peer may have in the folder.
+        public var quota = UInt64.max
+
+        /// The defaults.
+        public init() {}
+    }
+
+    init(
+        _ offer: FileFrame.Offer, _ connection: PeerConnection, _ stream: PeerConnection.Stream,
+        _ receiver: Unshared<FileReceiver>, _ thread: BlockingThread, peer: [UInt8]
+    ) {
+        (name, isFolder, bytes, id) = (offer.name, offer.isFolder, offer.bytes, offer.id)
+        files = Int(clamping: offer.files)
+        self.connection = connection
+        self.stream = stream
+        self.receiver = receiver
+        self.thread = thread
+        self.peer = peer
+    }
+
+    /// Receives the file into a folder that exists. It is under its final name only once it is
+    /// complete, durable and compared; until then it is in `.blesec-partial` there, where a later
+    /// transfer finds it for a week.
+    public func accept(into folder: String, _ options: Options = Options()) -> FileTransfer {
+        let transfer = FileTransfer(
+            name: name, isFolder: isFolder, isIncoming: true, bytes: bytes, files: files)
+        let receiving = IncomingFiles(
+            connection: connection, stream: stream, receiver: receiver, thread: thread,
+            transfer: transfer, folder: folder,
+            rules: FileFolder.Rules(
+                allowsHidden: options.allowsHidden, overwrites: options.overwrites,
+                quota: options.quota), peer: peer)
+        transfer.run(on: connection.loop) { await receiving.run() }
+        return transfer
+    }
+
+    /// Does not take the file.
+    public func refuse(_ problem: FileProblem = .declined, _ text: String = "") async {
+        let answer = await thread.run { [receiver] in receiver.value.refuse(problem, text) }
+        do {
+            try await stream.write(answer)
+            await stream.finish()
+            // The sender ends its direction when it has read the answer.
+            while try await stream.read() != nil {}
+        } catch {
+            await stream.giveUp(.other)
+        }
+    }
+}

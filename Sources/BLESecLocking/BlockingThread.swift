@@ -1,0 +1,80 @@
+internal import Glibc
+
+/// A thread that runs blocking calls one after another, so that the event loop never blocks.
+///
+/// A tool shares standard input and output with other processes, so it must not make them
+/// nonblocking; and `epoll` cannot wait for a file. The thread ends behind its last call, once
+/// nobody has the object any more.
+public final class BlockingThread: Sendable {
+    /// What the thread and the object share: the thread must not keep the object alive.
+    private final class Calls: Sendable {
+        let waiting = Locked<[@Sendable () -> Void]>([])
+        let semaphore = Semaphore()
+
+        func runAll() {
+            while true {
+                semaphore.wait()
+                guard let call = next() else { return }
+                call()
+            }
+        }
+
+        private func next() -> (@Sendable () -> Void)? {
+            waiting.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+        }
+    }
+
+    private let calls = Calls()
+
+    /// Starts the thread, with all signals blocked.
+    public init() {
+        var all = sigset_t()
+        var before = sigset_t()
+        unsafe sigfillset(&all)
+        unsafe pthread_sigmask(SIG_SETMASK, &all, &before)
+        defer { unsafe pthread_sigmask(SIG_SETMASK, &before, nil) }
+        var thread = pthread_t()
+        let failure = unsafe pthread_create(
+            &thread, nil,
+            { argument in
+                guard let argument = unsafe argument else { return nil }
+                unsafe Unmanaged<Calls>.fromOpaque(argument).takeRetainedValue().runAll()
+                return nil
+            }, Unmanaged.passRetained(calls).toOpaque())
+        precondition(failure == 0, "no thread can be started")
+        pthread_detach(thread)
+    }
+
+    deinit { calls.semaphore.signal() }
+
+    /// Runs `call` on the thread, after the calls that are already queued.
+    public func perform(_ call: @escaping @Sendable () -> Void) {
+        calls.waiting.withLock { $0.append(call) }
+        calls.semaphore.signal()
+    }
+
+    /// Runs `call` on the thread, after the calls that are already queued, and returns its result.
+    public func run<Result: Sendable>(_ call: @escaping @Sendable () -> Result) async -> Result {
+        await withCheckedContinuation { waiter in
+            perform { waiter.resume(returning: call()) }
+        }
+    }
+}
+
+@safe private final class Semaphore: @unchecked Sendable {
+    // Sendable because several threads may use a semaphore.
+    private let semaphore: UnsafeMutablePointer<sem_t>
+
+    init() {
+        unsafe semaphore = .allocate(capacity: 1)
+        unsafe sem_init(semaphore, 0, 0)
+    }
+
+    deinit {
+        unsafe sem_destroy(semaphore)
+        unsafe semaphore.deallocate()
+    }
+
+    func signal() { unsafe sem_post(semaphore) }
+    func wait() { while unsafe sem_wait(semaphore) != 0 {} }
+}
