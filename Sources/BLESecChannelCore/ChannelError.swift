@@ -116,6 +116,12 @@ extension ChannelError.Code {
     public static let streamReset = Self(rawValue: "stream-reset")
     /// A stream ended because one side's connection is another one: streams outlive links only.
     public static let sessionLost = Self(rawValue: "session-lost")
+    /// There is too little space for a file, or the receiver's quota does not allow it.
+    public static let noSpace = Self(rawValue: "no-space")
+    /// A file was changed while it was sent.
+    public static let fileChanged = Self(rawValue: "file-changed")
+    /// Some files of a folder were not stored.
+    public static let incomplete = Self(rawValue: "incomplete")
     /// An unexpected internal failure: randomness, memory, a library.
     public static let `internal` = Self(rawValue: "internal")
 }

@@ -43,7 +43,8 @@ final class Descriptor {
     /// Opens what has this name here, and follows no symbolic link. Does not wait for the other end
     /// of a named pipe.
     func open(_ name: String, _ flags: Int32, mode: mode_t = 0) throws(FileFailure) -> Descriptor {
-        let number = unsafe openat(self.number, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode)
+        let number = unsafe openat(
+            self.number, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode)
         guard number >= 0 else {
             throw FileFailure(name, errno, isReading: flags & O_ACCMODE == O_RDONLY)
         }
@@ -142,8 +143,11 @@ final class Descriptor {
         guard blesec_synchronize(number) == 0 else { throw FileFailure("the folder", errno) }
     }
 
-    /// Whether this process alone may use the file, until the descriptor is closed.
+    /// Whether nobody else may use the file or folder now, until the descriptor is closed.
     func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
+
+    /// Uses the file or folder together with others, and waits for one who uses it alone.
+    func lockShared() { while flock(number, LOCK_SH) != 0, errno == EINTR {} }
 
     /// Renames unless the new name exists; returns whether it does.
     func renameNew(

@@ -1,13 +1,4 @@
-public import BLESecChannelCore
-
-extension ChannelError.Code {
-    /// There is too little space for a file, or the receiver's quota does not allow it.
-    public static let noSpace = Self(rawValue: "no-space")
-    /// A file was changed while it was sent.
-    public static let fileChanged = Self(rawValue: "file-changed")
-    /// Some files of a folder were not stored.
-    public static let incomplete = Self(rawValue: "incomplete")
-}
+internal import BLESecChannelCore
 
 extension ChannelError {
     init(_ failure: FileFailure, _ name: String) {

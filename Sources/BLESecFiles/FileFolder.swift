@@ -17,6 +17,7 @@ final class FileFolder {
     /// Where the peer's incomplete files are.
     let partial: Descriptor
     private let own: Descriptor
+    private let peer: String
 
     /// How long incomplete files are kept.
     private static let lifetime = 7 * 86_400
@@ -26,13 +27,30 @@ final class FileFolder {
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
         self.rules = rules
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
-        own = try folder.folder(FileName.partialFolder, mode: 0o700)
-        // Another user's folder could lead the files elsewhere.
-        guard own.status?.st_uid == geteuid() else {
-            throw FileFailure(
-                .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
+        self.peer = Self.hex(sha256(peer))
+        while true {
+            let own = try folder.folder(FileName.partialFolder, mode: 0o700)
+            own.lockShared()
+            // Another transfer may have removed the empty folder meanwhile.
+            guard let status = own.status, status.st_nlink > 0 else { continue }
+            // Another user's folder could lead the files elsewhere.
+            guard status.st_uid == geteuid() else {
+                throw FileFailure(
+                    .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
+            }
+            self.own = own
+            partial = try own.folder(self.peer, mode: 0o700)
+            return
         }
-        partial = try own.folder(Self.hex(sha256(peer)), mode: 0o700)
+    }
+
+    /// The sender knows that everything is stored: removes the note about it, and the folders of
+    /// incomplete files if they are empty and nobody else uses them.
+    func forget(_ offer: FileFrame.Offer) {
+        partial.remove(Self.noteName(offer))
+        guard own.lock() else { return own.lockShared() }
+        own.remove(peer, isFolder: true)
+        folder.remove(FileName.partialFolder, isFolder: true)
     }
 
     static func hex(_ bytes: [UInt8]) -> String {
@@ -53,7 +71,9 @@ final class FileFolder {
     /// The name of an offer's folder.
     private static func name(of offer: FileFrame.Offer) -> String { "o-" + hex(sha256(offer.id)) }
     /// The name of the note about what was stored.
-    private static func noteName(_ offer: FileFrame.Offer) -> String { "s-" + hex(sha256(offer.id)) }
+    private static func noteName(_ offer: FileFrame.Offer) -> String {
+        "s-" + hex(sha256(offer.id))
+    }
 
     /// Opens the folder with what is held of an offer, for this process alone, after it has removed
     /// what has been incomplete for a week, and has checked that there is room.

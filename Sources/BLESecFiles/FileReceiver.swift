@@ -168,6 +168,14 @@ final class FileReceiver {
         return answers
     }
 
+    /// The peer knows that everything is stored.
+    func forget() {
+        guard phase == .done, let offer else { return }
+        held = nil
+        tree = nil
+        folder?.forget(offer)
+    }
+
     /// Called four times a second: hashes what waits for it, and makes durable what has waited for
     /// a second.
     func rest() -> [UInt8] {

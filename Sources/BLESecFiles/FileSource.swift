@@ -27,7 +27,7 @@ final class FileSource {
     let offer: FileFrame.Offer
     private(set) var entries: [Entry] = []
     /// What is in the tree and is not sent, each with the reason.
-    private(set) var omissions: [String] = []
+    private(set) var omissions: [FileSender.Failure] = []
     private let path: String
     private let root: Descriptor
 
@@ -52,7 +52,7 @@ final class FileSource {
         var files: UInt64 = status.isRegular ? 1 : 0
         var bytes: UInt64 = status.isRegular ? version.size : 0
         var walked: [Entry] = []
-        var omitted: [String] = []
+        var omitted: [FileSender.Failure] = []
         if status.isFolder {
             try Self.walk(root, "", sendsHidden: sendsHidden, &walked, &omitted)
             for case .file(let entry, _) in walked {
@@ -104,17 +104,20 @@ final class FileSource {
 
     private static func walk(
         _ folder: Descriptor, _ prefix: String, sendsHidden: Bool, _ entries: inout [Entry],
-        _ omissions: inout [String]
+        _ omissions: inout [FileSender.Failure]
     ) throws(FileFailure) {
+        func omit(_ path: String, _ problem: FileProblem, _ text: String) {
+            omissions.append(FileSender.Failure(path: path, problem: problem, text: text))
+        }
         let (names, others) = try folder.allNames()
         if others > 0 {
-            omissions.append("\(prefix.isEmpty ? "." : prefix): \(others) names are not UTF-8")
+            omit(prefix.isEmpty ? "." : prefix, .badName, "\(others) names are not UTF-8")
         }
         for name in names {
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
             guard sendsHidden || !name.hasPrefix(".") else { continue }
             guard FileName.parts(of: path, allowsHidden: true) != nil else {
-                omissions.append("\(path): the name cannot be sent")
+                omit(path, .badName, "the name cannot be sent")
                 continue
             }
             guard let status = folder.status(of: name) else { continue }
@@ -128,12 +131,12 @@ final class FileSource {
                     try walk(inner, path, sendsHidden: sendsHidden, &entries, &omissions)
                 } catch {
                     guard error.problem == .cannotRead else { throw error }
-                    omissions.append(error.text)
+                    omit(path, .cannotRead, error.text)
                 }
             } else if !status.isRegular {
-                omissions.append("\(path): neither a file nor a folder")
+                omit(path, .other, "neither a file nor a folder")
             } else if unsafe faccessat(folder.number, name, R_OK, AT_EACCESS) != 0 {
-                omissions.append("\(path): cannot be read")
+                omit(path, .cannotRead, "it cannot be read")
             } else {
                 entries.append(.file(entry(path, status), Version(status)))
             }

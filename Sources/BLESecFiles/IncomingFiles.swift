@@ -173,7 +173,8 @@ struct IncomingFiles: Sendable {
 
     private func complete(_ outcome: Outcome) async throws(ChannelError) {
         // The sender has learned of it, or its process is gone.
-        try? await stream.waitUntilTaken()
+        let isKnown = (try? await stream.waitUntilTaken()) != nil
+        if isKnown { await thread.run { [receiver] in receiver.value.forget() } }
         if outcome.isDone, let name = outcome.state.name { return transfer.end(.success(name)) }
         let failures = outcome.state.failures
         let first = failures.first

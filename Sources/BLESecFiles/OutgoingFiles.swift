@@ -116,7 +116,8 @@ struct OutgoingFiles: Sendable {
         return switch stream.resetCode.flatMap(FileEnd.init(rawValue:)) {
         case .cancelled: ChannelError(.cancelled, "the peer has ended the transfer")
         case .violation:
-            ChannelError(.protocolViolation, "the peer says that this side breaks the rules of files")
+            ChannelError(
+                .protocolViolation, "the peer says that this side breaks the rules of files")
         case .other, nil: ChannelError(.streamReset, "the peer has given up the transfer")
         }
     }

@@ -19,7 +19,7 @@ extension PeerConnection {
     ///   `configuration` without ``Guarantee/exactlyOnce(_:)``.
     public nonisolated func sendFile(
         _ path: String, sendsHidden: Bool = false,
-        onOmission: @Sendable (String) -> Void = { _ in }
+        onOmission: @Sendable (FileTransfer.Failure) -> Void = { _ in }
     ) async throws(ChannelError) -> FileTransfer {
         let thread = BlockingThread()
         let look = await thread.run { () -> Result<Unshared<FileSource>, FileFailure> in
@@ -33,7 +33,11 @@ extension PeerConnection {
         case .failure(let failure): throw ChannelError(failure, path)
         }
         let offer = source.value.offer
-        for omission in source.value.omissions { onOmission(omission) }
+        for omission in source.value.omissions {
+            onOmission(
+                FileTransfer.Failure(
+                    path: omission.path, problem: omission.problem, text: omission.text))
+        }
         let transfer = FileTransfer(
             name: offer.name, isFolder: offer.isFolder, isIncoming: false, bytes: offer.bytes,
             files: Int(clamping: offer.files))

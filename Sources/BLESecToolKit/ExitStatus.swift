@@ -27,15 +27,16 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
             switch error.code {
             case .worse: .worse
             case .usage, .configuration: .usage
-            case .badKey, .badData: .badData
+            case .badKey, .badData, .fileChanged: .badData
             case .noSuchFile: .noInput
             case .noSuchPeer, .noSuchAdapter: .noPeer
             case .refused, .busy, .noCommonProtocol: .refused
-            case .cannotCreate, .addressInUse: .cannotCreate
+            case .cannotCreate, .addressInUse, .noSpace: .cannotCreate
             case .inputOutput, .link, .store: .inputOutput
             case .timedOut: .timedOut
             case .authenticationFailed, .unproven, .protocolViolation, .truncated, .unacknowledged,
-                .limitExceeded, .closed, .cancelled:
+                .limitExceeded, .closed, .cancelled, .incomplete, .streamReset,
+                .sessionLost:
                 .protocolError
             case .untrusted, .permission, .selfConnection: .untrusted
             case .hungUp: .hungUp

@@ -12,6 +12,7 @@ internal import BLESecToolKit
         commands: [
             "keygen": { KeygenCommand.command }, "pubkey": { PubkeyCommand.command },
             "listen": { ListenCommand.command }, "connect": { ConnectCommand.command },
+            "send": { SendCommand.command }, "receive": { ReceiveCommand.command },
             "chat": { ChatCommand.command }, "forward": { ForwardCommand.command },
             "outbox": { OutboxCommand.command }, "scan": { ScanCommand.command },
             "doctor": { DoctorCommand.command }, "vectors": { VectorsCommand.command },

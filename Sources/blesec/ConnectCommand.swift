@@ -51,7 +51,7 @@ enum ConnectCommand {
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let isPersistent = arguments.has(PersistentArguments.persist)
         let memory = try PeerMemory(arguments)
-        let target = try Target(arguments, memory)
+        let target = try Target(arguments.operands[0], arguments, memory)
         let known = try target.peer == nil ? memory.expected : nil
         let options = try ChannelOptions(arguments, expecting: target.peer, known: known)
         let notes = ConnectionNotes(memory, FailureLog())
@@ -61,26 +61,9 @@ enum ConnectCommand {
         } else {
             try PersistentArguments.refuseWithoutPersist(arguments)
         }
-        let way: Way
-        switch target {
-        case .endpoint(let endpoint):
-            try arguments.refuse(NearbyArguments.dialing, "goes with service:UUID or peer:KEY")
-            way = dialing(
-                endpoint, configuration, isOnlyAttempt: !isPersistent, expecting: known,
-                memory,
-                notes)
-        case .service(let service), .peer(_, let service):
-            let settings = try NearbyArguments(
-                arguments, service: service, isPinned: options.isPinned)
-            let last = try target.peer.flatMap { peer throws(ChannelError) in
-                try memory.lastEndpoint(of: peer).map { (endpoint: $0, peer: peer) }
-            }
-            let search = PeerSearch(settings, configuration, last: last, memory, notes)
-            way = Way(
-                dial: { progress throws(ChannelError) in try await search.dial(progress) },
-                explained: { search.explained($0) },
-                end: { await search.end() })
-        }
+        let way = try DialedTarget(
+            target, arguments, options, configuration, isOnlyAttempt: !isPersistent,
+            expecting: known, memory, notes)
         do throws(ChannelError) {
             if isPersistent {
                 try await persist(arguments, options, way, to: target.peer, notes)
@@ -94,33 +77,9 @@ enum ConnectCommand {
         await way.end()
     }
 
-    /// How the peer is dialed or searched for.
-    private struct Way: Sendable {
-        let dial: PeerRoute.Dial
-        /// Maps the error that ended the channel to the error to report.
-        var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
-        /// Ends the search for the peer, if there is one. The channel stays open.
-        var end: @Sendable () async -> Void = {}
-    }
-
-    private static func dialing(
-        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, isOnlyAttempt: Bool,
-        expecting peer: PeerKey?, _ memory: PeerMemory, _ notes: ConnectionNotes
-    ) -> Way {
-        Way { progress throws(ChannelError) in
-            do throws(ChannelError) {
-                let channel = try await PeerRoute.dial(
-                    endpoint, configuration, progress, isOnly: isOnlyAttempt)
-                notes.reached(endpoint, over: channel.linkDescription)
-                return channel
-            } catch {
-                throw peer.flatMap { memory.changedKey(error, of: $0, at: endpoint) } ?? error
-            }
-        }
-    }
-
     private static func run(
-        _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, _ notes: ConnectionNotes
+        _ arguments: Arguments, _ options: ChannelOptions, _ way: DialedTarget,
+        _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         let interruption = Interruption()
         let limit = options.timeLimit
@@ -150,7 +109,7 @@ enum ConnectCommand {
     }
 
     private static func persist(
-        _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, to peer: PeerKey?,
+        _ arguments: Arguments, _ options: ChannelOptions, _ way: DialedTarget, to peer: PeerKey?,
         _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         do throws(ChannelError) {
@@ -159,27 +118,5 @@ enum ConnectCommand {
         } catch {
             throw way.explained(error)
         }
-    }
-
-    private enum Target {
-        case endpoint(Endpoint)
-        case service(BluetoothUUID)
-        case peer(PeerKey, service: BluetoothUUID)
-
-        init(_ arguments: Arguments, _ memory: PeerMemory) throws(ChannelError) {
-            let text = arguments.operands[0]
-            if text.hasPrefix("service:") {
-                guard !arguments.has(NearbyArguments.service) else {
-                    throw arguments.usage("--service goes with peer:KEY")
-                }
-                self = .service(try NearbyArguments.uuid(text.dropFirst(8), arguments))
-            } else if let peer = PeerMemory.peer(text) {
-                self = .peer(try memory.key(peer), service: try NearbyArguments.service(arguments))
-            } else {
-                self = .endpoint(try ChannelOptions.endpoint(arguments))
-            }
-        }
-
-        var peer: PeerKey? { if case .peer(let key, _) = self { key } else { nil } }
     }
 }

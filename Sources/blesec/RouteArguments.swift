@@ -5,7 +5,7 @@ internal import BLESecToolKit
 /// there, or both sides look for each other nearby.
 struct RouteArguments {
     static let listen = Option(
-        name: "--listen", help: "Wait for the peer on ENDPOINT, instead of dialing ENDPOINT.")
+        name: "--listen", help: "Wait for the peer at the endpoint, instead of dialing it.")
 
     let route: PeerRoute
     /// Ends the service or the listener.

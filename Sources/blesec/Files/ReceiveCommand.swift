@@ -1,0 +1,214 @@
+internal import BLESec
+internal import BLESecFiles
+internal import BLESecJSON
+internal import BLESecLocking
+internal import BLESecToolKit
+
+/// `blesec receive TARGET DIR`
+enum ReceiveCommand {
+    private static let accept = Option(
+        name: "--accept", value: "WHAT",
+        help: "Which files to take: ask (the default) asks on the terminal for each file or "
+            + "folder; always takes all of them; a size such as 10M takes those that are not "
+            + "larger, with the units K, M, G and T.")
+    private static let overwrite = Option(
+        name: "--overwrite",
+        help: "Replace files of the same name. By default, the new one gets a number, as in "
+            + "`photo (2).jpg`; folders always do.")
+    private static let hidden = Option(
+        name: "--hidden", help: "Take files and folders whose names begin with a dot.")
+    private static let quota = Option(
+        name: "--quota", value: "SIZE",
+        help: "The most bytes of incomplete files that a peer may have in DIR. By default there is "
+            + "no limit but the free space.")
+    private static let keep = Option(
+        name: "--keep", help: "When the sender has ended, wait for the next one.")
+
+    static let command = Command(
+        name: "blesec receive", summary: "receive files and folders from a peer",
+        operands: ["[TARGET]", "[DIR]"],
+        options: TransferConnection.options + [accept, overwrite, hidden, quota, keep],
+        description: [
+            "Receives what a peer sends with `blesec send` into the folder DIR. TARGET is as for "
+                + "`blesec send`: blesec dials it, or waits there with --listen. With --service "
+                + "there is no TARGET.",
+            "A file is under its final name only once it is complete, its SHA-256 is the sender's, "
+                + "and it is on the disk. Nothing is ever overwritten, unless --overwrite is "
+                + "given. Until a file is complete it is in DIR/.blesec-partial, under a name that "
+                + "only this peer and this file have, and a transfer that was interrupted goes on "
+                + "there. What is not continued for 7 days is removed.",
+            "Names are refused that are not UTF-8, have control characters or characters that "
+                + "change the direction of text, begin with a dot, or lead out of DIR. Symbolic "
+                + "links are never followed. A file that does not fit on the disk is refused "
+                + "before it is sent.",
+            "The command ends when the sender has, or with Ctrl-C. The exit status is 0 if "
+                + "everything that was accepted was stored.",
+        ],
+        examples: [
+            "blesec receive unix:/run/peer . --listen --identity key --peer SHA256:...":
+                "Wait for files of that peer, and ask for each.",
+            "blesec receive ~/inbox --service UUID --identity key --peer SHA256:... --accept 10M "
+                + "--keep": "Take files of up to 10 MiB from that peer, whenever it is nearby.",
+        ],
+        statuses: ChannelOptions.statuses, run: run)
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        var operands = arguments.operands
+        var target: String?
+        if !arguments.has(NearbyArguments.service) || operands.first?.hasPrefix("peer:") == true {
+            guard !operands.isEmpty else { throw arguments.usage("TARGET is missing") }
+            target = operands.removeFirst()
+        }
+        guard let folder = operands.first else { throw arguments.usage("DIR is missing") }
+        guard operands.count == 1 else {
+            throw arguments.usage("unexpected argument `\(operands[1])`")
+        }
+        var options = FileOffer.Options()
+        options.allowsHidden = arguments.has(hidden)
+        options.overwrites = arguments.has(overwrite)
+        if let limit = try arguments.value(quota).map({ text throws(ChannelError) in
+            try size(text, quota, arguments)
+        }) {
+            options.quota = limit
+        }
+        let choice: AcceptChoice
+        switch arguments.value(accept) {
+        case nil, "ask": choice = .ask
+        case "always": choice = .upTo(.max)
+        case let text?: choice = .upTo(try size(text, accept, arguments))
+        }
+        let inbox = Inbox(folder: folder, options: options, question: AcceptQuestion(choice))
+        try inbox.check()
+        let interruption = Interruption()
+        repeat {
+            let way = try await TransferConnection.start(arguments, target: target, interruption)
+            do throws(ChannelError) {
+                try await way.run { () async throws(ChannelError) in
+                    try await inbox.receive(from: way.connection)
+                }
+            } catch {
+                guard arguments.has(keep), interruption.error == nil else { throw error }
+                Diagnostics.print(error)
+            }
+            if let error = inbox.takeFailure() {
+                guard arguments.has(keep) else { throw error }
+            }
+        } while arguments.has(keep) && interruption.error == nil
+        if let error = interruption.error { throw error }
+    }
+
+    /// A number of bytes, with a unit of 1,024 bytes or its powers.
+    private static func size(
+        _ text: String, _ option: Option, _ arguments: Arguments
+    ) throws(ChannelError) -> UInt64 {
+        let units: [Character: UInt64] = ["K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40]
+        var digits = text[...]
+        var unit: UInt64 = 1
+        if let last = digits.last?.uppercased().first, let known = units[last] {
+            unit = known
+            digits.removeLast()
+        }
+        guard digits.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }),
+            let number = UInt64(digits)
+        else {
+            let words = option == accept ? "ask, always or " : ""
+            throw arguments.usage(
+                "\(option.name) is \(words)a size such as 500K, 10M or 2G, and not `\(text)`")
+        }
+        let (bytes, isTooMuch) = number.multipliedReportingOverflow(by: unit)
+        return isTooMuch ? .max : bytes
+    }
+}
+
+/// Receives files into a folder, and reports them.
+private final class Inbox: Sendable {
+    private let folder: String
+    private let options: FileOffer.Options
+    private let question: AcceptQuestion
+    private let failure = Locked<ChannelError?>(nil)
+
+    init(folder: String, options: FileOffer.Options, question: AcceptQuestion) {
+        self.folder = folder
+        self.options = options
+        self.question = question
+    }
+
+    func check() throws(ChannelError) {
+        guard FolderPath.isFolder(folder) else {
+            throw ChannelError(.cannotCreate, "\(folder) is no folder: make it first")
+        }
+        guard FolderPath.isWritable(folder) else {
+            throw ChannelError(.cannotCreate, "\(folder) cannot be written to")
+        }
+    }
+
+    /// The first failure of a file since the last call.
+    func takeFailure() -> ChannelError? {
+        failure.withLock { failure in
+            defer { failure = nil }
+            return failure
+        }
+    }
+
+    /// Receives until the sender has ended; returns whether it has.
+    func receive(from connection: PeerConnection) async throws(ChannelError) -> Bool {
+        let display = TransferDisplay()
+        await withDiscardingTaskGroup { group in
+            group.addTask {
+                // The peer's end comes behind its messages.
+                do { while try await connection.receive() != nil {} } catch {}
+            }
+            for await offer in connection.incomingFiles {
+                group.addTask { await self.take(offer, from: connection, display) }
+            }
+        }
+        if Task.isCancelled { throw ChannelError(.cancelled, "interrupted") }
+        let status = await connection.status
+        if status.state == .closed, let failure = status.failure { throw failure }
+        return true
+    }
+
+    private func take(
+        _ offer: FileOffer, from connection: PeerConnection, _ display: TransferDisplay
+    ) async {
+        let peer = await connection.status.peer?.description ?? "the peer"
+        display.pause()
+        if let reason = await question.refusal(of: offer, from: peer) {
+            Diagnostics.note(
+                "refused \(offer.name): \(reason)", "refused",
+                [("name", .string(offer.name)), ("reason", .string(reason))])
+            return await offer.refuse(.declined, reason)
+        }
+        let start = ContinuousClock.now
+        let transfer = offer.accept(into: folder, options)
+        let showing = Task(executorPreference: connection.loop) { await display.follow(transfer) }
+        let result = await withTaskCancellationHandler {
+            await Self.result(transfer)
+        } onCancel: {
+            transfer.cancel()
+        }
+        await showing.value
+        do throws(ChannelError) {
+            let name = try result.get()
+            let seconds = (ContinuousClock.now - start) / .seconds(1)
+            display.end(
+                transfer, "received \(name): " + TransferText.summary(transfer, seconds: seconds),
+                "received", TransferText.members(transfer, name, seconds: seconds))
+        } catch {
+            // The sender's next process offers the file again.
+            let goesOn = error.code == .sessionLost
+            display.end(
+                transfer, "\(transfer.name): \(error.reason)", "not-received",
+                [("name", .string(transfer.name))] + error.members, isFailure: true)
+            if !goesOn { failure.withLock { $0 = $0 ?? error } }
+        }
+    }
+
+    private static func result(_ transfer: FileTransfer) async -> Result<String, ChannelError> {
+        do throws(ChannelError) {
+            return .success(try await transfer.finish())
+        } catch {
+            return .failure(error)
+        }
+    }
+}

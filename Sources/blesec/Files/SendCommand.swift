@@ -1,0 +1,151 @@
+internal import BLESec
+internal import BLESecFiles
+internal import BLESecJSON
+internal import BLESecLocking
+internal import BLESecToolKit
+
+/// `blesec send TARGET FILE…`
+enum SendCommand {
+    private static let hidden = Option(
+        name: "--hidden",
+        help: "Also send what is in a folder and has a name that begins with a dot. The receiver "
+            + "needs --hidden, too.")
+
+    static let command = Command(
+        name: "blesec send", summary: "send files and folders to a peer",
+        operands: ["[TARGET]", "[FILE]..."],
+        options: TransferConnection.options + [hidden],
+        description: [
+            "Sends each FILE, a file or a folder with all that is in it, to a peer that runs "
+                + "`blesec receive`. TARGET is an endpoint, service:UUID, peer:NAME or peer:KEY, as "
+                + "for `blesec connect`. With --listen, blesec waits at TARGET instead. With "
+                + "--service there is no TARGET: both sides look for each other.",
+            "While the peer is out of reach, blesec looks for it. A lost link costs nothing but "
+                + "the time. If either process ends, start the same command again: what the "
+                + "receiver has is not sent again, after its hash was compared.",
+            "A file counts as sent when the peer has it under its final name and on its disk, and "
+                + "its SHA-256 is that of the bytes that were read here; 100 % means that. A file "
+                + "that is changed while it is sent is not stored, and the exit status says so. "
+                + "Times of modification and the executable bit are sent as well. Symbolic links "
+                + "in a folder are neither followed nor sent.",
+            "On a terminal, a line shows how far each file is, and a second one all of them. With "
+                + "--json, an object a second says the same. Ctrl-C ends the transfer, tells the "
+                + "peer, and leaves there what has arrived.",
+        ],
+        examples: [
+            "blesec send unix:/run/peer photo.jpg --identity key --peer SHA256:...":
+                "Send a file to a peer that waits there.",
+            "blesec send peer:lamp firmware/ --identity key":
+                "Send a folder to a remembered peer, whenever it is nearby.",
+            "blesec send --service UUID log --identity key --peer SHA256:...":
+                "Send a file to a peer that looks for the same service.",
+        ],
+        statuses: ChannelOptions.statuses, run: run)
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        var files = arguments.operands
+        var target: String?
+        if !arguments.has(NearbyArguments.service) || files.first?.hasPrefix("peer:") == true {
+            guard !files.isEmpty else { throw arguments.usage("TARGET is missing") }
+            target = files.removeFirst()
+        }
+        guard !files.isEmpty else { throw arguments.usage("FILE is missing") }
+        try require(files)
+        let interruption = Interruption()
+        let way = try await TransferConnection.start(arguments, target: target, interruption)
+        let paths = files
+        let sendsHidden = arguments.has(hidden)
+        let outcome = Locked<ChannelError?>(nil)
+        try await way.run { () async throws(ChannelError) in
+            try await send(paths, sendsHidden, over: way.connection, outcome)
+            return true
+        }
+        if let error = outcome.withLock({ $0 }) { throw error }
+    }
+
+    /// Refuses files that are not there before a peer is looked for.
+    private static func require(_ paths: [String]) throws(ChannelError) {
+        for path in paths where !SourcePath(path).isThere {
+            throw ChannelError(.noSuchFile, "\(path) does not exist or cannot be read")
+        }
+    }
+
+    /// Sends one file after another. What goes wrong with a file is reported, and the others are
+    /// sent.
+    private static func send(
+        _ paths: [String], _ sendsHidden: Bool, over connection: PeerConnection,
+        _ outcome: Locked<ChannelError?>
+    ) async throws(ChannelError) {
+        let sizes = paths.map { SourcePath($0).bytes }
+        let display = TransferDisplay(total: (paths.count, sizes.reduce(0, +)))
+        for path in paths {
+            let start = ContinuousClock.now
+            let transfer: FileTransfer
+            do throws(ChannelError) {
+                transfer = try await connection.sendFile(path, sendsHidden: sendsHidden) {
+                    omission in
+                    Diagnostics.note(
+                        "not sent: \(omission.path): \(omission.text)", "omitted",
+                        [("path", .string(omission.path)), ("reason", .string(omission.text))])
+                    guard omission.problem == .cannotRead else { return }
+                    let error = ChannelError(
+                        .incomplete, "some files of \(path) were not sent")
+                    outcome.withLock { $0 = $0 ?? error }
+                }
+            } catch {
+                Diagnostics.print(error)
+                outcome.withLock { $0 = $0 ?? error }
+                continue
+            }
+            do throws(ChannelError) {
+                let name = try await finish(transfer, display)
+                let seconds = (ContinuousClock.now - start) / .seconds(1)
+                display.end(
+                    transfer,
+                    "sent \(transfer.name)\(name == transfer.name ? "" : " as \(name)"): "
+                        + TransferText.summary(transfer, seconds: seconds), "sent",
+                    TransferText.members(transfer, name, seconds: seconds))
+            } catch {
+                display.end(
+                    transfer, "\(transfer.name): \(error.reason)", "not-sent",
+                    [("name", .string(transfer.name))] + error.members, isFailure: true)
+                for failure in transfer.failures.prefix(8) where transfer.isFolder {
+                    Diagnostics.note(
+                        "not stored: \(failure.path): \(failure.problem.meaning)", "not-stored",
+                        [("path", .string(failure.path))])
+                }
+                if error.code == .cancelled, Task.isCancelled {
+                    Diagnostics.note(
+                        "to go on, start the same command again", "resumable")
+                    throw error
+                }
+                // Without a connection, the others cannot be sent either.
+                if await connection.status.state == .closed { throw error }
+                outcome.withLock { $0 = $0 ?? error }
+            }
+        }
+    }
+
+    private static func finish(
+        _ transfer: FileTransfer, _ display: TransferDisplay
+    ) async throws(ChannelError) -> String {
+        let showing = Task(executorPreference: EventLoop.shared) {
+            await display.follow(transfer)
+        }
+        let result = await withTaskCancellationHandler {
+            await Self.result(transfer)
+        } onCancel: {
+            transfer.cancel()
+        }
+        await showing.value
+        return try result.get()
+    }
+
+    private static func result(_ transfer: FileTransfer) async -> Result<String, ChannelError> {
+        do throws(ChannelError) {
+            return .success(try await transfer.finish())
+        } catch {
+            return .failure(error)
+        }
+    }
+}

@@ -1,0 +1,128 @@
+internal import BLESec
+internal import BLESecLinks
+internal import BLESecToolKit
+
+/// The connection of `blesec send` and `blesec receive`: it dials TARGET, waits there, or both
+/// sides look for each other.
+struct TransferConnection: Sendable {
+    /// The options of both commands that concern the connection.
+    static let options =
+        ChannelOptions.all.filter { $0 != ChannelOptions.direct } + NearbyArguments.all
+        + PeerMemory.all + [RouteArguments.listen, PersistentArguments.idle]
+
+    let connection: PeerConnection
+    let interruption: Interruption
+    let timeLimit: TimeLimit?
+    private let notes: ConnectionNotes
+    private let explained: @Sendable (ChannelError) -> ChannelError
+    private let end: @Sendable () async -> Void
+
+    /// Starts a connection to the peer at `target`; without a target, both sides look for each
+    /// other.
+    static func start(
+        _ arguments: Arguments, target text: String?, _ interruption: Interruption
+    ) async throws(ChannelError) -> TransferConnection {
+        let memory = try PeerMemory(arguments)
+        let failures = FailureLog()
+        let notes = ConnectionNotes(memory, failures)
+        let isWaiting = arguments.has(RouteArguments.listen)
+        let target =
+            try isWaiting
+            ? nil
+            : text.map { text throws(ChannelError) in
+                try Target(text, arguments, memory)
+            }
+        let known = try target?.peer == nil ? memory.expected : nil
+        let options = try ChannelOptions(arguments, expecting: target?.peer, known: known)
+        var configuration = try PersistentArguments.configuration(options, arguments)
+        if !options.isPinned { configuration.trust = notes.firstComer }
+        let route: PeerRoute
+        var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
+        let end: @Sendable () async -> Void
+        if let target {
+            let way = try DialedTarget(
+                target, arguments, options, configuration, isOnlyAttempt: false, expecting: known,
+                memory, notes)
+            (route, explained, end) = (.dialing(way.dial), way.explained, way.end)
+        } else {
+            let way = try await RouteArguments(
+                arguments, endpoint: text, options, configuration, notes, failures)
+            (route, end) = (way.route, way.end)
+        }
+        var delivery = PeerConnection.DeliveryOptions()
+        delivery.streams.window = 1 << 20
+        let connection = await PeerConnection.start(
+            route, to: target?.peer ?? known, delivery: .exactlyOnce(delivery))
+        return TransferConnection(
+            connection: connection, interruption: interruption, timeLimit: options.timeLimit,
+            notes: notes, explained: explained, end: end)
+    }
+
+    /// Reports the connection's states while `body` runs, and then ends the connection: in good
+    /// order if `body` returns true. Throws the first error of `body`, of the connection or of a
+    /// signal.
+    func run(
+        _ body: @escaping @Sendable () async throws(ChannelError) -> Bool
+    ) async throws(ChannelError) {
+        let watching = Task(executorPreference: connection.loop) { () -> ChannelError? in
+            for await status in await connection.states(keeping: 64) {
+                do throws(ChannelError) {
+                    try notes.report(status)
+                } catch {
+                    await connection.abort()
+                    return error
+                }
+                if status.state == .closed { return status.failure }
+            }
+            return nil
+        }
+        let limiting = Task(executorPreference: connection.loop) { () -> ChannelError? in
+            do throws(ChannelError) {
+                try await timeLimit?.run("channel") { () async throws(ChannelError) in
+                    for await status in await connection.states()
+                    where status.state == .connected || status.state == .closed { return }
+                }
+                return nil
+            } catch {
+                guard error.code == .timedOut else { return nil }
+                await connection.abort()
+                return error
+            }
+        }
+        var failure: ChannelError?
+        var isComplete = false
+        do throws(ChannelError) {
+            isComplete = try await interruption.cancelling(body)
+        } catch {
+            failure = error
+        }
+        if isComplete {
+            do throws(ChannelError) {
+                try await interruption.cancelling { [connection] () async throws(ChannelError) in
+                    try await connection.close(within: Self.patience)
+                }
+            } catch {
+                failure = failure ?? error
+            }
+        }
+        await endWithinLimits(on: connection.loop) { limit in
+            try? await connection.leave(within: limit)
+        } orAbort: {
+            await connection.abort()
+        }
+        limiting.cancel()
+        let late = await limiting.value
+        let closed = await watching.value
+        await end()
+        // A signal or the time limit is why the others have failed.
+        if let error = interruption.error ?? late { throw error }
+        if let failure {
+            // What closed the connection explains more than what could not be done then.
+            let isConsequence = [.closed, .cancelled].contains(failure.code)
+            throw explained(isConsequence ? closed ?? failure : failure)
+        }
+    }
+
+    /// How long a side that has everything waits without any progress for a peer that has not.
+    private static let patience: Duration = .seconds(30)
+}

@@ -1,0 +1,224 @@
+internal import BLESecFiles
+internal import BLESecJSON
+internal import BLESecLocking
+internal import BLESecToolKit
+internal import Glibc
+
+/// The progress of files on standard error: a line that changes on a terminal, an object a second
+/// with `--json`, and otherwise only what has ended.
+final class TransferDisplay: Sendable {
+    private struct State: Sendable {
+        var ended = 0
+        var endedBytes: UInt64 = 0
+        /// What is shown on the terminal now.
+        var lines = 0
+        var lastObject: ContinuousClock.Instant?
+    }
+
+    /// How many files or folders there are in all, and their bytes, if that is known.
+    private let total: (count: Int, bytes: UInt64)?
+    private let state = Locked(State())
+    private let isTerminal: Bool
+    private let hasColours: Bool
+
+    init(total: (count: Int, bytes: UInt64)? = nil) {
+        self.total = total
+        isTerminal = isatty(STDERR_FILENO) == 1 && !Diagnostics.isJSON
+        hasColours = isTerminal && Environment.allowsColours
+    }
+
+    /// Shows a transfer until it has ended.
+    func follow(_ transfer: FileTransfer) async {
+        for await progress in transfer.progress { show(transfer, progress) }
+    }
+
+    private func show(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
+        if Diagnostics.isJSON { return showObject(transfer, progress) }
+        guard isTerminal, progress.state != .done, progress.state != .failed else { return }
+        let width = Environment.width
+        state.withLock { state in
+            var lines = [Self.line(transfer, progress, width, hasColours)]
+            if let total, total.count > 1 {
+                lines.append(
+                    Self.totalLine(
+                        state.ended, state.endedBytes + progress.bytes, total, width))
+            }
+            draw(lines, &state)
+        }
+    }
+
+    private func showObject(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
+        let isDue = state.withLock { state -> Bool in
+            let now = ContinuousClock.now
+            let isLast = progress.state == .done || progress.state == .failed
+            if let last = state.lastObject, now - last < .seconds(1), !isLast { return false }
+            state.lastObject = now
+            return true
+        }
+        guard isDue else { return }
+        var members: [(String, JSONValue)] = [
+            ("name", .string(transfer.name)), ("state", .string(progress.state.rawValue)),
+            ("bytes", .number(Int(clamping: progress.bytes))),
+            ("total", .number(Int(clamping: progress.totalBytes))),
+            ("files", .number(progress.files)), ("total-files", .number(progress.totalFiles)),
+        ]
+        if let rate = progress.rate { members.append(("rate", .number(Int(rate)))) }
+        if let left = progress.timeLeft {
+            members.append(("seconds-left", .number(Int(clamping: left.components.seconds))))
+        }
+        Diagnostics.note("", "progress", members)
+    }
+
+    /// Says how a transfer has ended, on a line that stays.
+    func end(
+        _ transfer: FileTransfer, _ text: String, _ event: String,
+        _ members: [(String, JSONValue)] = [], isFailure: Bool = false
+    ) {
+        state.withLock { state in
+            clear(&state)
+            state.ended += 1
+            state.endedBytes += transfer.current.totalBytes
+        }
+        guard hasColours else { return Diagnostics.note(text, event, members) }
+        let colour = isFailure ? "\u{1B}[31m" : "\u{1B}[32m"
+        write("\(colour)\(Diagnostics.oneLine(text))\u{1B}[0m\n")
+    }
+
+    /// Removes the lines that change, for other lines.
+    func pause() { state.withLock { clear(&$0) } }
+
+    private func clear(_ state: inout State) {
+        guard state.lines > 0 else { return }
+        draw([], &state)
+    }
+
+    /// Replaces the lines that change.
+    private func draw(_ lines: [String], _ state: inout State) {
+        var text = "\r"
+        if state.lines > 1 { text += "\u{1B}[\(state.lines - 1)A" }
+        text += "\u{1B}[J" + lines.joined(separator: "\n")
+        state.lines = lines.count
+        write(text)
+    }
+
+    private func write(_ text: String) {
+        try? StandardOutput.write(Array(text.utf8), to: STDERR_FILENO)
+    }
+
+    // MARK: - Text
+
+    /// One line of at most `width` columns: the name, and what fits of the rest.
+    static func line(
+        _ transfer: FileTransfer, _ progress: FileTransfer.Progress, _ width: Int,
+        _ hasColours: Bool
+    ) -> String {
+        line(transfer.name, progress, width, hasColours)
+    }
+
+    static func line(
+        _ name: String, _ progress: FileTransfer.Progress, _ width: Int, _ hasColours: Bool
+    ) -> String {
+        let (facts, isPaused) = facts(progress)
+        // The most important facts first; those that do not fit are left out.
+        let room = width - 1
+        var shown: [String] = []
+        var used = 0
+        for fact in facts {
+            guard shown.isEmpty || used + 2 + fact.count <= room - Self.leastName else { break }
+            shown.append(fact)
+            used += 2 + fact.count
+        }
+        let nameRoom = max(room - used, 1)
+        let text = shortened(Diagnostics.oneLine(name), to: nameRoom)
+        let rest = shown.joined(separator: "  ")
+        let gap = String(repeating: " ", count: max(1, room - text.count - rest.count))
+        guard hasColours else { return text + gap + rest }
+        return text + gap + (isPaused ? "\u{1B}[33m" : "\u{1B}[36m") + rest + "\u{1B}[0m"
+    }
+
+    private static let leastName = 12
+
+    private static func facts(
+        _ progress: FileTransfer.Progress
+    ) -> (facts: [String], isPaused: Bool) {
+        let share = "\(share(progress.bytes, of: progress.totalBytes, progress.state))%"
+        let bytes = "\(size(progress.bytes)) of \(size(progress.totalBytes))"
+        let files = progress.totalFiles > 1 ? ["\(progress.files)/\(progress.totalFiles)"] : []
+        switch progress.state {
+        case .connecting: return (["looking for the peer"], true)
+        case .waiting: return (["waiting for the peer", share], true)
+        case .verifying: return (["verifying", share] + files, false)
+        default:
+            var facts = [share]
+            if let left = progress.timeLeft { facts.append("\(time(left)) left") }
+            if let rate = progress.rate { facts.append("\(size(UInt64(rate)))/s") }
+            return (facts + [bytes] + files, false)
+        }
+    }
+
+    private static func totalLine(
+        _ ended: Int, _ bytes: UInt64, _ total: (count: Int, bytes: UInt64), _ width: Int
+    ) -> String {
+        let share = share(bytes, of: total.bytes, .transferring)
+        let text =
+            "total \(share)%  \(size(bytes)) of \(size(total.bytes))  \(ended)/\(total.count)"
+        return String(text.prefix(width - 1))
+    }
+
+    /// 100 only when everything is stored.
+    static func share(_ bytes: UInt64, of total: UInt64, _ state: FileTransfer.State) -> Int {
+        if state == .done { return 100 }
+        guard total > 0 else { return 0 }
+        return min(99, Int(Double(bytes) / Double(total) * 100))
+    }
+
+    static func size(_ bytes: UInt64) -> String {
+        var value = Double(bytes)
+        var unit = 0
+        let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+        while value >= 1_000, unit < units.count - 1 {
+            value /= 1_024
+            unit += 1
+        }
+        guard unit > 0 else { return "\(bytes) B" }
+        // One digit behind the point for small numbers.
+        let tenths = Int((value * 10).rounded())
+        let text = value < 99.95 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value.rounded()))"
+        return "\(text) \(units[unit])"
+    }
+
+    static func time(_ duration: Duration) -> String {
+        let seconds = Int(clamping: duration.components.seconds)
+        func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
+        if seconds < 3_600 { return "\(seconds / 60):\(two(seconds % 60))" }
+        if seconds < 86_400 {
+            return "\(seconds / 3_600):\(two(seconds / 60 % 60)):\(two(seconds % 60))"
+        }
+        return "\(seconds / 86_400) days"
+    }
+
+    private static func shortened(_ text: String, to room: Int) -> String {
+        guard text.count > room else { return text }
+        guard room > 3 else { return String(text.prefix(max(0, room))) }
+        return text.prefix(room - 3) + "..."
+    }
+}
+
+/// What the terminal and the environment say about output.
+enum Environment {
+    /// Whether `NO_COLOR` is not set, and the terminal is not `dumb`.
+    static var allowsColours: Bool {
+        let isRefused = unsafe getenv("NO_COLOR").map { unsafe $0.pointee != 0 } ?? false
+        let isDumb = unsafe getenv("TERM").map { unsafe String(cString: $0) == "dumb" } ?? false
+        return !isRefused && !isDumb
+    }
+
+    /// How many columns the terminal at standard error has; 80 if that is unknown.
+    static var width: Int {
+        var size = winsize()
+        guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {
+            return 80
+        }
+        return max(20, Int(size.ws_col))
+    }
+}

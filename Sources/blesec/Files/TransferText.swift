@@ -1,0 +1,47 @@
+internal import BLESecFiles
+internal import BLESecJSON
+internal import Glibc
+
+/// What is said of a transfer that has ended.
+enum TransferText {
+    static func summary(_ transfer: FileTransfer, seconds: Double) -> String {
+        let progress = transfer.current
+        let files = transfer.isFolder ? "\(progress.totalFiles) files, " : ""
+        let rate = UInt64(Double(progress.totalBytes) / max(seconds, 0.001))
+        let tenths = Int((seconds * 10).rounded())
+        return "\(files)\(TransferDisplay.size(progress.totalBytes)) in "
+            + "\(tenths / 10).\(tenths % 10) s, \(TransferDisplay.size(rate))/s"
+    }
+
+    static func members(
+        _ transfer: FileTransfer, _ name: String, seconds: Double
+    ) -> [(String, JSONValue)] {
+        let progress = transfer.current
+        return [
+            ("name", .string(transfer.name)), ("stored-as", .string(name)),
+            ("bytes", .number(Int(clamping: progress.totalBytes))),
+            ("files", .number(progress.totalFiles)),
+            ("milliseconds", .number(Int(seconds * 1_000))),
+        ]
+    }
+}
+
+/// A file or folder that is to be sent.
+struct SourcePath {
+    private let path: String
+    private let status: stat?
+
+    init(_ path: String) {
+        self.path = path
+        var status = stat()
+        self.status = unsafe stat(path, &status) == 0 ? status : nil
+    }
+
+    var isThere: Bool { unsafe access(path, R_OK) == 0 }
+
+    /// The bytes of a file; those of a folder are not counted here.
+    var bytes: UInt64 {
+        guard let status, status.st_mode & S_IFMT == S_IFREG else { return 0 }
+        return UInt64(max(0, status.st_size))
+    }
+}
