@@ -144,6 +144,7 @@ let package = Package(
             [
                 "BLESecStore", "BLESecDelivery", "BLESecPrimitives", "BLESecLocking", "TestSupport",
             ]),
+        tests("FilesTests", ["BLESecFiles", "BLESecPrimitives", "TestSupport"]),
         tests("NoiseEngineTests", ["BLESecNoiseEngine", "BLESecChannelCore", "BLESecPrimitives"]),
         tests(
             "TLSEngineTests",

@@ -53,11 +53,13 @@ final class FileFolder {
         folder.remove(FileName.partialFolder, isFolder: true)
     }
 
+    /// The first 16 bytes in hexadecimal digits.
     static func hex(_ bytes: [UInt8]) -> String {
-        bytes.prefix(16).map { byte in
-            let digits = String(byte, radix: 16)
-            return byte < 16 ? "0\(digits)" : digits
-        }.joined()
+        let digits = Array("0123456789abcdef".utf8)
+        return String(
+            decoding: bytes.prefix(16).flatMap {
+                [digits[Int($0 >> 4)], digits[Int($0 & 15)]]
+            }, as: UTF8.self)
     }
 
     /// The name of an incomplete file.

@@ -57,6 +57,8 @@ final class FileReceiver {
     /// Files that were announced and have not ended, and from where the peer sends them; nil if it
     /// sends nothing of them.
     private var announced: [(entry: FileEntry, start: UInt64?)] = []
+    /// Whether nothing of the offer was held before.
+    private var isFresh = false
     /// The hashes of the paths that belong to the tree.
     private var paths: Set<Int> = []
     private var index = 0
@@ -94,11 +96,15 @@ final class FileReceiver {
         precondition(phase == .offered, "an offer is accepted once")
         guard let offer else { return [] }
         do throws(FileFailure) {
+            guard FileName.isAllowed(offer.name, allowsHidden: folder.rules.allowsHidden) else {
+                throw FileFailure(.badName, "the name is not allowed")
+            }
             if let name = folder.storedName(offer) {
                 state.name = name
             } else {
                 held = try folder.open(offer)
             }
+            isFresh = try held?.names().isEmpty ?? false
             if offer.isFolder { tree = try held?.folder(FileFolder.tree, mode: 0o777) }
         } catch {
             return refuse(error.problem, error.text)
@@ -222,7 +228,8 @@ final class FileReceiver {
         case .file(let entry): try announce(entry, offer, &answers)
         case .data(let bytes): try write(bytes, &answers)
         case .prefix(let hash):
-            if isDropping { return }
+            try begin()
+            if isDropping { return tellFailure(&answers) }
             guard var file = current, file.start > 0, file.prefix == nil else {
                 throw FileViolation("a hash of nothing")
             }
@@ -293,9 +300,10 @@ final class FileReceiver {
         }
         if state.name != nil { return nil }
         if offer.isFolder {
-            try add(parts)
+            guard try add(parts) else { throw FileFailure(.badName, "the name is there twice") }
             let (place, name) = try self.place(of: parts)
-            if let status = place.status(of: name) {
+            // Nothing is there that this transfer has not put there.
+            if !isFresh, let status = place.status(of: name) {
                 let isThere =
                     status.isRegular && UInt64(status.st_size) == entry.size
                     && status.st_mtim.tv_sec == Int(entry.seconds)
@@ -306,19 +314,24 @@ final class FileReceiver {
                 lastFolder = nil
             }
         }
-        guard let status = held?.status(of: FileFolder.partialName(entry)) else { return 0 }
+        guard !isFresh, let status = held?.status(of: FileFolder.partialName(entry)) else {
+            return 0
+        }
         guard status.isRegular else { throw FileFailure(.cannotWrite, "the partial file is none") }
         return min(entry.size, UInt64(max(0, status.st_size)))
     }
 
-    /// Counts a path and those above it as parts of the tree.
-    private func add(_ parts: [String]) throws(FileFailure) {
+    /// Counts a path and those above it as parts of the tree; returns whether the path is new.
+    private func add(_ parts: [String]) throws(FileFailure) -> Bool {
         guard paths.count < FileSource.mostEntries else {
             throw FileFailure(.other, "the tree has too many files")
         }
-        for count in 1...parts.count {
-            paths.insert(parts.prefix(count).joined(separator: "/").hashValue)
-        }
+        for count in 1..<parts.count { paths.insert(Self.hash(parts.prefix(count))) }
+        return paths.insert(Self.hash(parts[...])).inserted
+    }
+
+    private static func hash(_ parts: ArraySlice<String>) -> Int {
+        parts.joined(separator: "/").hashValue
     }
 
     /// Removes what an earlier version of the tree had.
@@ -358,7 +371,7 @@ final class FileReceiver {
             guard let parts = FileName.parts(of: path, allowsHidden: hidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
-            try add(parts)
+            _ = try add(parts)
             _ = try place(of: parts + [""])
         } catch {
             state.failures.append(
@@ -386,10 +399,13 @@ final class FileReceiver {
             // The folder is closed to others; the mode is the final one.
             let mode: mode_t = next.entry.isExecutable ? 0o777 : 0o666
             let file = try held.open(name, O_RDWR | O_CREAT, mode: mode)
-            guard let size = file.status?.st_size, size >= Int(start) else {
-                throw FileFailure(.cannotWrite, "what was held is gone")
+            if !isFresh {
+                guard let status = file.status, status.isRegular, status.st_size >= Int(start)
+                else {
+                    throw FileFailure(.cannotWrite, "what was held is gone")
+                }
+                try file.setLength(start)
             }
-            try file.setLength(start)
             state.received += start
             current = Current(
                 file: file, entry: next.entry, name: name, start: start, position: start,

@@ -30,6 +30,8 @@ final class FileSource {
     private(set) var omissions: [FileSender.Failure] = []
     private let path: String
     private let root: Descriptor
+    /// The folder that was used last in the tree.
+    private var lastFolder: (path: String, folder: Descriptor)?
 
     /// How many files and folders a tree may have.
     static let mostEntries = 1_000_000
@@ -166,10 +168,17 @@ final class FileSource {
         return unsafe stat(path, &status) == 0 && Version(status) == version
     }
 
+    /// The folder of a file in the tree, and its name there.
     private func place(of entry: FileEntry) throws(FileFailure) -> (Descriptor, String) {
+        let slash = entry.path.lastIndex(of: "/")
+        let path = slash.map { entry.path[..<$0] } ?? ""
+        let name = slash.map { String(entry.path[entry.path.index(after: $0)...]) } ?? entry.path
+        if let lastFolder, lastFolder.path == path { return (lastFolder.folder, name) }
         var folder = root
-        let parts = entry.path.split(separator: "/").map(String.init)
-        for part in parts.dropLast() { folder = try folder.open(part, O_RDONLY | O_DIRECTORY) }
-        return (folder, parts[parts.count - 1])
+        for part in path.split(separator: "/") {
+            folder = try folder.open(String(part), O_RDONLY | O_DIRECTORY)
+        }
+        lastFolder = (String(path), folder)
+        return (folder, name)
     }
 }

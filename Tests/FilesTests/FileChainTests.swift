@@ -1,0 +1,256 @@
+import BLESecPrimitives
+import Glibc
+import TestSupport
+import Testing
+
+@testable import BLESecFiles
+
+/// A sender and a receiver that are interrupted and made anew, without a connection between them.
+@Suite("Files: chains of interrupted transfers")
+struct FileChainTests {
+    private static let first = ProcessSeeds.first
+
+    @Test("files and trees arrive, whatever interrupts them", arguments: 0..<60)
+    func arrives(index: Int) throws {
+        var chain = try FileChain(seed: Self.first + UInt64(index))
+        try chain.run()
+    }
+
+    @Test("a sender of random frames changes nothing outside, and traps nothing", arguments: 0..<60)
+    func hostileSender(index: Int) throws {
+        var generator = SeededGenerator(seed: Self.first + UInt64(index))
+        let place = TemporaryFolder()
+        try place.write("outside", [1, 2, 3])
+        try place.makeFolder("in")
+        for _ in 0..<20 {
+            let receiver = FileReceiver()
+            var frames: [UInt8] = []
+            for _ in 0..<generator.below(30) {
+                HostileFrames.append(&frames, &generator)
+            }
+            if generator.below(3) == 0, !frames.isEmpty {
+                frames[generator.below(frames.count)] ^= UInt8(1 << generator.below(8))
+            }
+            var rest = frames[...]
+            do {
+                while !rest.isEmpty {
+                    let piece = Array(rest.prefix(1 + generator.below(4_000)))
+                    rest = rest.dropFirst(piece.count)
+                    _ = try receiver.receive(piece)
+                    if receiver.hasOffer {
+                        _ = receiver.accept(
+                            into: try FileFolder(place.path("in"), from: [7], FileFolder.Rules()))
+                    }
+                    if generator.below(8) == 0 { _ = receiver.rest() }
+                }
+                _ = try receiver.finish()
+            } catch is FileViolation {
+                continue
+            }
+        }
+        #expect(place.read("outside") == [1, 2, 3])
+        #expect(place.names == ["in", "outside"])
+        for name in place.names(in: "in") where name != FileName.partialFolder {
+            #expect(FileName.isAllowed(name, allowsHidden: false), "\(name)")
+        }
+    }
+
+    @Test("a receiver of random frames traps nothing", arguments: 0..<60)
+    func hostileReceiver(index: Int) throws {
+        var generator = SeededGenerator(seed: Self.first + UInt64(index))
+        let place = TemporaryFolder()
+        try place.makeFolder("tree")
+        for number in 0..<5 {
+            try place.write("tree/\(number)", generator.bytes(generator.below(9_000)))
+        }
+        for _ in 0..<50 {
+            let source = try FileSource(place.path("tree"), sendsHidden: false)
+            let sender = FileSender(source)
+            for _ in 0..<60 {
+                _ = sender.next()
+                var frames: [UInt8] = []
+                HostileFrames.appendAnswer(&frames, &generator)
+                do { try sender.receive(frames) } catch { break }
+            }
+        }
+    }
+}
+
+/// Frames that a peer with keys may send.
+private enum HostileFrames {
+    private static let paths = [
+        "a", "a/b", "b", "../x", "/etc/x", "a//b", "a/../b", ".hidden", "", "a/b/c", "t", "t/a",
+        String(repeating: "n", count: 256), "x\u{202E}y", "line\nfeed", "..", ".", "a/.",
+        ".blesec-partial", "a/.blesec-partial/x",
+    ]
+    private static let numbers: [UInt64] = [
+        0, 1, 2, 100, 4_096, 65_536, 1 << 32, 1 << 60, (1 << 61) - 1, 1 << 61, FileFrame.greatest,
+    ]
+
+    static func append(_ bytes: inout [UInt8], _ generator: inout SeededGenerator) {
+        frame(&generator).append(to: &bytes)
+    }
+
+    private static func frame(_ generator: inout SeededGenerator) -> FileFrame {
+        let path = paths[generator.below(generator.below(2) == 0 ? 3 : paths.count)]
+        let number = numbers[generator.below(generator.below(2) == 0 ? 4 : numbers.count)]
+        let data = generator.bytes(1 + generator.below(200))
+        let hash = generator.below(2) == 0 ? sha256([]) : generator.bytes(32)
+        switch generator.below(14) {
+        case 0, 1:
+            return .offer(
+                FileFrame.Offer(
+                    id: [UInt8](repeating: UInt8(generator.below(2)), count: 16),
+                    isFolder: generator.below(3) > 0, files: 1, bytes: number, name: path))
+        case 2, 3, 4:
+            return .file(
+                FileEntry(
+                    path: path, size: number, seconds: number,
+                    nanoseconds: UInt64(generator.below(1_000_000_000)),
+                    isExecutable: generator.below(2) == 0))
+        case 5: return .folder(path)
+        case 6, 7, 8: return .data(data)
+        case 9: return .prefix(hash)
+        case 10, 11: return .end(hash)
+        case 12: return .again
+        default: return .skip(.changed)
+        }
+    }
+
+    static func appendAnswer(_ bytes: inout [UInt8], _ generator: inout SeededGenerator) {
+        let number = numbers[generator.below(numbers.count)]
+        let frame: FileFrame =
+            switch generator.below(24) {
+            case 0...6: .accept
+            case 7...11: .from(generator.below(2) == 0 ? 0 : number)
+            case 12...14: .have
+            case 15: .agreed
+            case 16: .restart
+            case 17, 18: .received(number)
+            case 19: .failed(index: number, .noSpace)
+            case 20, 21: .stored(UInt64(generator.below(6)))
+            case 22: .done("x")
+            default: .refuse(.declined, "no")
+            }
+        frame.append(to: &bytes)
+    }
+}
+
+/// One file or tree that is sent again and again until it has arrived.
+private struct FileChain {
+    private var generator: SeededGenerator
+    private let place = TemporaryFolder()
+    private let isFolder: Bool
+    /// What the receiver held, by its partial files, before an attempt.
+    private var sentInAll = 0
+
+    init(seed: UInt64) throws {
+        generator = SeededGenerator(seed: seed)
+        isFolder = generator.below(2) == 0
+        try place.makeFolder("in")
+        try makeSource()
+    }
+
+    private mutating func makeSource() throws {
+        guard isFolder else { return try place.write("source", content()) }
+        try place.makeFolder("source")
+        for number in 0..<1 + generator.below(12) {
+            let folder = ["", "a/", "a/b/", "c/"][generator.below(4)]
+            try place.makeFolder("source/" + folder)
+            try place.write("source/\(folder)\(number).txt", content())
+        }
+    }
+
+    private mutating func content() -> [UInt8] {
+        generator.bytes([0, 1, 100, 70_000, 700_000][generator.below(5)])
+    }
+
+    mutating func run() throws {
+        for attempt in 0..<12 {
+            let isLast = attempt == 11
+            let isDone = try transfer(until: isLast ? nil : generator.below(900_000))
+            if isDone { break }
+            #expect(!isLast, "it has not arrived")
+            try disturb()
+        }
+        let name = try #require(place.names(in: "in").last { $0 != FileName.partialFolder })
+        try compare("source", "in/\(name)")
+    }
+
+    /// What happens between two attempts.
+    private mutating func disturb() throws {
+        let partials = place.files(below: "in/.blesec-partial").filter { $0.contains("/f-") }
+        switch generator.below(5) {
+        case 0:
+            // What is held becomes wrong.
+            guard let path = partials.first, var bytes = place.read(path), !bytes.isEmpty else {
+                return
+            }
+            bytes[generator.below(bytes.count)] ^= 1
+            try place.write(path, bytes)
+        case 1:
+            guard let path = partials.last, let bytes = place.read(path) else { return }
+            try place.write(path, Array(bytes.prefix(generator.below(bytes.count + 1))))
+        case 2 where isFolder:
+            // The tree changes.
+            try place.write("source/new \(generator.below(3))", content())
+        default: break
+        }
+    }
+
+    /// Sends until it is complete, or so many bytes have moved; returns whether it is complete.
+    private mutating func transfer(until limit: Int?) throws -> Bool {
+        let sender = FileSender(try FileSource(place.path("source"), sendsHidden: false))
+        let receiver = FileReceiver()
+        var toReceiver: [UInt8] = []
+        var toSender: [UInt8] = []
+        var moved = 0
+        var hasFinished = false
+        while true {
+            if !hasFinished, toReceiver.count < 600_000, generator.below(2) == 0 {
+                switch sender.next() {
+                case .send(let bytes): toReceiver += bytes
+                case .wait: break
+                case .finish: hasFinished = true
+                }
+            }
+            let piece = Array(toReceiver.prefix(1 + generator.below(200_000)))
+            toReceiver.removeFirst(piece.count)
+            moved += piece.count
+            if !piece.isEmpty { toSender += try receiver.receive(piece) }
+            if receiver.hasOffer {
+                toSender += receiver.accept(
+                    into: try FileFolder(place.path("in"), from: [7], FileFolder.Rules()))
+            }
+            if generator.below(4) == 0 { toSender += receiver.rest() }
+            if let limit, moved >= limit { return false }
+            let answers = Array(toSender.prefix(1 + generator.below(50)))
+            toSender.removeFirst(answers.count)
+            if !answers.isEmpty { try sender.receive(answers) }
+            guard hasFinished, toReceiver.isEmpty, toSender.isEmpty else { continue }
+            if !receiver.isDone {
+                toSender = try receiver.finish()
+                #expect(!toSender.isEmpty, "\(receiver.state.failures) \(sender.state.failures)")
+                if toSender.isEmpty { return false }
+                continue
+            }
+            #expect(sender.state.name == receiver.state.name)
+            #expect(sender.state.failures.isEmpty && receiver.state.failures.isEmpty)
+            #expect(sender.state.received == sender.totalBytes)
+            if generator.below(2) == 0 { receiver.forget() }
+            return true
+        }
+    }
+
+    private func compare(_ one: String, _ other: String) throws {
+        guard isFolder else {
+            #expect(place.read(one) == place.read(other))
+            return
+        }
+        let expected = place.files(below: one).map { String($0.dropFirst(one.count)) }
+        #expect(expected == place.files(below: other).map { String($0.dropFirst(other.count)) })
+        for path in expected {
+            #expect(place.read(one + path) == place.read(other + path), "\(path)")
+        }
+    }
+}

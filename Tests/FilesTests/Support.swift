@@ -1,0 +1,48 @@
+import BLESecPrimitives
+import Foundation
+import Glibc
+import TestSupport
+
+/// The seed of this run's random chains: a fixed value, unless `BLESEC_SEED` sets another.
+enum ProcessSeeds {
+    static let first: UInt64 = {
+        let given = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
+        let seed = given ?? 1
+        print("FilesTests: chains from seed \(seed); BLESEC_SEED=N takes another")
+        return seed
+    }()
+}
+
+extension SeededGenerator {
+    /// A number below `bound`.
+    mutating func below(_ bound: Int) -> Int { Int(next() % UInt64(bound)) }
+}
+
+/// A temporary folder with folders in it.
+struct TemporaryFolder {
+    private let folder = ScratchFolder()
+
+    var names: [String] { folder.names }
+    func path(_ name: String) -> String { folder.file(name) }
+    func read(_ name: String) -> [UInt8]? { folder.read(name) }
+    func write(_ name: String, _ bytes: [UInt8]) throws { folder.write(name, bytes) }
+
+    func makeFolder(_ name: String) throws {
+        try FileManager.default.createDirectory(
+            atPath: path(name), withIntermediateDirectories: true)
+    }
+
+    func names(in name: String) -> [String] {
+        ((try? FileManager.default.contentsOfDirectory(atPath: path(name))) ?? []).sorted()
+    }
+
+    /// The paths of all files below a folder, sorted, with the folder's own path.
+    func files(below name: String) -> [String] {
+        let paths = FileManager.default.enumerator(atPath: path(name))?.allObjects ?? []
+        return paths.compactMap { $0 as? String }.map { "\(name)/\($0)" }.filter { path in
+            var status = stat()
+            return unsafe lstat(self.path(path), &status) == 0
+                && status.st_mode & S_IFMT == S_IFREG
+        }.sorted()
+    }
+}
