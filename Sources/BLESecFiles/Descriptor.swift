@@ -59,6 +59,9 @@ final class Descriptor {
         return try open(name, O_RDONLY | O_DIRECTORY)
     }
 
+    /// Whether the folder is still in another one.
+    var isThere: Bool { status.map { $0.st_nlink > 0 } ?? false }
+
     var status: stat? {
         var status = stat()
         return unsafe fstat(number, &status) == 0 ? status : nil
@@ -84,7 +87,14 @@ final class Descriptor {
         }
         defer { unsafe closedir(stream) }
         var names: [[UInt8]] = []
-        while let entry = unsafe readdir(stream) {
+        while true {
+            errno = 0
+            guard let entry = unsafe readdir(stream) else {
+                guard errno == 0 else {
+                    throw FileFailure("the folder", errno, isReading: true)
+                }
+                break
+            }
             let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) { bytes in
                 unsafe Array(bytes.prefix { $0 != 0 })
             }
@@ -146,8 +156,8 @@ final class Descriptor {
     /// Whether nobody else may use the file or folder now, until the descriptor is closed.
     func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
 
-    /// Uses the file or folder together with others, and waits for one who uses it alone.
-    func lockShared() { while flock(number, LOCK_SH) != 0, errno == EINTR {} }
+    /// Uses the file or folder together with others; false while one uses it alone.
+    func lockShared() -> Bool { flock(number, LOCK_SH | LOCK_NB) == 0 }
 
     /// Renames unless the new name exists; returns whether it does.
     func renameNew(

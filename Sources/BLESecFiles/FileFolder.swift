@@ -1,4 +1,5 @@
 internal import CBLESecLinux
+internal import BLESecLocking
 internal import BLESecPrimitives
 internal import Glibc
 
@@ -28,29 +29,37 @@ final class FileFolder {
         self.rules = rules
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
         self.peer = Self.hex(sha256(peer))
-        while true {
+        for _ in 0..<Self.attempts {
             let own = try folder.folder(FileName.partialFolder, mode: 0o700)
-            own.lockShared()
-            // Another transfer may have removed the empty folder meanwhile.
-            guard let status = own.status, status.st_nlink > 0 else { continue }
+            guard let status = own.status else { break }
             // Another user's folder could lead the files elsewhere.
             guard status.st_uid == geteuid() else {
                 throw FileFailure(
                     .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
             }
+            // Another transfer may just remove the empty folder.
+            guard own.lockShared(), own.isThere else {
+                usleep(10_000)
+                continue
+            }
             self.own = own
             partial = try own.folder(self.peer, mode: 0o700)
             return
         }
+        throw FileFailure(.cannotWrite, "\(path)/\(FileName.partialFolder) is in use")
     }
+
+    private static let attempts = 200
 
     /// The sender knows that everything is stored: removes the note about it, and the folders of
     /// incomplete files if they are empty and nobody else uses them.
     func forget(_ offer: FileFrame.Offer) {
         partial.remove(Self.noteName(offer))
-        guard own.lock() else { return own.lockShared() }
-        own.remove(peer, isFolder: true)
-        folder.remove(FileName.partialFolder, isFolder: true)
+        if own.lock() {
+            own.remove(peer, isFolder: true)
+            folder.remove(FileName.partialFolder, isFolder: true)
+        }
+        _ = own.lockShared()
     }
 
     /// The first 16 bytes in hexadecimal digits.
@@ -64,7 +73,8 @@ final class FileFolder {
 
     /// The name of an incomplete file.
     static func partialName(_ entry: FileEntry) -> String {
-        let text = "\(entry.size) \(entry.seconds) \(entry.nanoseconds) \(entry.path)"
+        let mode = entry.isExecutable ? "x" : "-"
+        let text = "\(mode) \(entry.size) \(entry.seconds) \(entry.nanoseconds) \(entry.path)"
         return "f-" + hex(sha256(Array(text.utf8)))
     }
 
@@ -77,29 +87,65 @@ final class FileFolder {
         "s-" + hex(sha256(offer.id))
     }
 
-    /// Opens the folder with what is held of an offer, for this process alone, after it has removed
-    /// what has been incomplete for a week, and has checked that there is room.
+    /// Opens the folder with what is held of an offer, for one transfer alone. Before, removes what
+    /// has been incomplete for a week.
     func open(_ offer: FileFrame.Offer) throws(FileFailure) -> Descriptor {
         removeOld()
-        let held = try partial.folder(Self.name(of: offer), mode: 0o700)
-        guard held.lock() else {
-            throw FileFailure(.isActive, "\(offer.name) is being received already")
+        for _ in 0..<Self.attempts {
+            let held = try partial.folder(Self.name(of: offer), mode: 0o700)
+            guard held.lock() else {
+                throw FileFailure(.isActive, "\(offer.name) is being received already")
+            }
+            if held.isThere { return held }
         }
+        throw FileFailure(.isActive, "\(offer.name) is in use")
+    }
+
+    // MARK: - Space
+
+    /// What the transfers of this process may still take in these folders.
+    private static let reserved = Locked<[String: UInt64]>([:])
+
+    /// Room for one offer, until the object is released.
+    final class Reservation {
+        fileprivate let key: String
+
+        fileprivate init(_ key: String) { self.key = key }
+        deinit { FileFolder.reserved.withLock { $0[key] = nil } }
+    }
+
+    /// Checks that there is room for an offer beside what other transfers may still take.
+    func reserve(
+        _ offer: FileFrame.Offer, in held: Descriptor
+    ) throws(FileFailure) -> Reservation {
+        let key = Self.key(held)
         let own = size(of: held, depth: 0)
-        let others = size(of: partial, depth: 0) - own
-        guard others <= rules.quota, offer.bytes <= rules.quota - others else {
-            remove(offer, ifEmpty: true)
+        var others: UInt64 = 0
+        var pending: UInt64 = 0
+        for name in try partial.names() where name != Self.name(of: offer) {
+            guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
+            let size = size(of: folder, depth: 0)
+            let reserved = Self.reserved.withLock { $0[Self.key(folder)] } ?? 0
+            others.add(max(size, reserved))
+            pending.add(reserved.subtracting(size))
+        }
+        others.add(max(own, offer.bytes))
+        guard others <= rules.quota else {
             throw FileFailure(
                 .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
         }
         // What is held needs no more space.
-        let more = offer.bytes - min(offer.bytes, own)
-        guard more <= folder.freeSpace.subtracting(Self.reserve) else {
-            remove(offer, ifEmpty: true)
+        pending.add(offer.bytes.subtracting(own))
+        guard pending <= folder.freeSpace.subtracting(Self.reserve) else {
             throw FileFailure(
                 .noSpace, "\(offer.bytes) bytes are offered, and there is too little space")
         }
-        return held
+        Self.reserved.withLock { $0[key] = offer.bytes }
+        return Reservation(key)
+    }
+
+    private static func key(_ folder: Descriptor) -> String {
+        folder.status.map { "\($0.st_dev) \($0.st_ino)" } ?? ""
     }
 
     /// Removes the folder of an offer, and those above it if they are empty.
@@ -148,13 +194,18 @@ final class FileFolder {
 
     private func size(of folder: Descriptor, depth: Int) -> UInt64 {
         guard depth <= FileName.mostParts + 3, let names = try? folder.names() else { return 0 }
-        return names.reduce(0) { sum, name in
-            guard let status = folder.status(of: name) else { return sum }
+        var sum: UInt64 = 0
+        for name in names {
+            guard let status = folder.status(of: name) else { continue }
+            // Each file takes a block, at least.
+            sum.add(4_096)
             if status.isFolder, let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY) {
-                return sum + size(of: inner, depth: depth + 1)
+                sum.add(size(of: inner, depth: depth + 1))
+            } else {
+                sum.add(UInt64(max(0, status.st_size)))
             }
-            return sum + UInt64(max(0, status.st_size))
         }
+        return sum
     }
 
     // MARK: - Final names
@@ -165,11 +216,12 @@ final class FileFolder {
             let bytes = try? note.read(at: 0, atMost: 4_096)
         else { return nil }
         let parts = String(decoding: bytes, as: UTF8.self).split(
-            separator: "\n", maxSplits: 1, omittingEmptySubsequences: false)
-        guard parts.count == 2, let status = folder.status(of: String(parts[1])),
-            Self.mark(status) == parts[0]
+            separator: "\n", maxSplits: 2, omittingEmptySubsequences: false)
+        guard parts.count == 3, parts[0] == Self.hex(offer.version),
+            FileName.isAllowed(String(parts[2]), allowsHidden: rules.allowsHidden),
+            let status = folder.status(of: String(parts[2])), Self.mark(status) == parts[1]
         else { return nil }
-        return String(parts[1])
+        return String(parts[2])
     }
 
     /// What tells a file or folder from any other, and from a later version.
@@ -184,6 +236,9 @@ final class FileFolder {
     func publish(
         _ name: String, in held: Descriptor, _ offer: FileFrame.Offer
     ) throws(FileFailure) -> String {
+        guard FileName.isAllowed(offer.name, allowsHidden: rules.allowsHidden) else {
+            throw FileFailure(.badName, "the name is not allowed")
+        }
         guard let status = held.status(of: name) else {
             throw FileFailure(.cannotWrite, "\(offer.name) is gone")
         }
@@ -193,7 +248,8 @@ final class FileFolder {
             let replaces =
                 rules.overwrites && existing?.isRegular == true && status.isRegular
             if existing != nil, !replaces { continue }
-            try writeNote(offer, Self.mark(status) + "\n" + final)
+            try writeNote(
+                offer, [Self.hex(offer.version), Self.mark(status), final].joined(separator: "\n"))
             if replaces {
                 try held.rename(name, to: folder, final)
             } else {
@@ -214,9 +270,16 @@ final class FileFolder {
         try note.write(Array(text.utf8), at: 0)
         try note.synchronize()
         try partial.rename(temporary, to: partial, name)
+        try partial.synchronize()
     }
 }
 
 extension UInt64 {
+    /// Adds, and stays at the greatest number.
+    fileprivate mutating func add(_ other: UInt64) {
+        let (sum, isTooMuch) = addingReportingOverflow(other)
+        self = isTooMuch ? .max : sum
+    }
+
     fileprivate func subtracting(_ other: UInt64) -> UInt64 { self > other ? self - other : 0 }
 }

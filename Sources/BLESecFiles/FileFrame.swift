@@ -25,10 +25,10 @@ enum FileFrame: Sendable, Equatable {
     case from(UInt64)
     /// The answer to `file`: it is stored already.
     case have
-    /// The hash of what was held is the sender's.
-    case agreed
+    /// The hash of what was held of this file is the sender's.
+    case agreed(UInt64)
     /// It is not: the data must begin anew.
-    case restart
+    case restart(UInt64)
     /// So many bytes are written in all, or were held before.
     case received(UInt64)
     case failed(index: UInt64, FileProblem)
@@ -39,8 +39,10 @@ enum FileFrame: Sendable, Equatable {
 
     struct Offer: Sendable, Equatable {
         var id: [UInt8]
+        /// Another one whenever a name, a size, a time or a mode is another one.
+        var version: [UInt8]
         var isFolder: Bool
-        /// How many files, and their bytes; a folder may change while it is sent.
+        /// How many files, and their bytes.
         var files: UInt64
         var bytes: UInt64
         var name: String
@@ -56,8 +58,8 @@ enum FileFrame: Sendable, Equatable {
     static let longestData = 65_536
     /// How many files may be announced before the current one has ended.
     static let mostAhead = 256
-    /// The greatest number on the wire, and so the greatest size of a file.
-    static let greatest = (UInt64(1) << 62) - 1
+    /// The greatest size of a file, of an offer, and the greatest time.
+    static let greatest = (UInt64(1) << 61) - 1
 }
 
 /// A file as its sender announces it.
@@ -142,6 +144,7 @@ extension FileFrame {
         switch self {
         case .offer(let offer):
             body += offer.id
+            body += offer.version
             body.append(number: offer.isFolder ? 1 : 0)
             body.append(number: offer.files)
             body.append(number: offer.bytes)
@@ -158,13 +161,14 @@ extension FileFrame {
         case .refuse(let problem, let text):
             body.append(number: UInt64(problem.rawValue))
             body += text.utf8.prefix(1_024)
-        case .from(let number), .received(let number), .stored(let number):
+        case .from(let number), .received(let number), .stored(let number), .agreed(let number),
+            .restart(let number):
             body.append(number: number)
         case .failed(let index, let problem):
             body.append(number: index)
             body.append(number: UInt64(problem.rawValue))
         case .done(let name): body += name.utf8
-        case .again, .accept, .have, .agreed, .restart: break
+        case .again, .accept, .have: break
         }
         Self.appendHeader(kind, body.count, to: &bytes)
         bytes += body
@@ -194,12 +198,13 @@ extension FileFrame {
         switch kind {
         case .offer:
             let id = try bytes(idLength, body, &position)
+            let version = try bytes(idLength, body, &position)
             let isFolder = try flag(body, &position)
             let files = try body.number(at: &position)
             let bytes = try body.number(at: &position)
             return .offer(
                 Offer(
-                    id: id, isFolder: isFolder, files: files, bytes: bytes,
+                    id: id, version: version, isFolder: isFolder, files: files, bytes: bytes,
                     name: try text(body, &position)))
         case .file:
             let size = try body.number(at: &position)
@@ -225,8 +230,8 @@ extension FileFrame {
             return .refuse(problem, try text(body, &position))
         case .from: return .from(try body.number(at: &position))
         case .have: return .have
-        case .agreed: return .agreed
-        case .restart: return .restart
+        case .agreed: return .agreed(try body.number(at: &position))
+        case .restart: return .restart(try body.number(at: &position))
         case .received: return .received(try body.number(at: &position))
         case .failed:
             let index = try body.number(at: &position)

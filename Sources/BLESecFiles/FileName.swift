@@ -9,7 +9,7 @@ enum FileName {
     /// hides, or shows as something else.
     static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
-            allowsHidden || !name.hasPrefix("."), name != partialFolder
+            allowsHidden || !isHidden(name), name != partialFolder
         else { return false }
         return name.unicodeScalars.allSatisfy { !isForbidden($0) }
     }
@@ -17,11 +17,21 @@ enum FileName {
     /// The parts of a path in a tree; nil if one of them is not allowed.
     static func parts(of path: String, allowsHidden: Bool) -> [String]? {
         guard (1...longestPath).contains(path.utf8.count) else { return nil }
-        let parts = path.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
+        // By bytes: a separator can be a part of a character of several code points.
+        let parts = path.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+            .map { String(Substring($0)) }
         guard parts.count <= mostParts,
             parts.allSatisfy({ isAllowed($0, allowsHidden: allowsHidden) })
         else { return nil }
         return parts
+    }
+
+    /// Whether the first byte is a dot.
+    static func isHidden(_ name: String) -> Bool { name.utf8.first == UInt8(ascii: ".") }
+
+    /// Whether both have the same bytes: Swift takes different forms of a character for the same.
+    static func areSame(_ one: some StringProtocol, _ other: some StringProtocol) -> Bool {
+        one.utf8.elementsEqual(other.utf8)
     }
 
     private static func isForbidden(_ scalar: Unicode.Scalar) -> Bool {

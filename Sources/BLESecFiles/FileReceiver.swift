@@ -11,7 +11,7 @@ final class FileReceiver {
         var received: UInt64 = 0
         /// How many files have ended, stored or not.
         var ended = 0
-        var failures: [FileSender.Failure] = []
+        var failures = FileSender.Failures()
         /// Under which name everything is stored.
         var name: String?
     }
@@ -70,7 +70,14 @@ final class FileReceiver {
     private var toldEnded = 0
     /// The folder that was used last in the tree.
     private var lastFolder: (path: String, folder: Descriptor)?
-    private var files = 0
+    private var files: UInt64 = 0
+    private var folders = 0
+    /// How many bytes the announced files have.
+    private var announcedBytes: UInt64 = 0
+    /// The files that this transfer has put into the tree.
+    private var stored: Set<UInt> = []
+    private var hasTreeFailed = false
+    private var reservation: FileFolder.Reservation?
     /// How many calls of ``rest()`` the oldest complete file has seen.
     private var rests = 0
 
@@ -86,26 +93,35 @@ final class FileReceiver {
     /// Whether an offer waits for ``accept(into:)`` or ``refuse(_:_:)``.
     var hasOffer: Bool { phase == .offered }
 
-    /// How many pieces are hashed at a time while nothing arrives: 64 MiB.
-    private static let piecesAtRest = 256
+    /// For how long pieces are hashed at a time, beside what arrives.
+    private static let timeAtRest: Duration = .milliseconds(60)
 
     // MARK: - The offer
 
     /// Accepts the offer. Returns the bytes for the peer.
     func accept(into folder: FileFolder) -> [UInt8] {
-        precondition(phase == .offered, "an offer is accepted once")
-        guard let offer else { return [] }
+        guard phase == .offered, let offer else { return [] }
         do throws(FileFailure) {
             guard FileName.isAllowed(offer.name, allowsHidden: folder.rules.allowsHidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
+            let held = try folder.open(offer)
             if let name = folder.storedName(offer) {
+                // It may have got its name just before the process ended.
+                try folder.folder.synchronize()
                 state.name = name
+                folder.remove(offer, ifEmpty: true)
             } else {
-                held = try folder.open(offer)
+                do throws(FileFailure) {
+                    reservation = try folder.reserve(offer, in: held)
+                } catch {
+                    folder.remove(offer, ifEmpty: true)
+                    throw error
+                }
+                self.held = held
+                isFresh = try held.names().isEmpty
+                if offer.isFolder { tree = try held.folder(FileFolder.tree, mode: 0o777) }
             }
-            isFresh = try held?.names().isEmpty ?? false
-            if offer.isFolder { tree = try held?.folder(FileFolder.tree, mode: 0o777) }
         } catch {
             return refuse(error.problem, error.text)
         }
@@ -154,17 +170,17 @@ final class FileReceiver {
         flush(&answers)
         tell(&answers, isIdle: true)
         guard let offer, let folder else { return answers }
-        guard state.failures.isEmpty else { return answers }
+        guard state.failures.count == 0 else { return answers }
         if offer.isFolder, state.name == nil {
             do throws(FileFailure) {
-                try tree?.synchronize()
                 if let tree { removeOthers(tree, "") }
+                // The folders of the tree, too.
+                try tree?.synchronizeAll()
                 if let held {
                     state.name = try folder.publish(FileFolder.tree, in: held, offer)
                 }
             } catch {
-                state.failures.append(
-                    FileSender.Failure(path: offer.name, problem: error.problem, text: error.text))
+                failTree(offer.name, error, &answers)
                 return answers
             }
         }
@@ -174,12 +190,21 @@ final class FileReceiver {
         return answers
     }
 
+    /// Fails a folder of the tree, or the tree itself.
+    private func failTree(_ path: String, _ failure: FileFailure, _ answers: inout [UInt8]) {
+        state.failures.append(
+            FileSender.Failure(path: path, problem: failure.problem, text: failure.text))
+        guard let offer, !hasTreeFailed else { return }
+        hasTreeFailed = true
+        FileFrame.failed(index: offer.files, failure.problem).append(to: &answers)
+    }
+
     /// The peer knows that everything is stored.
     func forget() {
         guard phase == .done, let offer else { return }
-        held = nil
-        tree = nil
+        (held, tree, lastFolder, reservation) = (nil, nil, nil, nil)
         folder?.forget(offer)
+        folder = nil
     }
 
     /// Called four times a second: hashes what waits for it, and makes durable what has waited for
@@ -187,7 +212,8 @@ final class FileReceiver {
     func rest() -> [UInt8] {
         var answers: [UInt8] = []
         guard phase == .receiving else { return answers }
-        for _ in 0..<Self.piecesAtRest where hasBacklog { catchUp(&answers) }
+        let begin = ContinuousClock.now
+        while hasBacklog, ContinuousClock.now - begin < Self.timeAtRest { catchUp(&answers) }
         rests = complete.isEmpty ? 0 : rests + 1
         if rests >= 4 { flush(&answers) }
         tell(&answers, isIdle: true)
@@ -213,7 +239,9 @@ final class FileReceiver {
     ) throws(FileViolation) {
         if case .offer(let offer) = frame {
             guard phase == .awaitingOffer else { throw FileViolation("a second offer") }
-            guard offer.bytes <= FileFrame.greatest >> 1, offer.isFolder || offer.files == 1 else {
+            guard offer.bytes <= FileFrame.greatest, offer.files <= FileFrame.greatest,
+                offer.isFolder || offer.files == 1
+            else {
                 throw FileViolation("an offer without sense")
             }
             self.offer = offer
@@ -224,7 +252,7 @@ final class FileReceiver {
         switch frame {
         case .folder(let path):
             guard offer.isFolder else { throw FileViolation("a folder that was not offered") }
-            makeFolder(path)
+            try makeFolder(path, &answers)
         case .file(let entry): try announce(entry, offer, &answers)
         case .data(let bytes): try write(bytes, &answers)
         case .prefix(let hash):
@@ -263,10 +291,12 @@ final class FileReceiver {
     private func announce(
         _ entry: FileEntry, _ offer: FileFrame.Offer, _ answers: inout [UInt8]
     ) throws(FileViolation) {
-        guard announced.count < FileFrame.mostAhead, offer.isFolder || files == 0 else {
-            throw FileViolation("too many files at once")
-        }
+        let (bytes, isTooMuch) = announcedBytes.addingReportingOverflow(entry.size)
+        guard announced.count < FileFrame.mostAhead, files < offer.files, !isTooMuch,
+            bytes <= offer.bytes, offer.isFolder || entry.size == offer.bytes
+        else { throw FileViolation("more files or bytes than were offered") }
         files += 1
+        announcedBytes = bytes
         do throws(FileFailure) {
             let start = try prepare(entry, offer)
             announced.append((entry, start))
@@ -277,7 +307,7 @@ final class FileReceiver {
                 FileFrame.have.append(to: &answers)
             }
         } catch {
-            let number = UInt64(files - 1)
+            let number = files - 1
             announced.append((entry, nil))
             state.failures.append(
                 FileSender.Failure(path: entry.path, problem: error.problem, text: error.text))
@@ -293,22 +323,22 @@ final class FileReceiver {
         guard let folder else { throw FileFailure(.other, "there is no folder") }
         let hidden = folder.rules.allowsHidden
         guard let parts = FileName.parts(of: entry.path, allowsHidden: hidden),
-            offer.isFolder || parts == [offer.name]
+            offer.isFolder || FileName.areSame(entry.path, offer.name)
         else { throw FileFailure(.badName, "the name is not allowed") }
-        guard entry.size <= FileFrame.greatest >> 1, entry.seconds <= UInt64(Int64.max >> 1) else {
-            throw FileFailure(.other, "the size or the time is out of range")
+        guard entry.seconds <= FileFrame.greatest else {
+            throw FileFailure(.other, "the time is out of range")
         }
         if state.name != nil { return nil }
         if offer.isFolder {
-            guard try add(parts) else { throw FileFailure(.badName, "the name is there twice") }
+            guard add(parts) else { throw FileFailure(.badName, "the name is there twice") }
             let (place, name) = try self.place(of: parts)
             // Nothing is there that this transfer has not put there.
             if !isFresh, let status = place.status(of: name) {
-                let isThere =
-                    status.isRegular && UInt64(status.st_size) == entry.size
-                    && status.st_mtim.tv_sec == Int(entry.seconds)
-                    && status.st_mtim.tv_nsec == Int(entry.nanoseconds)
-                if isThere { return nil }
+                // Where the case of letters does not count, another file may have the name.
+                guard !stored.contains(status.st_ino) else {
+                    throw FileFailure(.badName, "the name is there in another form")
+                }
+                if Self.isSame(status, entry) { return nil }
                 // It is from an earlier version of the tree.
                 FileFolder.removeAll(place, name)
                 lastFolder = nil
@@ -317,21 +347,37 @@ final class FileReceiver {
         guard !isFresh, let status = held?.status(of: FileFolder.partialName(entry)) else {
             return 0
         }
-        guard status.isRegular else { throw FileFailure(.cannotWrite, "the partial file is none") }
+        guard status.isRegular, status.st_nlink == 1 else {
+            // A link of a final file is left where a file system renames by linking.
+            held?.remove(FileFolder.partialName(entry))
+            return 0
+        }
         return min(entry.size, UInt64(max(0, status.st_size)))
     }
 
-    /// Counts a path and those above it as parts of the tree; returns whether the path is new.
-    private func add(_ parts: [String]) throws(FileFailure) -> Bool {
-        guard paths.count < FileSource.mostEntries else {
-            throw FileFailure(.other, "the tree has too many files")
+    /// Whether a file of the tree is the one that is announced. Some file systems keep times in
+    /// steps of 10 ms, or of 2 s.
+    private static func isSame(_ status: stat, _ entry: FileEntry) -> Bool {
+        guard status.isRegular, UInt64(max(0, status.st_size)) == entry.size,
+            (status.st_mode & S_IXUSR != 0) == entry.isExecutable
+        else { return false }
+        let seconds = Int(entry.seconds)
+        if status.st_mtim.tv_sec == seconds, status.st_mtim.tv_nsec == Int(entry.nanoseconds) {
+            return true
         }
+        return status.st_mtim.tv_nsec % 10_000_000 == 0
+            && (seconds - 2...seconds + 1).contains(status.st_mtim.tv_sec)
+    }
+
+    /// Counts a path and those above it as parts of the tree; returns whether the path is new.
+    private func add(_ parts: [String]) -> Bool {
         for count in 1..<parts.count { paths.insert(Self.hash(parts.prefix(count))) }
         return paths.insert(Self.hash(parts[...])).inserted
     }
 
     private static func hash(_ parts: ArraySlice<String>) -> Int {
-        parts.joined(separator: "/").hashValue
+        // Of the bytes: Swift takes different forms of a character for the same.
+        Array(parts.joined(separator: "/").utf8).hashValue
     }
 
     /// Removes what an earlier version of the tree had.
@@ -339,7 +385,7 @@ final class FileReceiver {
         guard let names = try? folder.names() else { return }
         for name in names {
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
-            guard paths.contains(path.hashValue) else {
+            guard paths.contains(Array(path.utf8).hashValue) else {
                 FileFolder.removeAll(folder, name)
                 continue
             }
@@ -355,27 +401,36 @@ final class FileReceiver {
     private func place(of parts: [String]) throws(FileFailure) -> (Descriptor, String) {
         guard let tree else { throw FileFailure(.other, "there is no tree") }
         let path = parts.dropLast().joined(separator: "/")
-        if let lastFolder, lastFolder.path == path {
+        if let lastFolder, FileName.areSame(lastFolder.path, path) {
             return (lastFolder.folder, parts[parts.count - 1])
         }
         var folder = tree
-        for part in parts.dropLast() { folder = try folder.folder(part, mode: 0o777) }
+        for part in parts.dropLast() {
+            if !isFresh, folder.status(of: part)?.isFolder == false {
+                // It was a file in an earlier version of the tree.
+                folder.remove(part)
+            }
+            folder = try folder.folder(part, mode: 0o777)
+        }
         lastFolder = (path, folder)
         return (folder, parts[parts.count - 1])
     }
 
-    private func makeFolder(_ path: String) {
+    private func makeFolder(
+        _ path: String, _ answers: inout [UInt8]
+    ) throws(FileViolation) {
+        folders += 1
+        guard folders <= FileSource.mostEntries else { throw FileViolation("too many folders") }
         guard state.name == nil else { return }
         do throws(FileFailure) {
             let hidden = folder?.rules.allowsHidden ?? false
             guard let parts = FileName.parts(of: path, allowsHidden: hidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
-            _ = try add(parts)
+            _ = add(parts)
             _ = try place(of: parts + [""])
         } catch {
-            state.failures.append(
-                FileSender.Failure(path: path, problem: error.problem, text: error.text))
+            failTree(path, error, &answers)
         }
     }
 
@@ -390,7 +445,7 @@ final class FileReceiver {
 
     /// Opens the file whose data comes now.
     private func begin() throws(FileViolation) {
-        guard current == nil else { return }
+        guard current == nil, !isDropping else { return }
         guard let next = announced.first, let start = next.start, let held else {
             throw FileViolation("data of no file")
         }
@@ -457,7 +512,7 @@ final class FileReceiver {
         else { return }
         if ownPrefix == prefix {
             file.isAgreed = true
-            FileFrame.agreed.append(to: &answers)
+            FileFrame.agreed(UInt64(index)).append(to: &answers)
         } else {
             do throws(FileFailure) {
                 try file.file.setLength(0)
@@ -469,7 +524,7 @@ final class FileReceiver {
             toldReceived = min(toldReceived, state.received)
             file.hash.restart()
             (file.position, file.awaitsAgain) = (0, true)
-            FileFrame.restart.append(to: &answers)
+            FileFrame.restart(UInt64(index)).append(to: &answers)
         }
         current = file
     }
@@ -570,7 +625,9 @@ final class FileReceiver {
                 guard try held.renameNew(file.name, to: place, name) else {
                     throw FileFailure(.cannotWrite, "\(file.entry.path) is there twice")
                 }
-                if places.last !== place { places.append(place) }
+                if let inode = place.status(of: name)?.st_ino { stored.insert(inode) }
+                // Many folders become durable with the file system, and need not stay open.
+                if places.count < Self.manyFiles, places.last !== place { places.append(place) }
             }
             if places.count < Self.manyFiles {
                 for place in places { try place.synchronize() }

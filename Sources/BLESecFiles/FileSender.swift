@@ -19,7 +19,8 @@ final class FileSender {
         var received: UInt64 = 0
         /// How many files have ended, and how many of those the peer has not stored.
         var ended = 0
-        var failures: [Failure] = []
+        /// The first failures, and how many there are.
+        var failures = Failures()
         /// Under which name the peer has stored everything.
         var name: String?
         /// Why the peer has refused the offer.
@@ -31,6 +32,18 @@ final class FileSender {
         var path: String
         var problem: FileProblem
         var text = ""
+    }
+
+    /// The first failures of a transfer, and how many there are.
+    struct Failures: Sendable, Equatable {
+        private(set) var first: [Failure] = []
+        private(set) var count = 0
+        private static let most = 100
+
+        mutating func append(_ failure: Failure) {
+            count += 1
+            if first.count < Self.most { first.append(failure) }
+        }
     }
 
     private enum Answer { case from(UInt64), have, failed }
@@ -61,6 +74,9 @@ final class FileSender {
     private var index = 0
     private var current: Current?
     private var owesAgain = false
+    /// The files that the peer could not store, and whether it could not store the tree itself.
+    private var failed: Set<UInt64> = []
+    private var hasTreeFailed = false
     /// Whether the peer has given up the current file.
     private var hasFailedMidway = false
 
@@ -236,24 +252,26 @@ final class FileSender {
         case .have:
             _ = try unanswered()
             add(.have)
-        case .agreed, .restart:
-            guard var file = current, file.start > 0, !file.isAgreed, !owesAgain else {
-                throw FileViolation("a hash compared that was not sent")
-            }
-            file.isAgreed = frame == .agreed
-            owesAgain = frame == .restart
+        case .agreed(let number), .restart(let number):
+            // The file may have ended meanwhile.
+            guard number >= UInt64(index) else { return }
+            guard number == UInt64(index), var file = current, file.start > 0, !file.isAgreed,
+                file.hasSentPrefix, !owesAgain
+            else { throw FileViolation("a hash compared that was not sent") }
+            if case .agreed = frame { file.isAgreed = true } else { owesAgain = true }
             current = file
         case .received(let count):
             guard count <= source.offer.bytes else { throw FileViolation("more bytes than sent") }
             state.received = max(state.received, count)
         case .failed(let number, let problem): try failed(number, problem)
         case .stored(let count):
-            guard count >= UInt64(state.ended), count <= UInt64(index + answers.count) else {
+            let next = answers.prefix { if case .from = $0 { false } else { true } }
+            guard count >= UInt64(state.ended), count <= UInt64(index + next.count) else {
                 throw FileViolation("files stored that were not sent")
             }
             state.ended = Int(count)
         case .done(let name):
-            guard state.hasSentAll, state.ended == index, state.failures.isEmpty else {
+            guard state.hasSentAll, state.ended == index, state.failures.count == 0 else {
                 throw FileViolation("an end before all files have ended")
             }
             state.name = name
@@ -270,28 +288,26 @@ final class FileSender {
     private func add(_ answer: Answer) { answers.append(answer) }
 
     private func failed(_ number: UInt64, _ problem: FileProblem) throws(FileViolation) {
-        let ahead = Int(clamping: number) - index
-        guard number >= UInt64(state.ended), ahead <= 0 || ahead == answers.count else {
-            throw FileViolation("a failure of a file that was not announced")
+        if number == source.offer.files, source.offer.isFolder {
+            // A folder, or the tree itself.
+            guard !hasTreeFailed else { throw FileViolation("a second failure of a tree") }
+            hasTreeFailed = true
+            return state.failures.append(Failure(path: source.offer.name, problem: problem))
         }
+        guard number >= UInt64(state.ended), number <= UInt64(index + answers.count),
+            failed.insert(number).inserted
+        else { throw FileViolation("a failure of a file that was not announced, or a second one") }
+        let ahead = Int(number) - index
         if ahead == answers.count {
-            let entry = try unanswered()
-            state.failures.append(Failure(path: entry.path, problem: problem))
-            return add(.failed)
+            _ = try unanswered()
+            add(.failed)
+        } else if ahead == 0 {
+            // The rest of the current file is of no use.
+            hasFailedMidway = true
+        } else if ahead > 0 {
+            throw FileViolation("a failure of a file that has not begun")
         }
-        let path = ahead >= 0 ? announced[ahead].entry.path : pathOfEnded(Int(number))
-        state.failures.append(Failure(path: path, problem: problem))
-        // The rest of the current file is of no use.
-        if ahead == 0 { hasFailedMidway = true }
+        state.failures.append(
+            Failure(path: source.path(ofFile: Int(number)) ?? "", problem: problem))
     }
-
-    private func pathOfEnded(_ number: Int) -> String {
-        var count = 0
-        for case .file(let entry, _) in source.entries {
-            if count == number { return entry.path }
-            count += 1
-        }
-        return source.offer.name
-    }
-
 }

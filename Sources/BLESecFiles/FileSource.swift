@@ -16,8 +16,14 @@ final class FileSource {
         var size: UInt64
         var seconds: Int
         var nanoseconds: Int
+        /// The time of the last change, which a program cannot set.
+        var changeSeconds: Int
+        var changeNanoseconds: Int
 
         init(_ status: stat) {
+            (changeSeconds, changeNanoseconds) = (
+                status.st_ctim.tv_sec, status.st_ctim.tv_nsec
+            )
             (device, inode) = (status.st_dev, status.st_ino)
             size = UInt64(max(0, status.st_size))
             (seconds, nanoseconds) = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
@@ -30,6 +36,8 @@ final class FileSource {
     private(set) var omissions: [FileSender.Failure] = []
     private let path: String
     private let root: Descriptor
+    /// Which entries are files.
+    private var files: [Int]?
     /// The folder that was used last in the tree.
     private var lastFolder: (path: String, folder: Descriptor)?
 
@@ -57,16 +65,48 @@ final class FileSource {
         var omitted: [FileSender.Failure] = []
         if status.isFolder {
             try Self.walk(root, "", sendsHidden: sendsHidden, &walked, &omitted)
+            entries = walked
+            (files, bytes) = (0, 0)
             for case .file(let entry, _) in walked {
                 files += 1
-                bytes += entry.size
+                let (sum, isTooMuch) = bytes.addingReportingOverflow(entry.size)
+                bytes = isTooMuch ? .max : sum
             }
-            entries = walked
+        }
+        guard bytes <= FileFrame.greatest else {
+            throw FileFailure(.other, "\(path) is too large to be sent")
         }
         omissions = omitted
         offer = FileFrame.Offer(
             id: Self.identifier(path, version, isFolder: status.isFolder),
-            isFolder: status.isFolder, files: files, bytes: bytes, name: name)
+            version: Self.version(of: entries), isFolder: status.isFolder, files: files,
+            bytes: bytes, name: name)
+    }
+
+    private static func version(of entries: [Entry]) -> [UInt8] {
+        var hash = HashContext(.sha256)
+        for entry in entries {
+            let line =
+                switch entry {
+                case .folder(let path): "folder \(path)\n"
+                case .file(let file, _):
+                    "file \(file.size) \(file.seconds) \(file.nanoseconds) "
+                        + "\(file.isExecutable) \(file.path)\n"
+                }
+            hash.update(Array(line.utf8))
+        }
+        return Array(hash.finished().prefix(FileFrame.idLength))
+    }
+
+    /// The path of the file with this number.
+    func path(ofFile number: Int) -> String? {
+        if files == nil {
+            files = entries.indices.filter { if case .file = entries[$0] { true } else { false } }
+        }
+        guard let files, files.indices.contains(number),
+            case .file(let entry, _) = entries[files[number]]
+        else { return nil }
+        return entry.path
     }
 
     /// The last part of the path without `.`, `..` and symbolic links.
@@ -99,7 +139,7 @@ final class FileSource {
     private static func entry(_ path: String, _ status: stat) -> FileEntry {
         FileEntry(
             path: path, size: UInt64(max(0, status.st_size)),
-            seconds: UInt64(max(0, status.st_mtim.tv_sec)),
+            seconds: min(UInt64(max(0, status.st_mtim.tv_sec)), FileFrame.greatest),
             nanoseconds: status.st_mtim.tv_sec < 0 ? 0 : UInt64(status.st_mtim.tv_nsec),
             isExecutable: status.st_mode & S_IXUSR != 0)
     }
@@ -117,7 +157,7 @@ final class FileSource {
         }
         for name in names {
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
-            guard sendsHidden || !name.hasPrefix(".") else { continue }
+            guard sendsHidden || !FileName.isHidden(name) else { continue }
             guard FileName.parts(of: path, allowsHidden: true) != nil else {
                 omit(path, .badName, "the name cannot be sent")
                 continue
@@ -170,13 +210,17 @@ final class FileSource {
 
     /// The folder of a file in the tree, and its name there.
     private func place(of entry: FileEntry) throws(FileFailure) -> (Descriptor, String) {
-        let slash = entry.path.lastIndex(of: "/")
+        let slash = entry.path.utf8.lastIndex(of: UInt8(ascii: "/"))
         let path = slash.map { entry.path[..<$0] } ?? ""
-        let name = slash.map { String(entry.path[entry.path.index(after: $0)...]) } ?? entry.path
-        if let lastFolder, lastFolder.path == path { return (lastFolder.folder, name) }
+        let name =
+            slash.map { String(entry.path[entry.path.utf8.index(after: $0)...]) }
+            ?? entry.path
+        if let lastFolder, FileName.areSame(lastFolder.path, path) {
+            return (lastFolder.folder, name)
+        }
         var folder = root
-        for part in path.split(separator: "/") {
-            folder = try folder.open(String(part), O_RDONLY | O_DIRECTORY)
+        for part in path.utf8.split(separator: UInt8(ascii: "/")) {
+            folder = try folder.open(String(Substring(part)), O_RDONLY | O_DIRECTORY)
         }
         lastFolder = (String(path), folder)
         return (folder, name)

@@ -62,7 +62,8 @@ public final class FileTransfer: Sendable {
         var meter = RateMeter()
         var result: Result<String, ChannelError>?
         var failures: [Failure] = []
-        var observers: [AsyncStream<Progress>.Continuation] = []
+        var observers: [Int: AsyncStream<Progress>.Continuation] = [:]
+        var lastObserver = 0
         var waiters: [CheckedContinuation<Result<String, ChannelError>, Never>] = []
         var task: Task<Void, Never>?
         var isCancelled = false
@@ -89,9 +90,18 @@ public final class FileTransfer: Sendable {
     /// `bytes` never become less.
     public var progress: AsyncStream<Progress> {
         AsyncStream(bufferingPolicy: .bufferingNewest(1)) { feed in
-            status.withLock { status in
+            let number = status.withLock { status -> Int in
                 feed.yield(status.progress)
-                if status.result == nil { status.observers.append(feed) } else { feed.finish() }
+                status.lastObserver += 1
+                if status.result == nil {
+                    status.observers[status.lastObserver] = feed
+                } else {
+                    feed.finish()
+                }
+                return status.lastObserver
+            }
+            feed.onTermination = { [weak self] _ in
+                _ = self?.status.withLock { $0.observers.removeValue(forKey: number) }
             }
         }
     }
@@ -136,6 +146,8 @@ public final class FileTransfer: Sendable {
 
     /// Changes the progress, and tells the observers of it.
     func update(_ body: (inout Progress) -> Void) {
+        var observers: [AsyncStream<Progress>.Continuation] = []
+        var changed: Progress?
         status.withLock { status in
             guard status.result == nil else { return }
             var progress = status.progress
@@ -146,8 +158,11 @@ public final class FileTransfer: Sendable {
                 isMoving: progress.state == .transferring)
             guard progress != status.progress else { return }
             status.progress = progress
-            for observer in status.observers { observer.yield(progress) }
+            observers = Array(status.observers.values)
+            changed = progress
         }
+        // Not under the lock: what ends a stream takes it.
+        if let changed { for observer in observers { observer.yield(changed) } }
     }
 
     func end(_ result: Result<String, ChannelError>, _ failures: [FileSender.Failure] = []) {
@@ -167,8 +182,8 @@ public final class FileTransfer: Sendable {
                 status.progress.state = .failed
             }
             (status.progress.rate, status.progress.timeLeft) = (nil, nil)
-            defer { (status.observers, status.waiters, status.task) = ([], [], nil) }
-            return (status.observers, status.waiters, status.progress)
+            defer { (status.observers, status.waiters, status.task) = ([:], [], nil) }
+            return (Array(status.observers.values), status.waiters, status.progress)
         }
         for observer in observers {
             observer.yield(progress)

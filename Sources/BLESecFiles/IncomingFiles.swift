@@ -44,7 +44,7 @@ struct IncomingFiles: Sendable {
             await stream.giveUp(
                 error.code == .protocolViolation
                     ? .violation : isCancelled ? .cancelled : .other)
-            let failures = await thread.run { [receiver] in receiver.value.state.failures }
+            let failures = await thread.run { [receiver] in receiver.value.state.failures.first }
             transfer.end(
                 .failure(
                     isCancelled
@@ -71,15 +71,16 @@ struct IncomingFiles: Sendable {
             let receiver = receiver.value
             do throws(FileFailure) {
                 let answer = receiver.accept(into: try FileFolder(folder, from: peer, rules))
-                return (answer, receiver.isReceiving, FileFailure(.other, "it was not accepted"))
+                return (
+                    answer, receiver.isReceiving, FileFailure(.other, "it was answered before")
+                )
             } catch {
                 return (receiver.refuse(error.problem, ""), false, error)
             }
         }
         try await stream.write(accepted.0)
         guard accepted.1 else {
-            await stream.finish()
-            while try await stream.read() != nil {}
+            await stream.endRefused()
             let failure = await thread.run { [receiver] in receiver.value.refusal }
             throw ChannelError(failure ?? accepted.2, transfer.name)
         }
@@ -89,10 +90,16 @@ struct IncomingFiles: Sendable {
         permit.yield()
         permit.yield()
         let reading = Task(executorPreference: connection.loop) { await read(permits, feed) }
+        // One tick at a time, so that they do not wait before data.
+        let isTicking = Locked(false)
         let ticking = Task(executorPreference: connection.loop) {
             while !Task.isCancelled {
                 try? await connection.loop.sleep(for: Self.tick)
-                feed.yield(.tick)
+                let wasTicking = isTicking.withLock { isTicking in
+                    defer { isTicking = true }
+                    return isTicking
+                }
+                if !wasTicking { feed.yield(.tick) }
             }
         }
         defer {
@@ -112,6 +119,7 @@ struct IncomingFiles: Sendable {
                 try await handle(outcome)
             case .tick:
                 try await handle(await ask { receiver in receiver.rest() })
+                isTicking.withLock { $0 = false }
             case .failure(let error): throw error
             case .end:
                 let outcome = await ask { receiver throws(FileViolation) in
@@ -163,7 +171,7 @@ struct IncomingFiles: Sendable {
     private func handle(_ outcome: Outcome) async throws(ChannelError) {
         transfer.update { progress in
             progress.bytes = min(outcome.state.received, progress.totalBytes)
-            progress.files = outcome.state.ended
+            progress.files = max(progress.files, outcome.state.ended)
         }
         if !outcome.answers.isEmpty { try await stream.write(outcome.answers) }
         if let violation = outcome.violation {
@@ -176,7 +184,7 @@ struct IncomingFiles: Sendable {
         let isKnown = (try? await stream.waitUntilTaken()) != nil
         if isKnown { await thread.run { [receiver] in receiver.value.forget() } }
         if outcome.isDone, let name = outcome.state.name { return transfer.end(.success(name)) }
-        let failures = outcome.state.failures
+        let failures = outcome.state.failures.first
         let first = failures.first
         let reason = first.map { "\($0.path): \($0.reason)" } ?? "it was not sent"
         transfer.end(

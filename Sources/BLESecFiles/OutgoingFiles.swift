@@ -17,7 +17,7 @@ struct OutgoingFiles: Sendable {
     func run() async {
         let watching = Task(executorPreference: connection.loop) { await watch() }
         defer { watching.cancel() }
-        let begin = ContinuousClock.now
+        var busySince: ContinuousClock.Instant?
         while true {
             do throws(ChannelError) {
                 return try await attempt()
@@ -26,7 +26,9 @@ struct OutgoingFiles: Sendable {
                     return transfer.end(
                         .failure(ChannelError(.cancelled, "sending was ended on this side")))
                 }
-                let isBusy = error.code == .busy && ContinuousClock.now - begin < Self.patience
+                let now = ContinuousClock.now
+                busySince = error.code == .busy ? busySince ?? now : nil
+                let isBusy = busySince.map { now - $0 < Self.patience } ?? false
                 guard error.code == .sessionLost || isBusy else {
                     return transfer.end(.failure(error))
                 }
@@ -85,19 +87,19 @@ struct OutgoingFiles: Sendable {
             }
             return failure
         }
+        let state = await thread.run { sender.value.state }
+        // The receiver has everything, whatever becomes of it now.
+        if let name = state.name { return transfer.end(.success(name)) }
         if let result {
             let isViolation = result.code == .protocolViolation
             await stream.giveUp(
                 isViolation ? .violation : transfer.isCancelled ? .cancelled : .other)
             throw Self.explained(result, stream)
         }
-        let state = await thread.run { sender.value.state }
         if let refusal = state.refusal {
             throw ChannelError(refused: transfer.name, refusal)
         }
-        try await stream.ended()
-        if let name = state.name { return transfer.end(.success(name)) }
-        guard let first = state.failures.first else {
+        guard let first = state.failures.first.first else {
             throw ChannelError(.incomplete, "the peer did not store everything of \(transfer.name)")
         }
         let error =
@@ -107,7 +109,7 @@ struct OutgoingFiles: Sendable {
                 "\(state.failures.count) of the files in \(transfer.name) were not stored; the "
                     + "first is \(first.path): \(first.reason)")
             : ChannelError(first.problem.code, "\(transfer.name): \(first.reason)")
-        transfer.end(.failure(error), state.failures)
+        transfer.end(.failure(error), state.failures.first)
     }
 
     /// A peer that gives the stream up tells why.
@@ -179,23 +181,12 @@ struct OutgoingFiles: Sendable {
     private func report(_ state: FileSender.State) {
         transfer.update { progress in
             progress.bytes = state.received
-            progress.files = state.ended
+            progress.files = max(progress.files, state.ended)
             if state.hasSentAll {
                 progress.state = .verifying
             } else if state.isAccepted {
                 progress.state = .transferring
             }
-        }
-    }
-}
-
-extension PeerConnection.Stream {
-    /// Waits until the peer has taken this side's end, so that it knows of it.
-    fileprivate func ended() async throws(ChannelError) {
-        do throws(ChannelError) {
-            try await waitUntilTaken()
-        } catch {
-            guard error.code == .sessionLost || error.code == .streamReset else { throw error }
         }
     }
 }

@@ -21,7 +21,9 @@ extension PeerConnection {
         _ path: String, sendsHidden: Bool = false,
         onOmission: @Sendable (FileTransfer.Failure) -> Void = { _ in }
     ) async throws(ChannelError) -> FileTransfer {
-        let thread = BlockingThread()
+        guard let thread = BlockingThread.start() else {
+            throw ChannelError(.limitExceeded, "there are too many threads")
+        }
         let look = await thread.run { () -> Result<Unshared<FileSource>, FileFailure> in
             Result { () throws(FileFailure) in
                 Unshared(try FileSource(path, sendsHidden: sendsHidden))
@@ -56,7 +58,10 @@ extension PeerConnection {
 
     private nonisolated func nextFileOffer() async -> FileOffer? {
         while let stream = await acceptStream(labelled: FileFrame.label) {
-            let thread = BlockingThread()
+            guard let thread = BlockingThread.start() else {
+                await stream.giveUp(.other)
+                continue
+            }
             let receiver = Unshared(FileReceiver())
             do {
                 while let bytes = try await stream.read() {
@@ -98,6 +103,15 @@ extension PeerConnection.Stream {
     func giveUp(_ reason: FileEnd) async {
         await reset(code: reason.rawValue)
         await stop(code: reason.rawValue)
+    }
+
+    /// Ends the direction behind a refusal. The sender ends its own one when it has read that; what
+    /// it sends until then is dropped.
+    func endRefused() async {
+        await finish()
+        var left = 1 << 20
+        while left > 0, let bytes = try? await read(), !Task.isCancelled { left -= bytes.count }
+        await stop(code: FileEnd.other.rawValue)
     }
 }
 
@@ -166,9 +180,7 @@ public struct FileOffer: Sendable {
         let answer = await thread.run { [receiver] in receiver.value.refuse(problem, text) }
         do {
             try await stream.write(answer)
-            await stream.finish()
-            // The sender ends its direction when it has read the answer.
-            while try await stream.read() != nil {}
+            await stream.endRefused()
         } catch {
             await stream.giveUp(.other)
         }

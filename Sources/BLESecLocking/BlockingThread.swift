@@ -26,13 +26,17 @@ public final class BlockingThread: Sendable {
 
     private let calls = Calls()
 
-    /// Starts the thread, with all signals blocked.
-    public init() {
+    private init() {}
+
+    /// Starts a thread with all signals blocked; nil if there are too many threads.
+    public static func start() -> BlockingThread? {
+        let made = BlockingThread()
         var all = sigset_t()
         var before = sigset_t()
         unsafe sigfillset(&all)
         unsafe pthread_sigmask(SIG_SETMASK, &all, &before)
         defer { unsafe pthread_sigmask(SIG_SETMASK, &before, nil) }
+        let calls = unsafe Unmanaged.passRetained(made.calls)
         var thread = pthread_t()
         let failure = unsafe pthread_create(
             &thread, nil,
@@ -40,9 +44,19 @@ public final class BlockingThread: Sendable {
                 guard let argument = unsafe argument else { return nil }
                 unsafe Unmanaged<Calls>.fromOpaque(argument).takeRetainedValue().runAll()
                 return nil
-            }, Unmanaged.passRetained(calls).toOpaque())
-        precondition(failure == 0, "no thread can be started")
+            }, unsafe calls.toOpaque())
+        guard failure == 0 else {
+            unsafe calls.release()
+            return nil
+        }
         pthread_detach(thread)
+        return made
+    }
+
+    /// Starts the thread of a tool, which cannot work without it.
+    public static func required() -> BlockingThread {
+        guard let thread = start() else { preconditionFailure("no thread can be started") }
+        return thread
     }
 
     deinit { calls.semaphore.signal() }

@@ -70,7 +70,7 @@ package enum StandardOutput {
         }
     }
 
-    private static let thread = BlockingThread()
+    private static let thread = BlockingThread.required()
 
     private static func onThread(
         _ body: @escaping @Sendable () throws(ChannelError) -> Void

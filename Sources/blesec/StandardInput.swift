@@ -21,7 +21,7 @@ final class StandardInput: Sendable {
     }
 
     private let state = Locked(State())
-    private let thread = BlockingThread()
+    private let thread = BlockingThread.required()
 
     /// The next bytes, at least one, or nil at the end.
     ///

@@ -63,7 +63,7 @@ final class OutputFile: Sendable {
     private let file: RegularFile
     /// How many bytes earlier runs have written.
     let length: Int
-    private let thread = BlockingThread()
+    private let thread = BlockingThread.required()
 
     /// Opens the file, in which earlier runs have written what `written` says. Later bytes of these
     /// runs are removed.

@@ -101,7 +101,9 @@ private enum HostileFrames {
             return .offer(
                 FileFrame.Offer(
                     id: [UInt8](repeating: UInt8(generator.below(2)), count: 16),
-                    isFolder: generator.below(3) > 0, files: 1, bytes: number, name: path))
+                    version: [UInt8](repeating: UInt8(generator.below(2)), count: 16),
+                    isFolder: generator.below(3) > 0, files: UInt64(1 + generator.below(3)),
+                    bytes: number, name: path))
         case 2, 3, 4:
             return .file(
                 FileEntry(
@@ -124,8 +126,8 @@ private enum HostileFrames {
             case 0...6: .accept
             case 7...11: .from(generator.below(2) == 0 ? 0 : number)
             case 12...14: .have
-            case 15: .agreed
-            case 16: .restart
+            case 15: .agreed(UInt64(generator.below(3)))
+            case 16: .restart(UInt64(generator.below(3)))
             case 17, 18: .received(number)
             case 19: .failed(index: number, .noSpace)
             case 20, 21: .stored(UInt64(generator.below(6)))
@@ -235,7 +237,7 @@ private struct FileChain {
                 continue
             }
             #expect(sender.state.name == receiver.state.name)
-            #expect(sender.state.failures.isEmpty && receiver.state.failures.isEmpty)
+            #expect(sender.state.failures.count + receiver.state.failures.count == 0)
             #expect(sender.state.received == sender.totalBytes)
             if generator.below(2) == 0 { receiver.forget() }
             return true

@@ -14,9 +14,25 @@ enum AcceptChoice: Sendable {
 actor AcceptQuestion {
     private let choice: AcceptChoice
     /// What was accepted before: the same offer comes again when the sender is started anew.
-    private var accepted: Set<[UInt8]> = []
+    private var accepted: Set<Offered> = []
+
+    /// What a person was asked about.
+    private struct Offered: Hashable {
+        let peer: String
+        let id: [UInt8]
+        let isFolder: Bool
+        let name: String
+        let files: Int
+        let bytes: UInt64
+
+        init(_ offer: FileOffer, _ peer: String) {
+            self.peer = peer
+            (id, isFolder, name) = (offer.id, offer.isFolder, offer.name)
+            (files, bytes) = (offer.files, offer.bytes)
+        }
+    }
     private var acceptsAll = false
-    private let thread = BlockingThread()
+    private let thread = BlockingThread.required()
     private var isAsking = false
     private var waiting: [CheckedContinuation<Void, Never>] = []
 
@@ -29,10 +45,10 @@ actor AcceptQuestion {
             guard offer.bytes > limit else { return nil }
             return "it is larger than \(TransferDisplay.size(limit))"
         case .ask:
-            if acceptsAll || accepted.contains(offer.id) { return nil }
+            let offered = Offered(offer, peer)
             // One question at a time.
             while isAsking { await withCheckedContinuation { waiting.append($0) } }
-            if acceptsAll { return nil }
+            if acceptsAll || accepted.contains(offered) { return nil }
             isAsking = true
             let answer = await ask(offer, peer)
             isAsking = false
@@ -40,7 +56,7 @@ actor AcceptQuestion {
             waiting = []
             switch answer {
             case .yes:
-                accepted.insert(offer.id)
+                accepted.insert(offered)
                 return nil
             case .always:
                 acceptsAll = true
@@ -61,27 +77,37 @@ actor AcceptQuestion {
         let size = TransferDisplay.size(offer.bytes)
         let what = offer.isFolder ? "folder \(offer.name), \(offer.files) files" : offer.name
         let prompt = Diagnostics.oneLine("Take \(what), \(size), from \(peer)?") + " [y/n/all] "
-        return await thread.run {
-            let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
-            guard terminal >= 0 else { return .noTerminal }
-            defer { close(terminal) }
-            while true {
-                guard (try? StandardOutput.write(Array(prompt.utf8), to: terminal)) != nil,
-                    let line = Self.readLine(terminal)
-                else { return .no }
-                switch line.lowercased() {
-                case "y", "yes": return .yes
-                case "n", "no": return .no
-                case "a", "all": return .always
-                default: continue
+        let isOver = Locked(false)
+        return await withTaskCancellationHandler {
+            await thread.run {
+                let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+                guard terminal >= 0 else { return .noTerminal }
+                defer { close(terminal) }
+                while true {
+                    guard (try? StandardOutput.write(Array(prompt.utf8), to: terminal)) != nil,
+                        let line = Self.readLine(terminal, isOver)
+                    else { return .no }
+                    switch line.lowercased() {
+                    case "y", "yes": return .yes
+                    case "n", "no": return .no
+                    case "a", "all": return .always
+                    default: continue
+                    }
                 }
             }
+        } onCancel: {
+            isOver.withLock { $0 = true }
         }
     }
 
-    private static func readLine(_ terminal: Int32) -> String? {
+    /// The next line; nil at the end, or when nobody waits for it any more.
+    private static func readLine(_ terminal: Int32, _ isOver: Locked<Bool>) -> String? {
         var line: [UInt8] = []
         while line.count < 4_096 {
+            var entry = pollfd(fd: terminal, events: Int16(POLLIN), revents: 0)
+            let ready = unsafe poll(&entry, 1, 200)
+            if isOver.withLock({ $0 }) { return nil }
+            if ready == 0 || ready < 0 && errno == EINTR { continue }
             var byte: UInt8 = 0
             let count = unsafe read(terminal, &byte, 1)
             if count < 0, errno == EINTR { continue }

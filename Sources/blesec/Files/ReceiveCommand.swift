@@ -158,6 +158,7 @@ private final class Inbox: Sendable {
                 // The peer's end comes behind its messages.
                 do { while try await connection.receive() != nil {} } catch {}
             }
+            group.addTask { await TransferConnection.refuseOthers(connection) }
             for await offer in connection.incomingFiles {
                 group.addTask { await self.take(offer, from: connection, display) }
             }
@@ -173,7 +174,9 @@ private final class Inbox: Sendable {
     ) async {
         let peer = await connection.status.peer?.description ?? "the peer"
         display.pause()
-        if let reason = await question.refusal(of: offer, from: peer) {
+        let refusal = await question.refusal(of: offer, from: peer)
+        display.resume()
+        if let reason = refusal {
             Diagnostics.note(
                 "refused \(offer.name): \(reason)", "refused",
                 [("name", .string(offer.name)), ("reason", .string(reason))])

@@ -77,7 +77,12 @@ enum SendCommand {
         _ outcome: Locked<ChannelError?>
     ) async throws(ChannelError) {
         let sizes = paths.map { SourcePath($0).bytes }
-        let display = TransferDisplay(total: (paths.count, sizes.reduce(0, +)))
+        let bytes = sizes.reduce(UInt64(0)) { $1 > .max - $0 ? .max : $0 + $1 }
+        let display = TransferDisplay(total: (paths.count, bytes))
+        let refusing = Task(executorPreference: connection.loop) {
+            await TransferConnection.refuseOthers(connection)
+        }
+        defer { refusing.cancel() }
         for path in paths {
             let start = ContinuousClock.now
             let transfer: FileTransfer

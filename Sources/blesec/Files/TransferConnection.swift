@@ -123,6 +123,14 @@ struct TransferConnection: Sendable {
         }
     }
 
+    /// Gives up the streams that the peer opens for anything but files, so that none of them waits.
+    static func refuseOthers(_ connection: PeerConnection) async {
+        for await stream in connection.incomingStreams {
+            await stream.reset()
+            await stream.stop()
+        }
+    }
+
     /// How long a side that has everything waits without any progress for a peer that has not.
     private static let patience: Duration = .seconds(30)
 }

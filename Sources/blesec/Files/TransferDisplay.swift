@@ -8,6 +8,8 @@ internal import Glibc
 /// with `--json`, and otherwise only what has ended.
 final class TransferDisplay: Sendable {
     private struct State: Sendable {
+        /// Whether somebody is asked something, and nothing may be drawn.
+        var isPaused = false
         var ended = 0
         var endedBytes: UInt64 = 0
         /// What is shown on the terminal now.
@@ -37,11 +39,14 @@ final class TransferDisplay: Sendable {
         guard isTerminal, progress.state != .done, progress.state != .failed else { return }
         let width = Environment.width
         state.withLock { state in
+            guard !state.isPaused else { return }
             var lines = [Self.line(transfer, progress, width, hasColours)]
             if let total, total.count > 1 {
                 lines.append(
                     Self.totalLine(
-                        state.ended, state.endedBytes + progress.bytes, total, width))
+                        state.ended,
+                        progress.bytes > .max - state.endedBytes
+                            ? .max : state.endedBytes + progress.bytes, total, width))
             }
             draw(lines, &state)
         }
@@ -62,7 +67,9 @@ final class TransferDisplay: Sendable {
             ("total", .number(Int(clamping: progress.totalBytes))),
             ("files", .number(progress.files)), ("total-files", .number(progress.totalFiles)),
         ]
-        if let rate = progress.rate { members.append(("rate", .number(Int(rate)))) }
+        if let rate = progress.rate {
+            members.append(("rate", .number(Int(clamping: Self.whole(rate)))))
+        }
         if let left = progress.timeLeft {
             members.append(("seconds-left", .number(Int(clamping: left.components.seconds))))
         }
@@ -77,15 +84,23 @@ final class TransferDisplay: Sendable {
         state.withLock { state in
             clear(&state)
             state.ended += 1
-            state.endedBytes += transfer.current.totalBytes
+            let bytes = transfer.current.bytes
+            state.endedBytes = bytes > .max - state.endedBytes ? .max : state.endedBytes + bytes
         }
         guard hasColours else { return Diagnostics.note(text, event, members) }
         let colour = isFailure ? "\u{1B}[31m" : "\u{1B}[32m"
         write("\(colour)\(Diagnostics.oneLine(text))\u{1B}[0m\n")
     }
 
-    /// Removes the lines that change, for other lines.
-    func pause() { state.withLock { clear(&$0) } }
+    /// Draws nothing until ``resume()``, for a question.
+    func pause() {
+        state.withLock { state in
+            clear(&state)
+            state.isPaused = true
+        }
+    }
+
+    func resume() { state.withLock { $0.isPaused = false } }
 
     private func clear(_ state: inout State) {
         guard state.lines > 0 else { return }
@@ -151,7 +166,7 @@ final class TransferDisplay: Sendable {
         default:
             var facts = [share]
             if let left = progress.timeLeft { facts.append("\(time(left)) left") }
-            if let rate = progress.rate { facts.append("\(size(UInt64(rate)))/s") }
+            if let rate = progress.rate { facts.append("\(size(whole(rate)))/s") }
             return (facts + [bytes] + files, false)
         }
     }
@@ -185,6 +200,11 @@ final class TransferDisplay: Sendable {
         let tenths = Int((value * 10).rounded())
         let text = value < 99.95 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value.rounded()))"
         return "\(text) \(units[unit])"
+    }
+
+    /// A number of bytes, at most the greatest one.
+    static func whole(_ bytes: Double) -> UInt64 {
+        bytes < 0x1p63 ? UInt64(max(0, bytes)) : .max
     }
 
     static func time(_ duration: Duration) -> String {
