@@ -11,6 +11,10 @@ enum FileName {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
             allowsHidden || !isHidden(name), name != partialFolder
         else { return false }
+        // Most names are ASCII.
+        if name.utf8.allSatisfy({ (0x20...0x7E).contains($0) && $0 != UInt8(ascii: "/") }) {
+            return true
+        }
         return name.unicodeScalars.allSatisfy { !isForbidden($0) }
     }
 

@@ -330,8 +330,10 @@ final class FileReceiver {
         }
         if state.name != nil { return nil }
         if offer.isFolder {
-            guard add(parts) else { throw FileFailure(.badName, "the name is there twice") }
-            let (place, name) = try self.place(of: parts)
+            guard add(entry.path, parts) else {
+                throw FileFailure(.badName, "the name is there twice")
+            }
+            let (place, name) = try self.place(of: entry.path)
             // Nothing is there that this transfer has not put there.
             if !isFresh, let status = place.status(of: name) {
                 // Where the case of letters does not count, another file may have the name.
@@ -370,22 +372,28 @@ final class FileReceiver {
     }
 
     /// Counts a path and those above it as parts of the tree; returns whether the path is new.
-    private func add(_ parts: [String]) -> Bool {
-        for count in 1..<parts.count { paths.insert(Self.hash(parts.prefix(count))) }
-        return paths.insert(Self.hash(parts[...])).inserted
+    private func add(_ path: String, _ parts: [String]) -> Bool {
+        let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
+        // The folder is that of the file before, most of the time.
+        if let slash, lastFolder.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {
+            for count in 1..<parts.count { paths.insert(Self.hash(parts.prefix(count))) }
+        }
+        return paths.insert(Self.hash(path)).inserted
     }
 
     private static func hash(_ parts: ArraySlice<String>) -> Int {
-        // Of the bytes: Swift takes different forms of a character for the same.
-        Array(parts.joined(separator: "/").utf8).hashValue
+        hash(parts.joined(separator: "/"))
     }
+
+    /// Of the bytes: Swift takes different forms of a character for the same.
+    private static func hash(_ path: String) -> Int { Array(path.utf8).hashValue }
 
     /// Removes what an earlier version of the tree had.
     private func removeOthers(_ folder: Descriptor, _ prefix: String) {
         guard let names = try? folder.names() else { return }
         for name in names {
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
-            guard paths.contains(Array(path.utf8).hashValue) else {
+            guard paths.contains(Self.hash(path)) else {
                 FileFolder.removeAll(folder, name)
                 continue
             }
@@ -398,22 +406,30 @@ final class FileReceiver {
     }
 
     /// The folder of a path in the tree, which is made if it does not exist, and the last part.
-    private func place(of parts: [String]) throws(FileFailure) -> (Descriptor, String) {
-        guard let tree else { throw FileFailure(.other, "there is no tree") }
-        let path = parts.dropLast().joined(separator: "/")
-        if let lastFolder, FileName.areSame(lastFolder.path, path) {
-            return (lastFolder.folder, parts[parts.count - 1])
+    private func place(of path: String) throws(FileFailure) -> (Descriptor, String) {
+        let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
+        let above = slash.map { path[..<$0] } ?? ""
+        let name = slash.map { String(path[path.utf8.index(after: $0)...]) } ?? path
+        if let lastFolder, FileName.areSame(lastFolder.path, above) {
+            return (lastFolder.folder, name)
         }
-        var folder = tree
-        for part in parts.dropLast() {
-            if !isFresh, folder.status(of: part)?.isFolder == false {
+        let folder = try makeFolder(String(above))
+        lastFolder = (String(above), folder)
+        return (folder, name)
+    }
+
+    /// A folder of the tree, which is made if it does not exist.
+    private func makeFolder(_ path: String) throws(FileFailure) -> Descriptor {
+        guard var folder = tree else { throw FileFailure(.other, "there is no tree") }
+        for part in path.utf8.split(separator: UInt8(ascii: "/")) {
+            let name = String(Substring(part))
+            if !isFresh, folder.status(of: name)?.isFolder == false {
                 // It was a file in an earlier version of the tree.
-                folder.remove(part)
+                folder.remove(name)
             }
-            folder = try folder.folder(part, mode: 0o777)
+            folder = try folder.folder(name, mode: 0o777)
         }
-        lastFolder = (path, folder)
-        return (folder, parts[parts.count - 1])
+        return folder
     }
 
     private func makeFolder(
@@ -427,8 +443,8 @@ final class FileReceiver {
             guard let parts = FileName.parts(of: path, allowsHidden: hidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
-            _ = add(parts)
-            _ = try place(of: parts + [""])
+            _ = add(path, parts)
+            lastFolder = (path, try makeFolder(path))
         } catch {
             failTree(path, error, &answers)
         }
@@ -620,12 +636,11 @@ final class FileReceiver {
                     state.name = try folder.publish(file.name, in: held, offer)
                     continue
                 }
-                let parts = file.entry.path.split(separator: "/").map(String.init)
-                let (place, name) = try self.place(of: parts)
+                let (place, name) = try self.place(of: file.entry.path)
                 guard try held.renameNew(file.name, to: place, name) else {
                     throw FileFailure(.cannotWrite, "\(file.entry.path) is there twice")
                 }
-                if let inode = place.status(of: name)?.st_ino { stored.insert(inode) }
+                if !isFresh, let inode = place.status(of: name)?.st_ino { stored.insert(inode) }
                 // Many folders become durable with the file system, and need not stay open.
                 if places.count < Self.manyFiles, places.last !== place { places.append(place) }
             }

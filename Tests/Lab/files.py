@@ -1,0 +1,125 @@
+#!/usr/bin/python3
+"""Tests/Lab/files.py: files between two tools that find each other, over links that are cut.
+Runs in the laboratory: Tests/Lab/run files.
+"""
+
+import json
+import random
+import re
+import sys
+import time
+
+from chat import ChatTests
+from discovery import OFTEN, SERVICE
+from tool import MEBIBYTE, Tool, main
+
+CUTS = 10
+
+
+class FileTests(ChatTests):
+    def receive(self, *options, adapter="hci1"):
+        """A receiver that advertises the service."""
+        target = self.folder / "target"
+        target.mkdir(exist_ok=True)
+        tool = Tool(
+            self, "receive", target, "--service", SERVICE, "--adapter", adapter, "--identity",
+            self.folder / "listener", *self.pin("dialer"), "--accept", "always", "--idle", "4", *OFTEN,
+            *options)
+        tool.line("{" if "--json" in options else f"advertising {SERVICE}")
+        return tool, target
+
+    def send(self, *words, adapter="hci0"):
+        return Tool(
+            self, "send", f"service:{SERVICE}", *words, "--adapter", adapter, "--identity",
+            self.folder / "dialer", *self.pin("listener"), "--idle", "4", *OFTEN)
+
+    def test_files_cut(self):
+        """a file of 2 MiB arrives over ten cuts of the link, and its progress is true"""
+        source = self.folder / "source.bin"
+        source.write_bytes(random.Random(1).randbytes(2 * MEBIBYTE))
+        receiver, target = self.receive("--json")
+        sender = self.send(source, "--json")
+        begun = time.monotonic()
+        generator = random.Random(2)
+        cuts = 0
+
+        def held():
+            return sum(path.stat().st_size for path in target.glob(".blesec-partial/*/*/f-*"))
+
+        while cuts < CUTS:
+            wanted = min(held() + generator.randrange(60_000, 150_000), 2 * MEBIBYTE - 100_000)
+            deadline = time.monotonic() + 60
+            while held() < wanted:
+                self.assertLess(time.monotonic(), deadline, f"{held()} bytes after {cuts} cuts")
+                time.sleep(0.01)
+            cuts += self.cut()
+        self.assertEqual(sender.status(120), 0, sender.lines[-20:])
+        self.assertEqual(receiver.status(60), 0, receiver.lines[-20:])
+        self.expect_content(target / "source.bin", source.read_bytes())
+        for tool, last in ((sender, "sent"), (receiver, "received")):
+            events = [json.loads(line) for line in tool.lines if line.startswith("{")]
+            steps = [event for event in events if event["event"] == "progress"]
+            bytes_ = [step["bytes"] for step in steps]
+            self.assertEqual(bytes_, sorted(bytes_), "the progress goes back")
+            self.assertTrue(
+                all(step["state"] == "done" or step["bytes"] <= step["total"] for step in steps), steps)
+            self.assertEqual(steps[-1]["state"], "done", steps[-3:])
+            self.assertIn(last, [event["event"] for event in events])
+            # Only what is stored is done.
+            self.assertEqual([step["state"] for step in steps].count("done"), 1)
+        print(f"   2 MiB and {cuts} cuts in {time.monotonic() - begun:.0f} s", flush=True)
+
+    def rate(self, path):
+        receiver, target = self.receive()
+        sender = self.send(path)
+        self.assertEqual(sender.status(120), 0, sender.lines[-20:])
+        self.assertEqual(receiver.status(60), 0, receiver.lines[-20:])
+        line = next(line for line in sender.lines if line.startswith("sent "))
+        seconds = float(re.search(r" in ([\d.]+) s", line)[1])
+        return seconds, target / path.name
+
+    def test_files_tree(self):
+        """many small files need little more time than one of as many bytes"""
+        generator = random.Random(3)
+        tree, one = self.folder / "tree", self.folder / "one.bin"
+        tree.mkdir()
+        count = 2_000
+        for number in range(count):
+            (tree / f"{number}.txt").write_bytes(generator.randbytes(1_024))
+        one.write_bytes(generator.randbytes(count * 1_024))
+        alone, arrived = self.rate(one)
+        self.expect_content(arrived, one.read_bytes())
+        together, arrived = self.rate(tree)
+        self.assertEqual(len(list(arrived.iterdir())), count)
+        print(
+            f"   {count} files of 1 KiB in {together} s, one file in {alone} s: {alone / together:.2f}",
+            flush=True)
+        self.assertGreater(alone / together, 0.8)
+
+    def test_files_speed(self):
+        """a file is as fast as the bytes of a channel"""
+        content = random.Random(4).randbytes(8 * MEBIBYTE)
+        one = self.folder / "one.bin"
+        one.write_bytes(content)
+        ratios = []
+        for _ in range(3):
+            seconds, arrived = self.rate(one)
+            arrived.unlink()
+            written = self.folder / "written"
+            listener = self.listen(*self.pin("dialer"), written=written)
+            dialer = self.connect(
+                f"service:{SERVICE}", *self.pin("listener"), given=self.given("there", content))
+            dialer.line("channel ready")
+            begun = time.monotonic()
+            self.assertEqual(dialer.status(120), 0, dialer.lines)
+            plain = time.monotonic() - begun
+            self.assertEqual(listener.status(20), 0, listener.lines)
+            ratios.append(plain / seconds)
+            print(f"   8 MiB: {seconds} s as a file, {plain:.1f} s over a channel", flush=True)
+        ratios.sort()
+        print(f"   {ratios[1]:.2f} of the channel's speed", flush=True)
+        self.assertGreater(ratios[1], 0.9)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["test_files"], FileTests))
