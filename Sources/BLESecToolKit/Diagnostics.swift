@@ -8,6 +8,13 @@ internal import Synchronization
 package enum Diagnostics {
     private static let json = Atomic(false)
     private static let name = Locked("blesec")
+    private static let display = Locked<(@Sendable (_ line: () -> Void) -> Void)?>(nil)
+
+    /// Shows each line from now on, for lines at the end of the terminal that change: it removes
+    /// those, calls `line`, and shows them again. Nil shows lines as they are.
+    package static func show(by display: (@Sendable (_ line: () -> Void) -> Void)?) {
+        self.display.withLock { $0 = display }
+    }
 
     /// The tool's name, with which an error's line begins.
     package static var program: String {
@@ -33,7 +40,10 @@ package enum Diagnostics {
         let object = JSONValue.object([("event", .string(event))] + fields)
         let line = isJSON ? JSONWriter.line(object) : oneLine(text)
         // A failure to write to standard error cannot be reported.
-        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+        let write = {
+            _ = try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+        }
+        if let display = display.withLock({ $0 }) { display(write) } else { write() }
     }
 
     /// `text` on one line, with control characters replaced: a file's name may contain a line feed

@@ -12,8 +12,8 @@ final class TransferDisplay: Sendable {
         var isPaused = false
         var ended = 0
         var endedBytes: UInt64 = 0
-        /// What is shown on the terminal now.
-        var lines = 0
+        /// The lines that are shown on the terminal now, and that change.
+        var lines: [String] = []
         var lastObject: ContinuousClock.Instant?
     }
 
@@ -27,7 +27,19 @@ final class TransferDisplay: Sendable {
         self.total = total
         isTerminal = isatty(STDERR_FILENO) == 1 && !Diagnostics.isJSON
         hasColours = isTerminal && Environment.allowsColours
+        guard isTerminal else { return }
+        Diagnostics.show(by: { [weak self] line in
+            guard let self else { return line() }
+            self.state.withLock { state in
+                let lines = state.lines
+                self.draw([], &state)
+                line()
+                self.draw(lines, &state)
+            }
+        })
     }
+
+    deinit { if isTerminal { Diagnostics.show(by: nil) } }
 
     /// Shows a transfer until it has ended.
     func follow(_ transfer: FileTransfer) async {
@@ -82,37 +94,36 @@ final class TransferDisplay: Sendable {
         _ members: [(String, JSONValue)] = [], isFailure: Bool = false
     ) {
         state.withLock { state in
-            clear(&state)
+            draw([], &state)
             state.ended += 1
             let bytes = transfer.current.bytes
             state.endedBytes = bytes > .max - state.endedBytes ? .max : state.endedBytes + bytes
         }
         guard hasColours else { return Diagnostics.note(text, event, members) }
         let colour = isFailure ? "\u{1B}[31m" : "\u{1B}[32m"
-        write("\(colour)\(Diagnostics.oneLine(text))\u{1B}[0m\n")
+        state.withLock { state in
+            draw([], &state)
+            write("\(colour)\(Diagnostics.oneLine(text))\u{1B}[0m\n")
+        }
     }
 
     /// Draws nothing until ``resume()``, for a question.
     func pause() {
         state.withLock { state in
-            clear(&state)
+            draw([], &state)
             state.isPaused = true
         }
     }
 
     func resume() { state.withLock { $0.isPaused = false } }
 
-    private func clear(_ state: inout State) {
-        guard state.lines > 0 else { return }
-        draw([], &state)
-    }
-
     /// Replaces the lines that change.
     private func draw(_ lines: [String], _ state: inout State) {
+        guard !lines.isEmpty || !state.lines.isEmpty else { return }
         var text = "\r"
-        if state.lines > 1 { text += "\u{1B}[\(state.lines - 1)A" }
+        if state.lines.count > 1 { text += "\u{1B}[\(state.lines.count - 1)A" }
         text += "\u{1B}[J" + lines.joined(separator: "\n")
-        state.lines = lines.count
+        state.lines = lines
         write(text)
     }
 
