@@ -38,8 +38,8 @@ import Testing
     @Test(
         "the commands and options of `blesec` in a page's shell blocks exist",
         arguments: [
-            ("README.md", 12), ("docs/authority.md", 6), ("docs/choosing.md", 2),
-            ("docs/discovery.md", 7),
+            ("README.md", 14), ("docs/authority.md", 6), ("docs/choosing.md", 2),
+            ("docs/discovery.md", 7), ("docs/files.md", 4),
         ])
     func toolCommands(_ path: String, commandCount: Int) throws {
         let text = try Page(path).blocks("sh").joined().replacing("\\\n", with: "")

@@ -32,6 +32,11 @@ struct TemporaryFolder {
             atPath: path(name), withIntermediateDirectories: true)
     }
 
+    func link(_ name: String, to target: String) throws {
+        try FileManager.default.createSymbolicLink(
+            atPath: path(name), withDestinationPath: target)
+    }
+
     func names(in name: String) -> [String] {
         ((try? FileManager.default.contentsOfDirectory(atPath: path(name))) ?? []).sorted()
     }

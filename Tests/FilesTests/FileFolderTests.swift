@@ -1,0 +1,120 @@
+import BLESecPrimitives
+import Testing
+
+@testable import BLESecFiles
+
+/// What a receiver refuses, and what it leaves behind.
+@Suite("Files: the receiver's folder")
+struct FileFolderTests {
+    private let place = TemporaryFolder()
+
+    private func folder(_ rules: FileFolder.Rules = FileFolder.Rules()) throws -> FileFolder {
+        try place.makeFolder("in")
+        return try FileFolder(place.path("in"), from: [7], rules)
+    }
+
+    /// A receiver that has got these frames before its decision, and its answers.
+    private func receiver(
+        _ name: String, isFolder: Bool = false, bytes: UInt64 = 0, id: UInt8 = 1,
+        rules: FileFolder.Rules = FileFolder.Rules()
+    ) throws -> FileReceiver {
+        let receiver = FileReceiver()
+        var frames: [UInt8] = []
+        FileFrame.offer(
+            FileFrame.Offer(
+                id: [UInt8](repeating: id, count: 16), version: [UInt8](repeating: 9, count: 16),
+                isFolder: isFolder, files: 1, bytes: bytes, name: name)
+        ).append(to: &frames)
+        _ = try receiver.receive(frames)
+        _ = receiver.accept(into: try folder(rules))
+        return receiver
+    }
+
+    @Test(
+        "names that lead elsewhere, hide or deceive are refused",
+        arguments: [
+            "../x", "/tmp/x", "a/b", ".", "..", "", ".hidden", ".\u{301}x", ".blesec-partial",
+            "line\nfeed", "nul\0", "x\u{202E}gpj.exe", "\u{2066}x", "a\u{2028}b", "\u{7F}",
+            String(repeating: "n", count: 256), String(repeating: "é", count: 128),
+        ])
+    func refusesNames(name: String) throws {
+        for isFolder in [false, true] {
+            let receiver = try receiver(name, isFolder: isFolder)
+            #expect(receiver.refusal?.problem == .badName)
+        }
+        #expect(FileName.parts(of: "a/\(name)", allowsHidden: false) == nil || name == "a/b")
+        #expect(place.names == ["in"])
+        #expect(place.files(below: "in").isEmpty)
+    }
+
+    @Test(
+        "other names are taken",
+        arguments: ["x", "a b", "é", "写真.jpg", "x.", String(repeating: "n", count: 255)])
+    func takesNames(name: String) throws {
+        #expect(try receiver(name).refusal == nil)
+        #expect(FileName.parts(of: "a/\(name)", allowsHidden: false) == ["a", name])
+    }
+
+    @Test("a number goes before the ending, and the name stays short enough")
+    func numbers() {
+        #expect(FileName.numbered("photo.jpg", 2) == "photo (2).jpg")
+        #expect(FileName.numbered("README", 2) == "README (2)")
+        #expect(FileName.numbered(".profile", 3) == ".profile (3)")
+        let long = String(repeating: "é", count: 125) + ".jpeg"
+        let numbered = FileName.numbered(long, 12)
+        #expect(numbered.utf8.count <= 255 && numbered.hasSuffix(" (12).jpeg"))
+    }
+
+    @Test("incomplete files of a peer count towards its quota, also those that are only offered")
+    func quota() throws {
+        var rules = FileFolder.Rules()
+        rules.quota = 100_000
+        let first = try receiver("a", bytes: 60_000, id: 1, rules: rules)
+        #expect(first.refusal == nil)
+        let second = try receiver("b", bytes: 60_000, id: 2, rules: rules)
+        #expect(second.refusal?.problem == .noSpace)
+        let third = try receiver("c", bytes: 30_000, id: 3, rules: rules)
+        #expect(third.refusal == nil)
+        let large = try receiver("d", bytes: 1 << 60, id: 4)
+        #expect(large.refusal?.problem == .noSpace)
+        withExtendedLifetime((first, third)) {}
+    }
+
+    @Test("one offer is received once at a time")
+    func active() throws {
+        let first = try receiver("a", bytes: 10)
+        #expect(try receiver("a", bytes: 10).refusal?.problem == .isActive)
+        withExtendedLifetime(first) {}
+        #expect(first.refusal == nil)
+    }
+
+    @Test("a sender that sends more than it has offered breaks the rules")
+    func limits() throws {
+        for size in [UInt64(9), 11, FileFrame.greatest] {
+            let receiver = try receiver("a", bytes: 10)
+            var frames: [UInt8] = []
+            FileFrame.file(
+                FileEntry(path: "a", size: size, seconds: 0, nanoseconds: 0, isExecutable: false)
+            ).append(to: &frames)
+            #expect(throws: FileViolation.self) { _ = try receiver.receive(frames) }
+        }
+    }
+
+    @Test("a symbolic link among the incomplete files is not followed")
+    func links() throws {
+        let receiver = try receiver("a", isFolder: true, bytes: 3)
+        let held = try #require(
+            place.names(in: "in/.blesec-partial").first.map { "in/.blesec-partial/\($0)" })
+        let offer = try #require(place.names(in: held).first { $0.hasPrefix("o-") })
+        try place.write("outside", [])
+        try place.link("\(held)/\(offer)/tree/sub", to: "..")
+        var frames: [UInt8] = []
+        FileFrame.file(
+            FileEntry(path: "sub/x", size: 3, seconds: 0, nanoseconds: 0, isExecutable: false)
+        ).append(to: &frames)
+        _ = try receiver.receive(frames)
+        #expect(receiver.state.failures.count == 1)
+        #expect(place.names == ["in", "outside"])
+        #expect(!place.files(below: "in").contains { $0.hasSuffix("/x") })
+    }
+}
