@@ -97,12 +97,10 @@ struct TransferConnection: Sendable {
             failure = error
         }
         if isComplete {
-            do throws(ChannelError) {
-                try await interruption.cancelling { [connection] () async throws(ChannelError) in
-                    try await connection.close(within: Self.patience)
-                }
-            } catch {
-                failure = failure ?? error
+            // What becomes of the files is known. The peer should learn that this side has ended;
+            // if it has gone, nothing is lost.
+            _ = try? await interruption.cancelling { [connection] () async throws(ChannelError) in
+                try await connection.close(within: Self.patience)
             }
         }
         await endWithinLimits(on: connection.loop) { limit in
@@ -131,6 +129,6 @@ struct TransferConnection: Sendable {
         }
     }
 
-    /// How long a side that has everything waits without any progress for a peer that has not.
-    private static let patience: Duration = .seconds(30)
+    /// How long a side that has ended waits without any progress for the peer's end.
+    private static let patience: Duration = .seconds(10)
 }
