@@ -227,13 +227,17 @@ class DeliveryPeer(Peer):
         self.generator = generator
         self.has_restarts = has_restarts
         self.public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-        self.deadline = time.monotonic() + MOST_SECONDS
+        self.limit_time(MOST_SECONDS)
         # Whether the peer is known to have taken over this side's token, and whether it is complete.
         self.is_known = self.may_go = False
         # Whether the peer's `ready` was verified on the link in use.
         self.is_ready = False
         # How many links have begun inside a message, of this side and of the peer.
         self.inside = [0, 0]
+
+    def limit_time(self, seconds):
+        """Sets for how long the program runs."""
+        self.most_seconds, self.deadline = seconds, time.monotonic() + seconds
 
     # Negotiation
 
@@ -412,7 +416,7 @@ class DeliveryPeer(Peer):
         elif kind in KINDS:
             stream = self.streams.read(kind, fields, receiver.end is not None)
             if stream:
-                self.programs += programs(stream, False, self.generator)
+                self.programs += self.answer_stream(stream)
         elif kind == END:
             check(len(payload) == 1 and not self.has_peers_end, "a malformed `end`")
             check(payload[0] == 0, f"the peer ends the channel with reason {payload[0]}")
@@ -447,6 +451,10 @@ class DeliveryPeer(Peer):
         if receiver.end is not None and not receiver.waiting and not receiver.is_end_confirmed:
             receiver.confirmed = receiver.end
             self.taken_from_peer = self.begun_by_peer
+
+    def answer_stream(self, stream):
+        """The programs for a stream that the peer has opened."""
+        return programs(stream, False, self.generator)
 
     def run_streams(self):
         """Opens a stream now and then, and lets the programs in streams do something."""
@@ -548,7 +556,7 @@ class DeliveryPeer(Peer):
                 self.run_program(takes_all=is_idle)
             self.run_streams()
             self.send_some()
-            check(time.monotonic() < self.deadline, f"not complete in {MOST_SECONDS} seconds")
+            check(time.monotonic() < self.deadline, f"not complete in {self.most_seconds} seconds")
         if self.role == "acceptor":
             # The dialer closes once it has this side's acknowledgement.
             check(stream.recv(1) == b"", "bytes arrived after the end")
@@ -597,6 +605,44 @@ def open_link(role, path, listener, seconds):
     return None
 
 
+def carry(peer, options, cuts, late=None):
+    """Runs the peer on one link after another, of which the first ones are cut after so many bytes. Returns
+    how many links there were."""
+    listener = None
+    if options.role == "acceptor":
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(options.socket)
+        listener.listen(1)
+        say("listening")
+    links = made = 0
+    while True:
+        stream = open_link(options.role, options.socket, listener, STAY)
+        if stream is None:
+            check(peer.is_complete, "the peer is not there")
+            break
+        links += 1
+        if made == options.cuts:
+            late = None
+        stream = CutStream(stream, cuts.pop() if cuts else None)
+        try:
+            peer.run_link(Link(stream), late)
+            break
+        except Cut as cut:
+            say(cut)
+            made += 1
+        except (EOFError, ConnectionError):
+            # A peer that is gone, or is about to go, does not know this side's `ready`.
+            check(
+                peer.is_end_acknowledged or peer.has_restarts or peer.is_complete and not peer.is_ready,
+                "the peer has closed the link")
+        finally:
+            stream.close()
+        if peer.may_go:
+            break
+    check(made == options.cuts, f"only {made} of {options.cuts} cuts were made")
+    return links
+
+
 def run(options):
     generator = random.Random(options.seed)
     with open(options.input, "rb") as file:
@@ -606,47 +652,16 @@ def run(options):
     cuts = allowances(options.cuts - options.late, size, generator)
     # Once this side is complete, the two `end` and their acknowledgements alone are 94 bytes.
     late = generator.randrange(94) if options.late else None
-    listener = None
-    if options.role == "acceptor":
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(options.socket)
-        listener.listen(1)
-        say("listening")
-    links = made = 0
     with open(options.output, "wb") as output:
         peer = DeliveryPeer(
             options.role, base64.b64decode(options.private), split(data), output, options.features, generator,
             options.restarts,
             Streams(os.urandom(16), generator, options.window, options.first_limit, options.open), labels)
-        while True:
-            stream = open_link(options.role, options.socket, listener, STAY)
-            if stream is None:
-                check(peer.is_complete, "the peer is not there")
-                break
-            links += 1
-            if made == options.cuts:
-                late = None
-            stream = CutStream(stream, cuts.pop() if cuts else None)
-            try:
-                peer.run_link(Link(stream), late)
-                break
-            except Cut as cut:
-                say(cut)
-                made += 1
-            except (EOFError, ConnectionError):
-                # A peer that is gone, or is about to go, does not know this side's `ready`.
-                check(
-                    peer.is_end_acknowledged or options.restarts or peer.is_complete and not peer.is_ready,
-                    "the peer has closed the link")
-            finally:
-                stream.close()
-            if peer.may_go:
-                break
-    peer.programs = [program for program in peer.programs if next(program, program) is program]
+        links = carry(peer, options, cuts, late)
+    peer.programs = [program for program in peer.programs if next(program, program) is not program]
     check(not peer.programs, "a program waits for what its stream never gets")
     opened = [len(peer.streams.own), len(peer.streams.peers)]
     check(opened == [options.streams, options.peers_streams], f"{opened} streams were opened")
-    check(made == options.cuts, f"only {made} of {options.cuts} cuts were made")
     say(f"complete: {links} links, {peer.inside[0]} and {peer.inside[1]} begun inside a message, "
         f"{peer.sender.unknown} messages unknown")
 

@@ -1,0 +1,478 @@
+"""Senders and receivers of files that break the rules of docs/wire-format.md, "Files".
+
+Each program expects what the page says of its case: that the peer gives the stream up as a violation, that
+it refuses the offer, or that a file fails. After that a sender sends the file `good`, which must arrive. A
+program ends with an error if the peer does anything else.
+"""
+
+import fnmatch
+import hashlib
+import os
+import time
+
+from delivery_fields import check, write_number
+from delivery_streams import WasReset
+from file_frames import (
+    ACCEPT, AGAIN, AGREED, BAD_NAME, CHANGED, DATA, DONE, END, FAILED, FAILURE, FILE, FOLDER, FROM, HAVE,
+    IN_USE, MOST_BYTES, MOST_FILES, MOST_SIZE, NOT_WANTED, OFFER, ONE_FILE, PREFIX, PROBLEMS, RECEIVED,
+    RECEIVERS, REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, VIOLATION, WRONG_HASH, read_text, write_frame)
+from file_streams import FrameStream
+from negotiated_peer import say
+
+CONTENT = b"12345"
+GOOD = b"good"
+MOST_NUMBER = (1 << 62) - 1
+# How many files and bytes are offered of a tree, of which fewer are sent.
+TREE_FILES, TREE_SIZE = 1_000, 100_000
+# How long a peer may take to give a stream up, in seconds.
+MOST_SECONDS = 5
+
+
+def digest(content):
+    return hashlib.sha256(content).digest()
+
+
+# Names that are not allowed. Those with `/` are allowed as paths if the folder is there.
+NAMES = {
+    "empty": b"",
+    "dot": b".",
+    "dots": b"..",
+    "hidden": b".hidden",
+    "partial": b".blesec-partial",
+    "long": b"n" * 256,
+    "long-in-bytes": "\u00fc".encode() * 128,
+    "not-text": b"n\xff",
+    "surrogate": b"n\xed\xa0\x80",
+    "null": b"n\0n",
+    "newline": b"n\nn",
+    "escape": b"n\x1b[2Jn",
+    "delete": b"n\x7f",
+    "control": "n\u0085".encode(),
+    "line": "n\u2028".encode(),
+    "paragraph": "n\u2029".encode(),
+    "direction": "n\u061c".encode(),
+    "mark": "n\u200f".encode(),
+    "override": "n\u202egpj.exe".encode(),
+    "isolate": "n\u2066".encode(),
+}
+OFFERED_NAMES = NAMES | {
+    "slash": b"a/b",
+    "absolute": b"/proc/n",
+    "up": b"../n",
+    "slash-behind": b"n/",
+}
+PATHS = NAMES | {
+    "absolute": b"/n",
+    "up": b"../n",
+    "up-inside": b"a/../../n",
+    "here": b"a/./n",
+    "two-slashes": b"a//n",
+    "slash-behind": b"a/",
+    "hidden-folder": b"a/.b/n",
+    "deep": b"/".join([b"a"] * 65),
+    "long-path": b"/".join([b"a" * 200] * 21),
+}
+
+
+# Frames of a sender
+
+def an_offer(name=b"bad", kind=ONE_FILE, files=1, size=len(CONTENT), identifier=None):
+    return write_frame(OFFER, identifier or os.urandom(16), os.urandom(16), kind, files, size, name)
+
+
+def a_tree(name=b"bad", files=TREE_FILES, size=TREE_SIZE):
+    return an_offer(name, TREE, files, size)
+
+
+def a_file(path=b"bad", size=len(CONTENT), seconds=1, nanoseconds=2, mode=0):
+    return write_frame(FILE, size, seconds, nanoseconds, mode, path)
+
+
+def data(content=CONTENT):
+    return write_frame(DATA, content)
+
+
+def an_end(content=CONTENT):
+    return write_frame(END, digest(content))
+
+
+WHOLE = a_file() + data() + an_end()
+
+
+# What a receiver does
+
+def next_frame(frames, skipped=(RECEIVED, STORED)):
+    """The next frame that is not one of those."""
+    while True:
+        frame = yield from frames.wait()
+        if frame is None or frame[0] not in skipped:
+            return frame
+
+
+def expect(frames, kind):
+    frame = yield from next_frame(frames)
+    check(frame and frame[0] == kind, f"{frame and frame[0]} instead of a frame of type {kind}")
+    return frame[1]
+
+
+def expect_refusal(frames, problem, fields=None):
+    fields = fields or (yield from expect(frames, REFUSE))
+    number, text = fields.number(), read_text(fields)
+    say(f"refused: {number} {text}")
+    check(number == problem, f"the offer is refused with problem {number} and not {problem}")
+    yield from frames.finish()
+    yield from frames.expect_end()
+
+
+def expect_failure(frames, problems, number=0):
+    """Expects that a file fails, that the stream ends, and that there is no `done`."""
+    failed, problem = (yield from expect(frames, FAILED)).numbers(2)
+    say(f"failed: {failed} {problem}")
+    check(failed == number and problem in problems, f"file {failed} fails with problem {problem}")
+    yield from frames.finish()
+    yield from frames.expect_end_without_done()
+
+
+def expect_done(frames, name):
+    yield from frames.finish()
+    stored_as = read_text((yield from expect(frames, DONE)))
+    check(stored_as == name, f"`{name}` is stored as {stored_as}")
+    yield from frames.expect_end()
+
+
+def expect_violation(frames, codes=(VIOLATION,)):
+    """Expects that the peer gives the stream up, as far as it has not ended, with one of these codes."""
+    outgoing, has_reset = frames.stream.outgoing, False
+    deadline = time.monotonic() + MOST_SECONDS
+    while outgoing.stopped is None and not (has_reset and outgoing.is_done):
+        check(time.monotonic() < deadline, "the peer does nothing about a violation")
+        check(
+            not (frames.has_ended and outgoing.is_done), "the peer ends the stream as if nothing were wrong")
+        try:
+            frame = None if has_reset else frames.take()
+            check(frame is None or frame[0] != DONE, "`done` in spite of a violation")
+            if frames.output:
+                frames.push()
+        except WasReset as reset:
+            check(reset.args[0] in codes, f"the peer gives up with code {reset.args[0]}")
+            has_reset = True
+        yield
+    check(outgoing.stopped in (None, *codes), f"the peer stops with code {outgoing.stopped}")
+    # A direction of the peer that has not ended is given up as well.
+    while not has_reset and not frames.has_ended:
+        try:
+            frames.take()
+        except WasReset as reset:
+            check(reset.args[0] in codes, f"the peer gives up with code {reset.args[0]}")
+            has_reset = True
+        check(time.monotonic() < deadline, "the peer gives up one direction only")
+        yield
+    outgoing.reset(VIOLATION)
+    say("given up as a violation")
+
+
+class RawFrames(FrameStream):
+    """Frames that are written as bytes."""
+
+    def write(self, *parts):
+        for part in parts:
+            self.output += part
+
+    def expect_end_without_done(self):
+        frame = yield from next_frame(self)
+        check(frame is None, f"a frame of type {frame and frame[0]} where the stream should end")
+
+
+def send_good(frames):
+    frames.write(an_offer(b"good", size=len(GOOD)))
+    yield from expect(frames, ACCEPT)
+    frames.write(a_file(b"good", len(GOOD)))
+    offset = (yield from expect(frames, FROM)).number()
+    check(offset == 0, "something is held of what was never sent")
+    frames.write(data(GOOD), an_end(GOOD))
+    yield from expect_done(frames, "good")
+
+
+# Attacks of a sender, on one stream
+
+def is_violation(*sent, offer=an_offer, size=len(CONTENT)):
+    """Sends these frames behind an offer that is accepted."""
+    def attack(frames):
+        frames.write(offer(size=size))
+        yield from expect(frames, ACCEPT)
+        frames.write(*sent)
+        yield from expect_violation(frames)
+    return attack
+
+
+def is_violation_in_tree(*sent):
+    return is_violation(*sent, offer=a_tree, size=TREE_SIZE)
+
+
+def is_violation_at_once(*sent):
+    """Sends these frames as the first ones."""
+    def attack(frames):
+        frames.write(*sent)
+        yield from expect_violation(frames)
+    return attack
+
+
+def is_violation_at_end(*sent):
+    """As `is_violation`, and ends the direction behind the frames."""
+    def attack(frames):
+        frames.write(an_offer())
+        yield from expect(frames, ACCEPT)
+        frames.write(*sent)
+        try:
+            yield from frames.finish()
+        except WasReset:
+            pass
+        yield from expect_violation(frames)
+    return attack
+
+
+def is_refused(name, offer):
+    def attack(frames):
+        frames.write(offer(name))
+        yield from expect_refusal(frames, BAD_NAME)
+    return attack
+
+
+def fails(problems, *sent, offer=an_offer, number=0, answers=()):
+    """Sends frames of which a file fails."""
+    def attack(frames):
+        frames.write(offer())
+        yield from expect(frames, ACCEPT)
+        frames.write(*sent)
+        for answer in answers:
+            yield from expect(frames, answer)
+        yield from expect_failure(frames, problems, number)
+    return attack
+
+
+def is_not_stored(*sent, offer=an_offer):
+    """The page leaves open how it ends, but nothing is stored for good."""
+    def attack(frames):
+        frames.write(offer())
+        try:
+            kind, _ = (yield from next_frame(frames)) or (None, None)
+            check(kind in (ACCEPT, REFUSE), f"an offer is answered with type {kind}")
+            if kind == ACCEPT:
+                frames.write(*sent)
+            yield from frames.finish()
+            while frame := (yield from frames.wait()):
+                check(frame[0] != DONE, "`done`, where nothing may be stored")
+        except WasReset as reset:
+            check(reset.args[0] == VIOLATION, f"the peer gives up with code {reset.args[0]}")
+            frames.stream.outgoing.reset(VIOLATION)
+    return attack
+
+
+def is_not_stored_in_tree(*sent):
+    return is_not_stored(*sent, offer=a_tree)
+
+
+def fails_for_path(path):
+    folder = write_frame(FOLDER, b"a") if path.startswith(b"a/") else b""
+    return fails([BAD_NAME], folder, a_file(path), offer=a_tree)
+
+
+def is_skipped(frames):
+    """The other file is whole, and the tree is not."""
+    frames.write(a_tree())
+    yield from expect(frames, ACCEPT)
+    frames.write(a_file(b"one"), a_file(b"two"), data(b"1"), write_frame(SKIP, CHANGED), data(), an_end())
+    for _ in range(2):
+        yield from expect(frames, FROM)
+    yield from frames.finish()
+    yield from frames.expect_end_without_done()
+
+
+def has_same_id(first, second):
+    """Offers twice with one id, on two streams; the first one goes on."""
+    identifier = os.urandom(16)
+    first.write(an_offer(b"first", identifier=identifier))
+    yield from expect(first, ACCEPT)
+    first.write(a_file(b"first"), data(b"1"))
+    yield from expect(first, FROM)
+    second.write(an_offer(b"second", identifier=identifier))
+    yield from expect_refusal(second, IN_USE)
+    first.write(data(b"2345"), an_end())
+    yield from expect_done(first, "first")
+
+
+MANY = b"".join(a_file(b"%d" % number) for number in range(MOST_FILES + 1))
+SENDER_ATTACKS = {
+    "no-offer": is_violation_at_once(a_file()),
+    "offer-of-kind-2": is_violation_at_once(an_offer(kind=2)),
+    "offer-of-2^61-bytes": is_violation_at_once(an_offer(size=MOST_SIZE)),
+    "offer-of-2^61-files": is_violation_at_once(an_offer(kind=TREE, files=MOST_SIZE)),
+    "offer-of-2^62-1-bytes": is_violation_at_once(an_offer(size=MOST_NUMBER)),
+    "offer-without-name-and-numbers": is_violation_at_once(write_frame(OFFER, bytes(16))),
+    "offer-twice": is_violation(an_offer()),
+    "offer-twice-at-once": is_violation_at_once(an_offer(), an_offer()),
+    "file-before-accept": is_violation_at_once(an_offer(), WHOLE),
+    "second-file": is_violation(WHOLE, a_file(b"other")),
+    "folder-of-file": is_violation(write_frame(FOLDER, b"bad")),
+    "data-without-file": is_violation(data()),
+    "end-without-file": is_violation(an_end()),
+    "skip-without-file": is_violation(write_frame(SKIP, CHANGED)),
+    "data-behind-end": is_violation(WHOLE, data()),
+    "end-twice": is_violation(WHOLE, an_end()),
+    "nanoseconds": is_violation(a_file(nanoseconds=1_000_000_000)),
+    "mode": is_violation(a_file(mode=2)),
+    "more-data": is_violation(a_file(), data(CONTENT + b"6")),
+    "more-data-later": is_violation(a_file(), data(), data(b"6"), an_end(CONTENT + b"6")),
+    "data-of-empty-file": is_violation(a_file(size=0), data(), size=0),
+    "fewer-data": is_violation(a_file(), data(CONTENT[:4]), an_end(CONTENT[:4])),
+    "no-data": is_violation(a_file(), an_end()),
+    "empty-data": is_violation(a_file(), data(b"")),
+    "prefix": is_violation(a_file(), write_frame(PREFIX, digest(b""))),
+    "again": is_violation(a_file(), data(), write_frame(AGAIN)),
+    "again-with-byte": is_violation(a_file(), write_frame(AGAIN, b"!")),
+    "short-hash": is_violation(a_file(), data(), write_frame(END, digest(CONTENT)[:31])),
+    "long-hash": is_violation(a_file(), data(), write_frame(END, digest(CONTENT), b"!")),
+    "long-frame": is_violation(a_file(size=100_000), data(bytes(MOST_BYTES + 1)), size=100_000),
+    "very-long-frame": is_violation(a_file(), bytes([DATA]) + write_number(MOST_NUMBER)),
+    "long-number": is_violation(a_file(), b"\x04\x40\x05" + CONTENT),
+    "long-number-inside": is_violation(write_frame(FILE, b"\x40\x05", 1, 2, 0, b"bad")),
+    "end-in-frame": is_violation_at_end(a_file() + data()[:-1]),
+    "end-in-file": is_violation_at_end(a_file(), data()),
+    "end-without-file-at-all": is_violation_at_end(),
+    "257-files": is_violation_in_tree(MANY),
+    "other-path": is_not_stored(a_file(b"other")),
+    "skip-0": is_not_stored(a_file(), write_frame(SKIP, 0)),
+    "skip-10": is_not_stored(a_file(), write_frame(SKIP, 10)),
+    "file-twice": is_not_stored_in_tree(a_file(), a_file(), data(), an_end(), data(), an_end()),
+    "file-as-folder": is_not_stored_in_tree(a_file(b"a"), data(), an_end(), a_file(b"a/b"), data(), an_end()),
+    "size-of-2^61": is_violation(a_file(size=MOST_SIZE)),
+    "size-of-2^62-1": is_violation(a_file(size=MOST_NUMBER)),
+    "size-of-2^61-1": is_violation(a_file(size=MOST_SIZE - 1)),
+    "time-of-2^61": fails(PROBLEMS, a_file(seconds=MOST_SIZE)),
+    "sum-of-2^61": is_violation_in_tree(a_file(b"1", MOST_SIZE - 1), a_file(b"2", MOST_SIZE - 1)),
+    "more-bytes-than-offered": is_violation_in_tree(a_file(b"1", TREE_SIZE - 4), a_file(b"2")),
+    "more-files-than-offered": is_violation(
+        a_file(b"1"), data(), an_end(), a_file(b"2"), offer=lambda size: a_tree(files=1, size=size), size=10),
+    "smaller-than-offered": is_violation(a_file(size=4)),
+    "wrong-hash": fails([WRONG_HASH], a_file(), data(), an_end(b"54321"), answers=[FROM]),
+    "skip": is_skipped,
+    "same-id": has_same_id,
+}
+for number in RECEIVERS:
+    SENDER_ATTACKS[f"type-{number:02x}"] = is_violation(a_file(), write_frame(number, 0, 1))
+for number in (0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF):
+    SENDER_ATTACKS[f"type-{number:02x}"] = is_violation(a_file(), write_frame(number))
+for name, value in OFFERED_NAMES.items():
+    SENDER_ATTACKS[f"name-{name}"] = is_refused(value, an_offer)
+    SENDER_ATTACKS[f"tree-{name}"] = is_refused(value, a_tree)
+for name, value in PATHS.items():
+    SENDER_ATTACKS[f"path-{name}"] = fails_for_path(value)
+    SENDER_ATTACKS[f"folder-{name}"] = fails(
+        [BAD_NAME], write_frame(FOLDER, value), offer=a_tree, number=TREE_FILES)
+
+
+# Attacks of a receiver
+
+def answers(*sent, behind=FILE, ends=False):
+    """Accepts the offer unless `behind` is `OFFER`, sends these frames as soon as a frame of this type has
+    come, and expects that the peer takes them for a violation, or for a failure if an end is too early."""
+    codes = (VIOLATION, FAILURE) if ends else (VIOLATION,)
+
+    def attack(frames):
+        yield from expect(frames, OFFER)
+        if behind != OFFER:
+            frames.put(ACCEPT)
+            yield from expect(frames, FILE)
+        if behind in (PREFIX, END):
+            frames.put(FROM, HELD if behind == PREFIX else 0)
+            frame = yield from next_frame(frames, [DATA])
+            check(frame and frame[0] == behind, f"no frame of type {behind}")
+        try:
+            frames.write(*sent)
+            if ends:
+                yield from frames.finish()
+            yield from expect_violation(frames, codes)
+        except WasReset as reset:
+            check(reset.args[0] in codes, f"the peer gives up with code {reset.args[0]}")
+    return attack
+
+
+def refuses(*parts):
+    """Refuses the offer; both directions end."""
+    def attack(frames):
+        yield from expect(frames, OFFER)
+        frames.put(REFUSE, *parts)
+        yield from frames.finish()
+        yield from frames.expect_end()
+    return attack
+
+
+# How much a receiver says that it holds.
+HELD = 10
+NO_OFFSET = write_frame(FROM, 0)
+RECEIVER_ATTACKS = {
+    "from-above-size": answers(write_frame(FROM, MOST_NUMBER)),
+    "from-twice": answers(NO_OFFSET, NO_OFFSET),
+    "have-twice": answers(write_frame(HAVE), write_frame(HAVE)),
+    "from-with-byte": answers(write_frame(FROM, 0, 0)),
+    "stored-too-early": answers(NO_OFFSET, write_frame(STORED, 1)),
+    "stored-without-answer": answers(write_frame(STORED, 1)),
+    "stored-beyond": answers(write_frame(STORED, 2), behind=END),
+    "stored-less": answers(write_frame(STORED, 1), write_frame(STORED, 0), behind=END),
+    "done-too-early": answers(NO_OFFSET, write_frame(DONE, b"bad")),
+    "done-without-answer": answers(write_frame(DONE, b"bad")),
+    "done-after-failure": answers(write_frame(FAILED, 0, WRONG_HASH), write_frame(DONE, b"bad"), behind=END),
+    "agreed-without-prefix": answers(NO_OFFSET, write_frame(AGREED, 0)),
+    "restart-without-prefix": answers(NO_OFFSET, write_frame(RESTART, 0)),
+    "agreed-without-answer": answers(write_frame(AGREED, 0)),
+    "agreed-twice": answers(write_frame(AGREED, 0), write_frame(AGREED, 0), behind=PREFIX),
+    "restart-twice": answers(write_frame(RESTART, 0), write_frame(RESTART, 0), behind=PREFIX),
+    "restart-behind-agreed": answers(write_frame(AGREED, 0), write_frame(RESTART, 0), behind=PREFIX),
+    "failed-unknown-file": answers(NO_OFFSET, write_frame(FAILED, 7, NOT_WANTED)),
+    "failed-after-stored": answers(write_frame(STORED, 1), write_frame(FAILED, 0, NOT_WANTED), behind=END),
+    "failed-twice": answers(
+        NO_OFFSET, write_frame(FAILED, 0, NOT_WANTED), write_frame(FAILED, 0, NOT_WANTED)),
+    "agreed-to-other-file": answers(write_frame(AGREED, 1), behind=PREFIX),
+    "received-too-much": answers(NO_OFFSET, write_frame(RECEIVED, MOST_NUMBER)),
+    "accept-twice": answers(write_frame(ACCEPT)),
+    "refuse-behind-accept": answers(write_frame(REFUSE, NOT_WANTED, b"no")),
+    "accept-with-byte": answers(write_frame(ACCEPT, b"!"), behind=OFFER),
+    "long-frame-of-receiver": answers(write_frame(RECEIVED, bytes(MOST_BYTES + 1))),
+    "long-number-of-receiver": answers(b"\x13\x40\x01\x00"),
+    "end-in-frame-of-receiver": answers(NO_OFFSET[:-1], ends=True),
+    "end-without-answer": answers(ends=True, behind=OFFER),
+    "end-behind-accept": answers(ends=True),
+}
+for number, parts in {
+        FROM: [0], HAVE: [], AGREED: [0], RESTART: [0], RECEIVED: [0], FAILED: [0, NOT_WANTED], STORED: [0],
+        DONE: [b"bad"]}.items():
+    RECEIVER_ATTACKS[f"before-accept-{number:02x}"] = answers(write_frame(number, *parts), behind=OFFER)
+for number in [*SENDERS, 0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF]:
+    RECEIVER_ATTACKS[f"answer-{number:02x}"] = answers(write_frame(number, b""))
+RECEIVER_ATTACKS["refuse"] = refuses(NOT_WANTED, b"not now")
+RECEIVER_ATTACKS["refuse-with-escape"] = refuses(NOT_WANTED, "\x1b[2J\u202e\n\nhuh".encode())
+
+
+ATTACKS = SENDER_ATTACKS | RECEIVER_ATTACKS
+
+
+def find(pattern):
+    """The names that have this pattern, as in a shell."""
+    names = fnmatch.filter(ATTACKS, pattern)
+    check(names, f"no attack is called {pattern}")
+    return names
+
+
+def send(names, open_stream):
+    """The program of a sender, with one attack after another and the file `good` in the end."""
+    for name in names:
+        count = 2 if name == "same-id" else 1
+        say(f"attack {name}")
+        yield from SENDER_ATTACKS[name](*[RawFrames(open_stream(), RECEIVERS) for _ in range(count)])
+    yield from send_good(RawFrames(open_stream(), RECEIVERS))
+
+
+def receive(name, stream):
+    """The program of a receiver."""
+    say(f"attack {name}")
+    return RECEIVER_ATTACKS[name](RawFrames(stream, SENDERS))

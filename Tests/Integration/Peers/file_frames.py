@@ -1,0 +1,109 @@
+"""The frames of docs/wire-format.md, "Files", and which names are allowed."""
+
+import unicodedata
+from collections import namedtuple
+
+from delivery_fields import Fields, check, write_number, write_numbers
+
+LABEL = "blesec-files/1"
+BULK = 2
+SENDERS = OFFER, FILE, FOLDER, DATA, PREFIX, END, AGAIN, SKIP = range(0x01, 0x09)
+RECEIVERS = ACCEPT, REFUSE, FROM, HAVE, AGREED, RESTART, RECEIVED, FAILED, STORED, DONE = range(0x11, 0x1B)
+ONE_FILE, TREE = range(2)
+(NOT_WANTED, BAD_NAME, NO_SPACE, CANNOT_WRITE, IN_USE, CHANGED, CANNOT_READ, WRONG_HASH,
+ OTHER) = PROBLEMS = range(1, 10)
+# The codes with which a stream is given up.
+FAILURE, ENDED_BY_USER, VIOLATION = range(3)
+
+# The most bytes of a frame behind its length, and the most files that have not ended.
+MOST_BYTES = 65_536
+MOST_FILES = 256
+# Sizes, times and sums of bytes are below this, and there are at most so many files and folders.
+MOST_SIZE = 1 << 61
+MOST_ENTRIES = 1_000_000
+BILLION = 1_000_000_000
+PARTIAL = ".blesec-partial"
+SEPARATORS = "\u2028\u2029"
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+Offer = namedtuple("Offer", "identifier version kind files size name")
+File = namedtuple("File", "size seconds nanoseconds mode path")
+
+
+def write_frame(kind, *parts):
+    """A frame; the parts are numbers and bytes."""
+    body = b"".join(write_number(part) if isinstance(part, int) else bytes(part) for part in parts)
+    return bytes([kind]) + write_number(len(body)) + body
+
+
+def take_frame(data):
+    """Removes the first frame from a buffer. Returns its type and its fields, or nothing if it is not
+    whole."""
+    if len(data) < 2:
+        return None
+    width = 1 << (data[1] >> 6)
+    if len(data) < 1 + width:
+        return None
+    length = Fields(bytes(data[1:1 + width])).number()
+    check(length <= MOST_BYTES, "a frame is too long")
+    if len(data) < 1 + width + length:
+        return None
+    kind, body = data[0], bytes(data[1 + width:1 + width + length])
+    del data[:1 + width + length]
+    return kind, Fields(body)
+
+
+def read_text(fields):
+    try:
+        return fields.rest().decode()
+    except UnicodeDecodeError:
+        return check(False, "a text is not UTF-8")
+
+
+def read_offer(fields):
+    identifier, version = fields.identifier(), fields.identifier()
+    kind, files, size = fields.numbers(3)
+    check(kind in (ONE_FILE, TREE), "an offer of another kind")
+    check(max(files, size) < MOST_SIZE, "an offer has too many files or bytes")
+    return Offer(identifier, version, kind, files, size, read_text(fields))
+
+
+def read_file(fields):
+    file = File(*fields.numbers(4), read_text(fields))
+    check(file.nanoseconds < BILLION, "a second or more in nanoseconds")
+    check(file.mode <= 1, "a mode that there is not")
+    return file
+
+
+def read_hash(fields):
+    value = fields.take(32)
+    fields.end()
+    return value
+
+
+def read_count(fields):
+    """The number that is all of a frame."""
+    number = fields.number()
+    fields.end()
+    return number
+
+
+def write_file(file):
+    return write_numbers(*file[:4]) + file.path.encode()
+
+
+def is_allowed(name, has_hidden=False):
+    """Whether a part of a path may have this name."""
+    if not 1 <= len(name.encode()) <= 255 or name in (".", "..", PARTIAL):
+        return False
+    if name.startswith(".") and not has_hidden:
+        return False
+    return not any(
+        character == "/" or unicodedata.category(character) == "Cc" or character in SEPARATORS + DIRECTIONS
+        for character in name)
+
+
+def is_allowed_path(path, has_hidden=False):
+    parts = path.split("/")
+    return len(path.encode()) <= 4_096 and len(parts) <= 64 and all(
+        is_allowed(part, has_hidden) for part in parts)

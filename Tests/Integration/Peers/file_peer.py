@@ -1,0 +1,132 @@
+"""One end of a connection that carries files, written from docs/wire-format.md and docs/delivery.md.
+
+    file_peer.py send|receive dialer|acceptor PRIVATE-KEY SOCKET [PATH ...] [--attack NAME] [--hold FILE]
+                 [--give-up N] [--settle] [--prefix right|early|wrong] [--cuts N] [--seed N]
+
+The key is raw X25519, in base64. `send` offers each PATH, a file or a folder, on a stream of its own, all
+at once. `receive` stores what the peer offers in the folder PATH. What the peer sends is checked against
+the pages, and the program ends with an error if a rule is broken.
+
+With --give-up the program resets the stream once N bytes of data have arrived, with --settle once the files
+among them are stored as well. With --prefix early it sends `prefix` before any data, and with --prefix wrong
+it sends a wrong hash. With --hold the program says that it holds the bytes of FILE of the first
+file that is not empty. --attack runs programs in `file_attacks.py` instead, one after another: each in a
+stream of its own that this side opens, or that the peer opens. NAME may be a pattern, as in a shell.
+--cuts closes so many links abruptly, after random numbers of bytes.
+
+Standard error gets `listening` when the program can be dialed, `ready KEY PROTOCOL` on each link, a line
+for each thing that happens to a file, and `complete` when both sides have ended the connection. The exit
+status is 0 only if that has happened and every rule was kept.
+"""
+
+import argparse
+import base64
+import io
+import os
+import random
+import sys
+
+import file_attacks
+from delivery_fields import Violation, check
+from delivery_peer import DELIVERY, DeliveryPeer, carry
+from delivery_streams import Streams, WasReset
+from file_frames import BULK, LABEL
+from file_streams import FileReceiver, FileSender
+from negotiated_peer import TAKEN, say
+
+WINDOW = 65_536
+STREAMS = 16
+# For how long the program runs, in seconds.
+MOST_SECONDS = 25
+
+
+class FilePeer(DeliveryPeer):
+    """A side that sends or receives files, and no messages."""
+
+    def __init__(self, options, generator):
+        streams = Streams(os.urandom(16), generator, WINDOW, STREAMS, STREAMS)
+        super().__init__(
+            options.role, base64.b64decode(options.private), [], io.BytesIO(), TAKEN | DELIVERY, generator,
+            False, streams, [])
+        self.limit_time(MOST_SECONDS)
+        self.options = options
+        self.hold = None
+        if options.hold:
+            with open(options.hold, "rb") as file:
+                self.hold = file.read()
+        self.attacks = file_attacks.find(options.attack) if options.attack else []
+        self.has_begun = False
+
+    def begin(self):
+        """The programs of a sender."""
+        options = self.options
+        if options.does == "receive":
+            return []
+        if self.attacks:
+            return [file_attacks.send(self.attacks, self.open)]
+        return [
+            FileSender(
+                self.open(), path, self.generator, options.give_up, options.settle, options.prefix).run()
+            for path in options.paths]
+
+    def open(self):
+        """Opens a stream for an offer."""
+        return self.streams.open(LABEL, BULK)
+
+    def answer_stream(self, stream):
+        check((stream.label, stream.priority) == (LABEL, BULK), "a stream that is not for files")
+        if self.options.attack:
+            check(self.attacks, "more offers than attacks")
+            return [file_attacks.receive(self.attacks.pop(0), stream)]
+        hold, self.hold = self.hold, None
+        return [FileReceiver(stream, self.options.paths[0], self.generator, hold).run()]
+
+    def run_streams(self):
+        if not self.has_begun:
+            # The peer's key, which is known now, decides on the numbers of streams.
+            self.has_begun, self.programs = True, self.begin()
+        self.programs = [program for program in self.programs if next(program, program) is not program]
+
+    @property
+    def can_send_message(self):
+        # There are no messages, and the end waits until nothing is under way. A receiver waits for the
+        # sender's end.
+        waits = self.options.does == "receive" and self.receiver.end is None
+        return not waits and not self.programs and super().can_send_message
+
+
+def run(options):
+    generator = random.Random(options.seed)
+    peer = FilePeer(options, generator)
+    cuts = [generator.randrange(1_000, 200_000) for _ in range(options.cuts)]
+    links = carry(peer, options, cuts)
+    check(not peer.programs, "a program waits for what its stream never gets")
+    if options.does == "receive":
+        check(not peer.attacks, "not every attack was made")
+    say(f"complete: {links} links")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("does", choices=["send", "receive"])
+    parser.add_argument("role", choices=["dialer", "acceptor"])
+    parser.add_argument("private")
+    parser.add_argument("socket")
+    parser.add_argument("paths", nargs="*")
+    parser.add_argument("--attack")
+    parser.add_argument("--hold")
+    parser.add_argument("--give-up", type=int)
+    parser.add_argument("--settle", action="store_true")
+    parser.add_argument("--prefix", choices=["right", "early", "wrong"], default="right")
+    parser.add_argument("--cuts", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    try:
+        run(parser.parse_args())
+    except Violation as violation:
+        sys.exit(f"file_peer.py: {violation}")
+    except WasReset as reset:
+        sys.exit(f"file_peer.py: the peer gives a stream up with code {reset.args[0]}")
+
+
+if __name__ == "__main__":
+    main()
