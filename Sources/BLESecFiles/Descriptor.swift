@@ -56,7 +56,11 @@ final class Descriptor {
         if unsafe mkdirat(number, name, mode) != 0, errno != EEXIST {
             throw FileFailure(name, errno)
         }
-        return try open(name, O_RDONLY | O_DIRECTORY)
+        do throws(FileFailure) {
+            return try open(name, O_RDONLY | O_DIRECTORY)
+        } catch {
+            throw FileFailure(.cannotWrite, error.text)
+        }
     }
 
     /// Whether the folder is still in another one.

@@ -55,6 +55,11 @@ final class FileFolder {
     /// incomplete files if they are empty and nobody else uses them.
     func forget(_ offer: FileFrame.Offer) {
         partial.remove(Self.noteName(offer))
+        removeEmpty()
+    }
+
+    /// Removes the folders of incomplete files if they are empty and nobody else uses them.
+    func removeEmpty() {
         if own.lock() {
             own.remove(peer, isFolder: true)
             folder.remove(FileName.partialFolder, isFolder: true)

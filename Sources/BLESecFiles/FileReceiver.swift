@@ -207,6 +207,18 @@ final class FileReceiver {
         folder = nil
     }
 
+    /// Nothing more comes: removes the folders that have nothing to go on with.
+    func close() {
+        guard phase != .done, let offer else { return }
+        (current, complete) = (nil, [])
+        let isHeld = held != nil
+        held?.remove(FileFolder.tree, isFolder: true)
+        (held, tree, lastFolder, reservation) = (nil, nil, nil, nil)
+        if isHeld { folder?.remove(offer, ifEmpty: true) }
+        folder?.removeEmpty()
+        folder = nil
+    }
+
     /// Called four times a second: hashes what waits for it, and makes durable what has waited for
     /// a second.
     func rest() -> [UInt8] {
@@ -291,9 +303,12 @@ final class FileReceiver {
     private func announce(
         _ entry: FileEntry, _ offer: FileFrame.Offer, _ answers: inout [UInt8]
     ) throws(FileViolation) {
+        guard announced.count < FileFrame.mostAhead else {
+            throw FileViolation("too many files at once")
+        }
         let (bytes, isTooMuch) = announcedBytes.addingReportingOverflow(entry.size)
-        guard announced.count < FileFrame.mostAhead, files < offer.files, !isTooMuch,
-            bytes <= offer.bytes, offer.isFolder || entry.size == offer.bytes
+        guard files < offer.files, !isTooMuch, bytes <= offer.bytes,
+            offer.isFolder || entry.size == offer.bytes
         else { throw FileViolation("more files or bytes than were offered") }
         files += 1
         announcedBytes = bytes

@@ -238,6 +238,7 @@ final class FileSender {
             state.isAccepted = true
             return
         case .refuse(let problem, let text):
+            guard !state.isAccepted else { throw FileViolation("a refusal of what was accepted") }
             state.refusal = Failure(path: source.offer.name, problem: problem, text: text)
             return
         default:
@@ -273,6 +274,9 @@ final class FileSender {
         case .done(let name):
             guard state.hasSentAll, state.ended == index, state.failures.count == 0 else {
                 throw FileViolation("an end before all files have ended")
+            }
+            guard FileName.isAllowed(name, allowsHidden: true) else {
+                throw FileViolation("a final name that is none")
             }
             state.name = name
             state.received = source.offer.bytes

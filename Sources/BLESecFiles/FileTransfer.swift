@@ -177,7 +177,6 @@ public final class FileTransfer: Sendable {
             if case .success = result {
                 status.progress.state = .done
                 status.progress.bytes = status.progress.totalBytes
-                status.progress.files = status.progress.totalFiles
             } else {
                 status.progress.state = .failed
             }

@@ -36,7 +36,11 @@ struct IncomingFiles: Sendable {
 
     func run() async {
         let watching = Task(executorPreference: connection.loop) { await watch() }
-        defer { watching.cancel() }
+        await receiveOrFail()
+        watching.cancel()
+    }
+
+    private func receiveOrFail() async {
         do throws(ChannelError) {
             try await receive()
         } catch {
@@ -44,7 +48,10 @@ struct IncomingFiles: Sendable {
             await stream.giveUp(
                 error.code == .protocolViolation
                     ? .violation : isCancelled ? .cancelled : .other)
-            let failures = await thread.run { [receiver] in receiver.value.state.failures.first }
+            let failures = await thread.run { [receiver] in
+                receiver.value.close()
+                return receiver.value.state.failures.first
+            }
             transfer.end(
                 .failure(
                     isCancelled
@@ -184,13 +191,16 @@ struct IncomingFiles: Sendable {
         let isKnown = (try? await stream.waitUntilTaken()) != nil
         if isKnown { await thread.run { [receiver] in receiver.value.forget() } }
         if outcome.isDone, let name = outcome.state.name { return transfer.end(.success(name)) }
+        await thread.run { [receiver] in receiver.value.close() }
         let failures = outcome.state.failures.first
         let first = failures.first
-        let reason = first.map { "\($0.path): \($0.reason)" } ?? "it was not sent"
+        let reason =
+            first.map { transfer.isFolder ? "\($0.path): \($0.reason)" : $0.reason }
+            ?? "it was not sent"
         transfer.end(
             .failure(
                 ChannelError(
                     transfer.isFolder ? .incomplete : first?.problem.code ?? .incomplete,
-                    "\(transfer.name) was not stored: \(reason)")), failures)
+                    "it was not stored: \(reason)")), failures)
     }
 }

@@ -150,7 +150,10 @@ public struct FileOffer: Sendable {
         _ offer: FileFrame.Offer, _ connection: PeerConnection, _ stream: PeerConnection.Stream,
         _ receiver: Unshared<FileReceiver>, _ thread: BlockingThread, peer: [UInt8]
     ) {
-        (name, isFolder, bytes, id) = (offer.name, offer.isFolder, offer.bytes, offer.id)
+        // A longer name is refused, and only shown.
+        let isShown = offer.name.utf8.count <= 255
+        name = isShown ? offer.name : offer.name.prefix(40) + "..."
+        (isFolder, bytes, id) = (offer.isFolder, offer.bytes, offer.id)
         files = Int(clamping: offer.files)
         self.connection = connection
         self.stream = stream

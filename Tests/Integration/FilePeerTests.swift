@@ -181,18 +181,14 @@ extension Integration {
             let paths = (0..<(FileAttacks.receiverCounts[attack] ?? 1)).map {
                 fixture.folder.write("file-\($0)", ToolPair.pseudoRandomBytes(1_000_000, seed: 5))
             }
-            try withKnownIssue("the tool does otherwise than the page says") {
-                let outcomes = try fixture.run("send", paths, "acceptor", ["--attack", attack])
-                let errors = outcomes[0].errors
-                try #require(outcomes[1].status == 0, "\(outcomes[1].errors)\n\(errors)")
-                let isRefusal = attack.hasPrefix("refuse") && attack != "refuse-behind-accept"
-                #expect(outcomes[0].status == (isRefusal ? 69 : 76), "\(errors)")
-                #expect(errors.contains("\nblesec: "), "\(errors)")
-                #expect(!errors.contains("\nsent "), "\(errors)")
-                #expect(!errors.contains { "\u{1B}\u{202E}".contains($0) }, "\(errors)")
-            } when: {
-                FileAttacks.knownReceivers.contains(attack)
-            }
+            let outcomes = try fixture.run("send", paths, "acceptor", ["--attack", attack])
+            let errors = outcomes[0].errors
+            try #require(outcomes[1].status == 0, "\(outcomes[1].errors)\n\(errors)")
+            let isRefusal = attack.hasPrefix("refuse") && attack != "refuse-behind-accept"
+            #expect(outcomes[0].status == (isRefusal ? 69 : 76), "\(errors)")
+            #expect(errors.contains("\nblesec: "), "\(errors)")
+            #expect(!errors.contains("\nsent "), "\(errors)")
+            #expect(!errors.contains { "\u{1B}\u{202E}".contains($0) }, "\(errors)")
         }
     }
 }
@@ -218,8 +214,8 @@ private enum FileAttacks {
             "smaller-than-offered",
         ]
     static let receivers =
-        knownReceivers + [
-            "from-above-size", "from-twice", "have-twice", "from-with-byte",
+        [
+            "refuse-behind-accept", "from-above-size", "from-twice", "have-twice", "from-with-byte",
             "stored-without-answer", "stored-beyond", "stored-less", "done-too-early",
             "done-without-answer", "done-after-failure", "agreed-without-prefix",
             "restart-without-prefix", "agreed-without-answer", "agreed-twice", "restart-twice",
@@ -232,7 +228,6 @@ private enum FileAttacks {
     static let receiverCounts = ["before-accept-*": 8, "answer-*": 14]
 
     /// Where the tool does otherwise than the page says.
-    static let knownReceivers = ["refuse-behind-accept"]
 }
 
 /// Runs the tool and a peer, with keys and files for both.

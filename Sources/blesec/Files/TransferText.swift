@@ -6,7 +6,7 @@ internal import Glibc
 enum TransferText {
     static func summary(_ transfer: FileTransfer, seconds: Double) -> String {
         let progress = transfer.current
-        let files = transfer.isFolder ? "\(progress.totalFiles) files, " : ""
+        let files = transfer.isFolder ? "\(progress.files) files, " : ""
         let rate = TransferDisplay.whole(Double(progress.totalBytes) / max(seconds, 0.001))
         let tenths = Int((seconds * 10).rounded())
         return "\(files)\(TransferDisplay.size(progress.totalBytes)) in "
@@ -20,7 +20,7 @@ enum TransferText {
         return [
             ("name", .string(transfer.name)), ("stored-as", .string(name)),
             ("bytes", .number(Int(clamping: progress.totalBytes))),
-            ("files", .number(progress.totalFiles)),
+            ("files", .number(progress.files)),
             ("milliseconds", .number(Int(clamping: TransferDisplay.whole(seconds * 1_000)))),
         ]
     }
