@@ -9,6 +9,8 @@ final class FileReceiver {
     struct State: Sendable, Equatable {
         /// How many bytes are written, or were held before.
         var received: UInt64 = 0
+        /// How many of these were held before.
+        var held: UInt64 = 0
         /// How many files have ended, stored or not.
         var ended = 0
         var failures = FileSender.Failures()
@@ -315,6 +317,7 @@ final class FileReceiver {
         do throws(FileFailure) {
             let start = try prepare(entry, offer)
             announced.append((entry, start))
+            state.held += start ?? entry.size
             if let start {
                 FileFrame.from(start).append(to: &answers)
             } else {

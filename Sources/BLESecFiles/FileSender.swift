@@ -17,6 +17,8 @@ final class FileSender {
         var hasSentAll = false
         /// How many bytes the peer has written, or had before.
         var received: UInt64 = 0
+        /// How many of these it had before.
+        var held: UInt64 = 0
         /// How many files have ended, and how many of those the peer has not stored.
         var ended = 0
         /// The first failures, and how many there are.
@@ -249,9 +251,10 @@ final class FileSender {
             guard offset <= (try unanswered()).size else {
                 throw FileViolation("more bytes held than a file has")
             }
+            state.held += offset
             add(.from(offset))
         case .have:
-            _ = try unanswered()
+            state.held += (try unanswered()).size
             add(.have)
         case .agreed(let number), .restart(let number):
             // The file may have ended meanwhile.

@@ -145,7 +145,9 @@ public final class FileTransfer: Sendable {
     }
 
     /// Changes the progress, and tells the observers of it.
-    func update(_ body: (inout Progress) -> Void) {
+    ///
+    /// - Parameter held: how many of the bytes the receiver had before.
+    func update(held: UInt64 = 0, _ body: (inout Progress) -> Void) {
         var observers: [AsyncStream<Progress>.Continuation] = []
         var changed: Progress?
         status.withLock { status in
@@ -154,7 +156,7 @@ public final class FileTransfer: Sendable {
             body(&progress)
             progress.bytes = max(progress.bytes, status.progress.bytes)
             (progress.rate, progress.timeLeft) = status.meter.measure(
-                progress.bytes, of: progress.totalBytes,
+                progress.bytes, of: progress.totalBytes, held: held,
                 isMoving: progress.state == .transferring)
             guard progress != status.progress else { return }
             status.progress = progress
@@ -195,16 +197,21 @@ public final class FileTransfer: Sendable {
 /// Bytes per second over the last seconds.
 struct RateMeter: Sendable {
     private var samples: [(time: ContinuousClock.Instant, bytes: UInt64)] = []
+    private var held: UInt64 = 0
     private static let span: Duration = .seconds(3)
 
     mutating func measure(
-        _ bytes: UInt64, of total: UInt64, isMoving: Bool,
+        _ bytes: UInt64, of total: UInt64, held: UInt64, isMoving: Bool,
         now: ContinuousClock.Instant = .now
     ) -> (rate: Double?, timeLeft: Duration?) {
         guard isMoving else {
             samples = []
             return (nil, nil)
         }
+        // What the receiver had before has not moved.
+        let left = total - min(total, bytes)
+        self.held = max(self.held, held)
+        let bytes = bytes - min(bytes, self.held)
         if let last = samples.last, now - last.time < .milliseconds(100) {
             samples[samples.count - 1].bytes = bytes
         } else {
@@ -214,8 +221,8 @@ struct RateMeter: Sendable {
         guard let first = samples.first, now - first.time >= .milliseconds(200) else {
             return (nil, nil)
         }
-        let rate = Double(bytes - first.bytes) / ((now - first.time) / .seconds(1))
+        let rate = Double(bytes - min(bytes, first.bytes)) / ((now - first.time) / .seconds(1))
         guard rate > 0 else { return (0, nil) }
-        return (rate, .seconds(Double(total - min(total, bytes)) / rate))
+        return (rate, .seconds(Double(left) / rate))
     }
 }

@@ -176,7 +176,7 @@ struct IncomingFiles: Sendable {
     }
 
     private func handle(_ outcome: Outcome) async throws(ChannelError) {
-        transfer.update { progress in
+        transfer.update(held: outcome.state.held) { progress in
             progress.bytes = min(outcome.state.received, progress.totalBytes)
             progress.files = max(progress.files, outcome.state.ended)
         }

@@ -179,7 +179,7 @@ struct OutgoingFiles: Sendable {
     }
 
     private func report(_ state: FileSender.State) {
-        transfer.update { progress in
+        transfer.update(held: state.held) { progress in
             progress.bytes = state.received
             progress.files = max(progress.files, state.ended)
             if state.hasSentAll {
