@@ -29,7 +29,6 @@ struct IncomingFiles: Sendable {
     private struct Outcome: Sendable {
         var answers: [UInt8] = []
         var state: FileReceiver.State
-        var hasBacklog: Bool
         var isDone: Bool
         var violation: FileViolation?
     }
@@ -132,9 +131,14 @@ struct IncomingFiles: Sendable {
                 let outcome = await ask { receiver throws(FileViolation) in
                     try receiver.finish()
                 }
-                try await handle(outcome)
+                do throws(ChannelError) {
+                    try await handle(outcome)
+                } catch {
+                    // What is stored is stored, even if the sender cannot learn of it now.
+                    guard outcome.isDone else { throw error }
+                }
                 await stream.finish()
-                return try await complete(outcome)
+                return await complete(outcome)
             }
         }
         throw ChannelError(.cancelled, "receiving was ended on this side")
@@ -170,8 +174,8 @@ struct IncomingFiles: Sendable {
                 violation = error
             }
             return Outcome(
-                answers: answers, state: receiver.state, hasBacklog: receiver.hasBacklog,
-                isDone: receiver.isDone, violation: violation)
+                answers: answers, state: receiver.state, isDone: receiver.isDone,
+                violation: violation)
         }
     }
 
@@ -186,7 +190,7 @@ struct IncomingFiles: Sendable {
         }
     }
 
-    private func complete(_ outcome: Outcome) async throws(ChannelError) {
+    private func complete(_ outcome: Outcome) async {
         // The sender has learned of it, or its process is gone.
         let isKnown = (try? await stream.waitUntilTaken()) != nil
         if isKnown { await thread.run { [receiver] in receiver.value.forget() } }

@@ -203,6 +203,11 @@ private final class Inbox: Sendable {
             display.end(
                 transfer, "\(transfer.name): \(error.reason)", "not-received",
                 [("name", .string(transfer.name))] + error.members, isFailure: true)
+            if Task.isCancelled {
+                Diagnostics.note(
+                    "what has arrived stays for 7 days; to go on, start both commands again",
+                    "resumable")
+            }
             if !goesOn { failure.withLock { $0 = $0 ?? error } }
         }
     }
