@@ -7,7 +7,7 @@ import Testing
     static let pages = [
         "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md",
         "docs/assurance.md", "docs/authority.md", "docs/choosing.md", "docs/dependencies.md",
-        "docs/discovery.md",
+        "docs/delivery.md", "docs/discovery.md", "docs/files.md",
     ]
 
     @Test("a page's links to files lead to existing files", arguments: pages)
