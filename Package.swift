@@ -144,7 +144,9 @@ let package = Package(
             [
                 "BLESecStore", "BLESecDelivery", "BLESecPrimitives", "BLESecLocking", "TestSupport",
             ]),
-        tests("FilesTests", ["BLESecFiles", "BLESecPrimitives", "TestSupport"]),
+        tests(
+            "FilesTests",
+            ["BLESecFiles", "BLESec", "BLESecChannelCore", "BLESecPrimitives", "TestSupport"]),
         tests("NoiseEngineTests", ["BLESecNoiseEngine", "BLESecChannelCore", "BLESecPrimitives"]),
         tests(
             "TLSEngineTests",
