@@ -79,6 +79,11 @@ final class FileReceiver {
     /// The files that this transfer has put into the tree.
     private var stored: Set<UInt> = []
     private var hasTreeFailed = false
+    /// Bytes for the peer that wait for others, how many files they answer, and whether the peer
+    /// needs them at once.
+    private var owed: [UInt8] = []
+    private var owedAnswers = 0
+    private var isUrgent = false
     private var reservation: FileFolder.Reservation?
     /// How many calls of ``rest()`` the oldest complete file has seen.
     private var rests = 0
@@ -87,6 +92,8 @@ final class FileReceiver {
     private static let step: UInt64 = 1 << 20
     /// How many files become durable together.
     private static let mostComplete = 256
+    /// While the sender has answers for so many files that have not ended, further answers wait.
+    private static let leastAnswered = 64
     /// From how many files on, the file system is synchronized instead of each file.
     private static let manyFiles = 8
 
@@ -159,7 +166,17 @@ final class FileReceiver {
             let frame = try reader.next(where: { $0.rawValue < FileFrame.Kind.accept.rawValue })
         { try receive(frame, &answers) }
         tell(&answers, isIdle: false)
-        return answers
+        owed += answers
+        // Answers wait for others while the sender has enough files to go on with: each record back
+        // costs the link as much as a record of data.
+        let answered = announced.count - owedAnswers
+        guard isUrgent || answered < Self.leastAnswered else { return [] }
+        return takeOwed()
+    }
+
+    private func takeOwed() -> [UInt8] {
+        defer { (owed, owedAnswers, isUrgent) = ([], 0, false) }
+        return owed
     }
 
     /// The peer has ended its direction: gives everything its final name.
@@ -168,7 +185,7 @@ final class FileReceiver {
         guard phase == .receiving, announced.isEmpty, !reader.isMidFrame else {
             throw FileViolation("an end in the middle of a file")
         }
-        var answers: [UInt8] = []
+        var answers = takeOwed()
         flush(&answers)
         tell(&answers, isIdle: true)
         guard let offer, let folder else { return answers }
@@ -224,7 +241,7 @@ final class FileReceiver {
     /// Called four times a second: hashes what waits for it, and makes durable what has waited for
     /// a second.
     func rest() -> [UInt8] {
-        var answers: [UInt8] = []
+        var answers = takeOwed()
         guard phase == .receiving else { return answers }
         let begin = ContinuousClock.now
         while hasBacklog, ContinuousClock.now - begin < Self.timeAtRest { catchUp(&answers) }
@@ -313,6 +330,7 @@ final class FileReceiver {
             offer.isFolder || entry.size == offer.bytes
         else { throw FileViolation("more files or bytes than were offered") }
         files += 1
+        owedAnswers += 1
         announcedBytes = bytes
         do throws(FileFailure) {
             let start = try prepare(entry, offer)
@@ -546,6 +564,7 @@ final class FileReceiver {
         else { return }
         if ownPrefix == prefix {
             file.isAgreed = true
+            isUrgent = true
             FileFrame.agreed(UInt64(index)).append(to: &answers)
         } else {
             do throws(FileFailure) {
@@ -558,6 +577,7 @@ final class FileReceiver {
             toldReceived = min(toldReceived, state.received)
             file.hash.restart()
             (file.position, file.awaitsAgain) = (0, true)
+            isUrgent = true
             FileFrame.restart(UInt64(index)).append(to: &answers)
         }
         current = file
@@ -575,6 +595,7 @@ final class FileReceiver {
             FileSender.Failure(
                 path: announced.first?.entry.path ?? "", problem: failure.problem,
                 text: failure.text))
+        isUrgent = true
         FileFrame.failed(index: UInt64(index), failure.problem).append(to: &answers)
     }
 
