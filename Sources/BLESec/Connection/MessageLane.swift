@@ -375,7 +375,8 @@ final class MessageLane: Sendable {
         }
 
         func didReceiveAll() {
-            let isNews = lane.state.withLock { $0.link == link && $0.noteNews() }
+            // Also when a newer link has begun meanwhile: what has arrived before is news.
+            let isNews = lane.state.withLock { $0.noteNews() }
             if isNews { lane.onNews() }
         }
     }
