@@ -36,7 +36,7 @@ struct ChatScreen: Sendable {
         // The terminal already shows the typed line.
         guard let fate else { return }
         let mark = (fate == .unknown ? "\u{1B}[1;31m  " : "\u{1B}[2m  ") + fate.rawValue
-        let room = max(8, Self.width - 16)
+        let room = max(8, Environment.width - 16)
         let text = Self.text(message)
         let shown = text.count <= room ? text : text.prefix(room - 3) + "..."
         try? StandardOutput.write(Array("\(mark): \(shown)\u{1B}[0m\n".utf8), to: STDERR_FILENO)
@@ -44,13 +44,5 @@ struct ChatScreen: Sendable {
 
     private static func text(_ message: [UInt8]) -> String {
         Diagnostics.oneLine(String(decoding: message, as: UTF8.self))
-    }
-
-    private static var width: Int {
-        var size = winsize()
-        guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {
-            return 80
-        }
-        return Int(size.ws_col)
     }
 }

@@ -54,11 +54,7 @@ enum ReceiveCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         var operands = arguments.operands
-        var target: String?
-        if !arguments.has(NearbyArguments.service) || operands.first?.hasPrefix("peer:") == true {
-            guard !operands.isEmpty else { throw arguments.usage("TARGET is missing") }
-            target = operands.removeFirst()
-        }
+        let target = try TransferConnection.takeTarget(&operands, arguments)
         guard let folder = operands.first else { throw arguments.usage("DIR is missing") }
         guard operands.count == 1 else {
             throw arguments.usage("unexpected argument `\(operands[1])`")

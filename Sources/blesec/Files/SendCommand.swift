@@ -44,11 +44,7 @@ enum SendCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         var files = arguments.operands
-        var target: String?
-        if !arguments.has(NearbyArguments.service) || files.first?.hasPrefix("peer:") == true {
-            guard !files.isEmpty else { throw arguments.usage("TARGET is missing") }
-            target = files.removeFirst()
-        }
+        let target = try TransferConnection.takeTarget(&files, arguments)
         guard !files.isEmpty else { throw arguments.usage("FILE is missing") }
         try require(files)
         let interruption = Interruption()

@@ -17,6 +17,17 @@ struct TransferConnection: Sendable {
     private let explained: @Sendable (ChannelError) -> ChannelError
     private let end: @Sendable () async -> Void
 
+    /// Takes TARGET from the operands; nil with --service, unless a peer is named.
+    static func takeTarget(
+        _ operands: inout [String], _ arguments: Arguments
+    ) throws(ChannelError) -> String? {
+        if arguments.has(NearbyArguments.service), operands.first?.hasPrefix("peer:") != true {
+            return nil
+        }
+        guard !operands.isEmpty else { throw arguments.usage("TARGET is missing") }
+        return operands.removeFirst()
+    }
+
     /// Starts a connection to the peer at `target`; without a target, both sides look for each
     /// other.
     static func start(

@@ -52,7 +52,7 @@ final class TransferDisplay: Sendable {
         let width = Environment.width
         state.withLock { state in
             guard !state.isPaused else { return }
-            var lines = [Self.line(transfer, progress, width, hasColours)]
+            var lines = [Self.line(transfer.name, progress, width, hasColours)]
             if let total, total.count > 1 {
                 lines.append(
                     Self.totalLine(
@@ -134,14 +134,7 @@ final class TransferDisplay: Sendable {
     // MARK: - Text
 
     /// One line of at most `width` columns: the name, and what fits of the rest.
-    static func line(
-        _ transfer: FileTransfer, _ progress: FileTransfer.Progress, _ width: Int,
-        _ hasColours: Bool
-    ) -> String {
-        line(transfer.name, progress, width, hasColours)
-    }
-
-    static func line(
+    private static func line(
         _ name: String, _ progress: FileTransfer.Progress, _ width: Int, _ hasColours: Bool
     ) -> String {
         let (facts, isPaused) = facts(progress)
@@ -232,24 +225,5 @@ final class TransferDisplay: Sendable {
         guard text.count > room else { return text }
         guard room > 3 else { return String(text.prefix(max(0, room))) }
         return text.prefix(room - 3) + "..."
-    }
-}
-
-/// What the terminal and the environment say about output.
-enum Environment {
-    /// Whether `NO_COLOR` is not set, and the terminal is not `dumb`.
-    static var allowsColours: Bool {
-        let isRefused = unsafe getenv("NO_COLOR").map { unsafe $0.pointee != 0 } ?? false
-        let isDumb = unsafe getenv("TERM").map { unsafe String(cString: $0) == "dumb" } ?? false
-        return !isRefused && !isDumb
-    }
-
-    /// How many columns the terminal at standard error has; 80 if that is unknown.
-    static var width: Int {
-        var size = winsize()
-        guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {
-            return 80
-        }
-        return max(20, Int(size.ws_col))
     }
 }

@@ -1,0 +1,20 @@
+internal import Glibc
+
+/// What the terminal and the environment say about output.
+enum Environment {
+    /// Whether `NO_COLOR` is not set, and the terminal is not `dumb`.
+    static var allowsColours: Bool {
+        let isRefused = unsafe getenv("NO_COLOR").map { unsafe $0.pointee != 0 } ?? false
+        let isDumb = unsafe getenv("TERM").map { unsafe String(cString: $0) == "dumb" } ?? false
+        return !isRefused && !isDumb
+    }
+
+    /// How many columns the terminal at standard error has; 80 if that is unknown.
+    static var width: Int {
+        var size = winsize()
+        guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {
+            return 80
+        }
+        return max(20, Int(size.ws_col))
+    }
+}
