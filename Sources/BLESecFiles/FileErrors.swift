@@ -1,14 +1,13 @@
 internal import BLESecChannelCore
 
 extension ChannelError {
-    init(_ failure: FileFailure, _ name: String) {
+    init(_ failure: FileFailure) {
         self.init(failure.problem.code, failure.text)
     }
 
     /// Why the peer did not take a file.
-    init(refused name: String, _ failure: FileSender.Failure) {
-        let detail = failure.text.isEmpty ? failure.problem.meaning : failure.text
-        self.init(failure.problem.code, "the peer does not take \(name): \(detail)")
+    init(refused name: String, _ failure: FileTransfer.Failure) {
+        self.init(failure.problem.code, "the peer does not take \(name): \(failure.reason)")
     }
 }
 

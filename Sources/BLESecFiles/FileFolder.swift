@@ -23,7 +23,9 @@ final class FileFolder {
     /// How long incomplete files are kept.
     private static let lifetime = 7 * 86_400
     /// How much space is left to others.
-    private static let reserve: UInt64 = 16 << 20
+    private static let leastFree: UInt64 = 16 << 20
+    /// What a file takes besides its bytes, at least.
+    private static let block: UInt64 = 4_096
 
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
         self.rules = rules
@@ -39,6 +41,8 @@ final class FileFolder {
             }
             // Another transfer may just remove the empty folder.
             guard own.lockShared(), own.isThere else {
+                // The other one is a few system calls away from its end, and this thread waits for
+                // nothing else.
                 usleep(10_000)
                 continue
             }
@@ -124,28 +128,30 @@ final class FileFolder {
         _ offer: FileFrame.Offer, in held: Descriptor
     ) throws(FileFailure) -> Reservation {
         let key = Self.key(held)
-        let own = size(of: held, depth: 0)
+        let own = Self.size(of: held)
         var others: UInt64 = 0
         var pending: UInt64 = 0
         for name in try partial.names() where name != Self.name(of: offer) {
             guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
-            let size = size(of: folder, depth: 0)
+            let size = Self.size(of: folder)
             let reserved = Self.reserved.withLock { $0[Self.key(folder)] } ?? 0
             others.add(max(size, reserved))
             pending.add(reserved.subtracting(size))
         }
-        others.add(max(own, offer.bytes))
+        var needed = offer.bytes
+        needed.add(offer.files * Self.block)
+        others.add(max(own, needed))
         guard others <= rules.quota else {
             throw FileFailure(
                 .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
         }
         // What is held needs no more space.
-        pending.add(offer.bytes.subtracting(own))
-        guard pending <= folder.freeSpace.subtracting(Self.reserve) else {
+        pending.add(needed.subtracting(own))
+        guard pending <= folder.freeSpace.subtracting(Self.leastFree) else {
             throw FileFailure(
                 .noSpace, "\(offer.bytes) bytes are offered, and there is too little space")
         }
-        Self.reserved.withLock { $0[key] = offer.bytes }
+        Self.reserved.withLock { $0[key] = needed }
         return Reservation(key)
     }
 
@@ -197,13 +203,12 @@ final class FileFolder {
         folder.remove(name, isFolder: true)
     }
 
-    private func size(of folder: Descriptor, depth: Int) -> UInt64 {
+    private static func size(of folder: Descriptor, depth: Int = 0) -> UInt64 {
         guard depth <= FileName.mostParts + 3, let names = try? folder.names() else { return 0 }
         var sum: UInt64 = 0
         for name in names {
             guard let status = folder.status(of: name) else { continue }
-            // Each file takes a block, at least.
-            sum.add(4_096)
+            sum.add(block)
             if status.isFolder, let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY) {
                 sum.add(size(of: inner, depth: depth + 1))
             } else {

@@ -13,7 +13,7 @@ final class FileReceiver {
         var held: UInt64 = 0
         /// How many files have ended, stored or not.
         var ended = 0
-        var failures = FileSender.Failures()
+        var failures = FailureList()
         /// Under which name everything is stored.
         var name: String?
     }
@@ -53,31 +53,28 @@ final class FileReceiver {
     private var phase = Phase.awaitingOffer
     private var reader = FileFrameReader()
     private var folder: FileFolder?
-    /// The folder with what is held of the offer, and the one in which a tree is put together.
+    /// The folder with what is held of the offer, and the tree.
     private var held: Descriptor?
-    private var tree: Descriptor?
+    private var tree: TreeFolder?
     /// Files that were announced and have not ended, and from where the peer sends them; nil if it
     /// sends nothing of them.
     private var announced: [(entry: FileEntry, start: UInt64?)] = []
     /// Whether nothing of the offer was held before.
     private var isFresh = false
-    /// The hashes of the paths that belong to the tree.
-    private var paths: Set<Int> = []
     private var index = 0
     private var current: Current?
-    /// Whether the rest of the current file is dropped.
+    /// Whether the rest of the current file is dropped, and why, until the peer is told.
     private var isDropping = false
+    private var owedFailure: FileFailure?
+    /// The files of which the peer was told that they have failed.
+    private var failed: Set<Int> = []
     private var complete: [Complete] = []
     private var toldReceived: UInt64 = 0
     private var toldEnded = 0
-    /// The folder that was used last in the tree.
-    private var lastFolder: (path: String, folder: Descriptor)?
     private var files: UInt64 = 0
     private var folders = 0
     /// How many bytes the announced files have.
     private var announcedBytes: UInt64 = 0
-    /// The files that this transfer has put into the tree.
-    private var stored: Set<UInt> = []
     private var hasTreeFailed = false
     /// Bytes for the peer that wait for others, how many files they answer, and whether the peer
     /// needs them at once.
@@ -129,7 +126,10 @@ final class FileReceiver {
                 }
                 self.held = held
                 isFresh = try held.names().isEmpty
-                if offer.isFolder { tree = try held.folder(FileFolder.tree, mode: 0o777) }
+                if offer.isFolder {
+                    tree = TreeFolder(
+                        try held.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh)
+                }
             }
         } catch {
             return refuse(error.problem, error.text)
@@ -192,9 +192,8 @@ final class FileReceiver {
         guard state.failures.count == 0 else { return answers }
         if offer.isFolder, state.name == nil {
             do throws(FileFailure) {
-                if let tree { removeOthers(tree, "") }
-                // The folders of the tree, too.
-                try tree?.synchronizeAll()
+                tree?.removeOthers()
+                try tree?.synchronize()
                 if let held {
                     state.name = try folder.publish(FileFolder.tree, in: held, offer)
                 }
@@ -212,7 +211,7 @@ final class FileReceiver {
     /// Fails a folder of the tree, or the tree itself.
     private func failTree(_ path: String, _ failure: FileFailure, _ answers: inout [UInt8]) {
         state.failures.append(
-            FileSender.Failure(path: path, problem: failure.problem, text: failure.text))
+            FileTransfer.Failure(path: path, problem: failure.problem, text: failure.text))
         guard let offer, !hasTreeFailed else { return }
         hasTreeFailed = true
         FileFrame.failed(index: offer.files, failure.problem).append(to: &answers)
@@ -221,7 +220,7 @@ final class FileReceiver {
     /// The peer knows that everything is stored.
     func forget() {
         guard phase == .done, let offer else { return }
-        (held, tree, lastFolder, reservation) = (nil, nil, nil, nil)
+        (held, tree, reservation) = (nil, nil, nil)
         folder?.forget(offer)
         folder = nil
     }
@@ -232,7 +231,7 @@ final class FileReceiver {
         (current, complete) = (nil, [])
         let isHeld = held != nil
         held?.remove(FileFolder.tree, isFolder: true)
-        (held, tree, lastFolder, reservation) = (nil, nil, nil, nil)
+        (held, tree, reservation) = (nil, nil, nil)
         if isHeld { folder?.remove(offer, ifEmpty: true) }
         folder?.removeEmpty()
         folder = nil
@@ -270,11 +269,9 @@ final class FileReceiver {
     ) throws(FileViolation) {
         if case .offer(let offer) = frame {
             guard phase == .awaitingOffer else { throw FileViolation("a second offer") }
-            guard offer.bytes <= FileFrame.greatest, offer.files <= FileFrame.greatest,
+            guard offer.bytes <= FileFrame.greatest, offer.files <= UInt64(FileSource.mostEntries),
                 offer.isFolder || offer.files == 1
-            else {
-                throw FileViolation("an offer without sense")
-            }
+            else { throw FileViolation("an offer of too much") }
             self.offer = offer
             phase = .offered
             return
@@ -308,7 +305,7 @@ final class FileReceiver {
             guard !announced.isEmpty else { throw FileViolation("a file skipped without one") }
             if !isDropping {
                 let path = announced[0].entry.path
-                state.failures.append(FileSender.Failure(path: path, problem: problem))
+                state.failures.append(FileTransfer.Failure(path: path, problem: problem))
                 // What the sender has changed is of no use.
                 if problem == .changed, let current { held?.remove(current.name) }
             }
@@ -343,11 +340,8 @@ final class FileReceiver {
                 FileFrame.have.append(to: &answers)
             }
         } catch {
-            let number = files - 1
             announced.append((entry, nil))
-            state.failures.append(
-                FileSender.Failure(path: entry.path, problem: error.problem, text: error.text))
-            FileFrame.failed(index: number, error.problem).append(to: &answers)
+            fail(entry, Int(files) - 1, error, &answers)
         }
         endUnexpected(&answers)
     }
@@ -365,23 +359,7 @@ final class FileReceiver {
             throw FileFailure(.other, "the time is out of range")
         }
         if state.name != nil { return nil }
-        if offer.isFolder {
-            guard add(entry.path, parts) else {
-                throw FileFailure(.badName, "the name is there twice")
-            }
-            let (place, name) = try self.place(of: entry.path)
-            // Nothing is there that this transfer has not put there.
-            if !isFresh, let status = place.status(of: name) {
-                // Where the case of letters does not count, another file may have the name.
-                guard !stored.contains(status.st_ino) else {
-                    throw FileFailure(.badName, "the name is there in another form")
-                }
-                if Self.isSame(status, entry) { return nil }
-                // It is from an earlier version of the tree.
-                FileFolder.removeAll(place, name)
-                lastFolder = nil
-            }
-        }
+        if try tree?.take(entry, parts) == true { return nil }
         guard !isFresh, let status = held?.status(of: FileFolder.partialName(entry)) else {
             return 0
         }
@@ -391,81 +369,6 @@ final class FileReceiver {
             return 0
         }
         return min(entry.size, UInt64(max(0, status.st_size)))
-    }
-
-    /// Whether a file of the tree is the one that is announced. Some file systems keep times in
-    /// steps of 10 ms, or of 2 s.
-    private static func isSame(_ status: stat, _ entry: FileEntry) -> Bool {
-        guard status.isRegular, UInt64(max(0, status.st_size)) == entry.size,
-            (status.st_mode & S_IXUSR != 0) == entry.isExecutable
-        else { return false }
-        let seconds = Int(entry.seconds)
-        if status.st_mtim.tv_sec == seconds, status.st_mtim.tv_nsec == Int(entry.nanoseconds) {
-            return true
-        }
-        return status.st_mtim.tv_nsec % 10_000_000 == 0
-            && (seconds - 2...seconds + 1).contains(status.st_mtim.tv_sec)
-    }
-
-    /// Counts a path and those above it as parts of the tree; returns whether the path is new.
-    private func add(_ path: String, _ parts: [String]) -> Bool {
-        let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
-        // The folder is that of the file before, most of the time.
-        if let slash, lastFolder.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {
-            for count in 1..<parts.count { paths.insert(Self.hash(parts.prefix(count))) }
-        }
-        return paths.insert(Self.hash(path)).inserted
-    }
-
-    private static func hash(_ parts: ArraySlice<String>) -> Int {
-        hash(parts.joined(separator: "/"))
-    }
-
-    /// Of the bytes: Swift takes different forms of a character for the same.
-    private static func hash(_ path: String) -> Int { Array(path.utf8).hashValue }
-
-    /// Removes what an earlier version of the tree had.
-    private func removeOthers(_ folder: Descriptor, _ prefix: String) {
-        guard let names = try? folder.names() else { return }
-        for name in names {
-            let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
-            guard paths.contains(Self.hash(path)) else {
-                FileFolder.removeAll(folder, name)
-                continue
-            }
-            if folder.status(of: name)?.isFolder == true,
-                let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY)
-            {
-                removeOthers(inner, path)
-            }
-        }
-    }
-
-    /// The folder of a path in the tree, which is made if it does not exist, and the last part.
-    private func place(of path: String) throws(FileFailure) -> (Descriptor, String) {
-        let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
-        let above = slash.map { path[..<$0] } ?? ""
-        let name = slash.map { String(path[path.utf8.index(after: $0)...]) } ?? path
-        if let lastFolder, FileName.areSame(lastFolder.path, above) {
-            return (lastFolder.folder, name)
-        }
-        let folder = try makeFolder(String(above))
-        lastFolder = (String(above), folder)
-        return (folder, name)
-    }
-
-    /// A folder of the tree, which is made if it does not exist.
-    private func makeFolder(_ path: String) throws(FileFailure) -> Descriptor {
-        guard var folder = tree else { throw FileFailure(.other, "there is no tree") }
-        for part in path.utf8.split(separator: UInt8(ascii: "/")) {
-            let name = String(Substring(part))
-            if !isFresh, folder.status(of: name)?.isFolder == false {
-                // It was a file in an earlier version of the tree.
-                folder.remove(name)
-            }
-            folder = try folder.folder(name, mode: 0o777)
-        }
-        return folder
     }
 
     private func makeFolder(
@@ -479,8 +382,7 @@ final class FileReceiver {
             guard let parts = FileName.parts(of: path, allowsHidden: hidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
-            _ = add(path, parts)
-            lastFolder = (path, try makeFolder(path))
+            try tree?.makeFolder(path, parts)
         } catch {
             failTree(path, error, &answers)
         }
@@ -590,13 +492,8 @@ final class FileReceiver {
     }
 
     private func tellFailure(_ answers: inout [UInt8]) {
-        guard let failure = owedFailure.take() else { return }
-        state.failures.append(
-            FileSender.Failure(
-                path: announced.first?.entry.path ?? "", problem: failure.problem,
-                text: failure.text))
-        isUrgent = true
-        FileFrame.failed(index: UInt64(index), failure.problem).append(to: &answers)
+        guard let failure = owedFailure.take(), let file = announced.first else { return }
+        fail(file.entry, index, failure, &answers)
     }
 
     private func end(_ hash: [UInt8], _ answers: inout [UInt8]) throws(FileViolation) {
@@ -671,17 +568,19 @@ final class FileReceiver {
             }
             var places: [Descriptor] = []
             for file in complete {
-                guard offer.isFolder else {
-                    state.name = try folder.publish(file.name, in: held, offer)
-                    continue
+                do throws(FileFailure) {
+                    guard let tree else {
+                        state.name = try folder.publish(file.name, in: held, offer)
+                        continue
+                    }
+                    let place = try tree.put(file.name, from: held, at: file.entry.path)
+                    // Many folders become durable with the file system, and need not stay open.
+                    if places.count < Self.manyFiles, places.last !== place {
+                        places.append(place)
+                    }
+                } catch {
+                    fail(file.entry, file.index, error, &answers)
                 }
-                let (place, name) = try self.place(of: file.entry.path)
-                guard try held.renameNew(file.name, to: place, name) else {
-                    throw FileFailure(.cannotWrite, "\(file.entry.path) is there twice")
-                }
-                if !isFresh, let inode = place.status(of: name)?.st_ino { stored.insert(inode) }
-                // Many folders become durable with the file system, and need not stay open.
-                if places.count < Self.manyFiles, places.last !== place { places.append(place) }
             }
             if places.count < Self.manyFiles {
                 for place in places { try place.synchronize() }
@@ -689,13 +588,22 @@ final class FileReceiver {
                 try folder.folder.synchronizeAll()
             }
         } catch {
-            for file in complete {
-                state.failures.append(
-                    FileSender.Failure(
-                        path: file.entry.path, problem: error.problem, text: error.text))
-                FileFrame.failed(index: UInt64(file.index), error.problem).append(to: &answers)
+            // What has failed before is not told twice.
+            for file in complete where !failed.contains(file.index) {
+                fail(file.entry, file.index, error, &answers)
             }
         }
+    }
+
+    private func fail(
+        _ entry: FileEntry, _ number: Int, _ failure: FileFailure, _ answers: inout [UInt8]
+    ) {
+        failed.insert(number)
+        state.failures.append(
+            FileTransfer.Failure(
+                path: entry.path, problem: failure.problem, text: failure.text))
+        isUrgent = true
+        FileFrame.failed(index: UInt64(number), failure.problem).append(to: &answers)
     }
 
     /// Tells the peer how many files have ended and are durable.
@@ -708,7 +616,6 @@ final class FileReceiver {
         FileFrame.stored(UInt64(ended)).append(to: &answers)
     }
 
-    private var owedFailure: FileFailure?
 }
 
 /// `UTIME_OMIT` of `sys/stat.h`, which Swift cannot import.

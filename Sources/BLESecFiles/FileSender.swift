@@ -19,33 +19,13 @@ final class FileSender {
         var received: UInt64 = 0
         /// How many of these it had before.
         var held: UInt64 = 0
-        /// How many files have ended, and how many of those the peer has not stored.
+        /// How many files have ended, stored or not.
         var ended = 0
-        /// The first failures, and how many there are.
-        var failures = Failures()
+        var failures = FailureList()
         /// Under which name the peer has stored everything.
         var name: String?
         /// Why the peer has refused the offer.
-        var refusal: Failure?
-    }
-
-    /// A file that was not stored, or the whole offer.
-    struct Failure: Sendable, Equatable {
-        var path: String
-        var problem: FileProblem
-        var text = ""
-    }
-
-    /// The first failures of a transfer, and how many there are.
-    struct Failures: Sendable, Equatable {
-        private(set) var first: [Failure] = []
-        private(set) var count = 0
-        private static let most = 100
-
-        mutating func append(_ failure: Failure) {
-            count += 1
-            if first.count < Self.most { first.append(failure) }
-        }
+        var refusal: FileTransfer.Failure?
     }
 
     private enum Answer { case from(UInt64), have, failed }
@@ -72,7 +52,6 @@ final class FileSender {
     private var announced: [(entry: FileEntry, version: FileSource.Version)] = []
     /// The peer's answers from the current file on, and the number of the current file.
     private var answers: [Answer] = []
-    private var answered = 0
     private var index = 0
     private var current: Current?
     private var owesAgain = false
@@ -216,7 +195,7 @@ final class FileSender {
 
     private func fail(_ problem: FileProblem, _ text: String, _ bytes: inout [UInt8]) {
         state.failures.append(
-            Failure(path: announced[0].entry.path, problem: problem, text: text))
+            FileTransfer.Failure(path: announced[0].entry.path, problem: problem, text: text))
         FileFrame.skip(problem).append(to: &bytes)
         endCurrent()
     }
@@ -241,7 +220,8 @@ final class FileSender {
             return
         case .refuse(let problem, let text):
             guard !state.isAccepted else { throw FileViolation("a refusal of what was accepted") }
-            state.refusal = Failure(path: source.offer.name, problem: problem, text: text)
+            state.refusal = FileTransfer.Failure(
+                path: source.offer.name, problem: problem, text: text)
             return
         default:
             guard state.isAccepted else { throw FileViolation("an answer before the first one") }
@@ -299,7 +279,8 @@ final class FileSender {
             // A folder, or the tree itself.
             guard !hasTreeFailed else { throw FileViolation("a second failure of a tree") }
             hasTreeFailed = true
-            return state.failures.append(Failure(path: source.offer.name, problem: problem))
+            return state.failures.append(
+                FileTransfer.Failure(path: source.offer.name, problem: problem))
         }
         guard number >= UInt64(state.ended), number <= UInt64(index + answers.count),
             failed.insert(number).inserted
@@ -315,6 +296,6 @@ final class FileSender {
             throw FileViolation("a failure of a file that has not begun")
         }
         state.failures.append(
-            Failure(path: source.path(ofFile: Int(number)) ?? "", problem: problem))
+            FileTransfer.Failure(path: source.path(ofFile: Int(number)) ?? "", problem: problem))
     }
 }

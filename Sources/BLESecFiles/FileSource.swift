@@ -33,7 +33,7 @@ final class FileSource {
     let offer: FileFrame.Offer
     private(set) var entries: [Entry] = []
     /// What is in the tree and is not sent, each with the reason.
-    private(set) var omissions: [FileSender.Failure] = []
+    private(set) var omissions: [FileTransfer.Failure] = []
     private let path: String
     private let root: Descriptor
     /// Which entries are files.
@@ -62,7 +62,7 @@ final class FileSource {
         var files: UInt64 = status.isRegular ? 1 : 0
         var bytes: UInt64 = status.isRegular ? version.size : 0
         var walked: [Entry] = []
-        var omitted: [FileSender.Failure] = []
+        var omitted: [FileTransfer.Failure] = []
         if status.isFolder {
             try Self.walk(root, "", sendsHidden: sendsHidden, &walked, &omitted)
             entries = walked
@@ -146,10 +146,10 @@ final class FileSource {
 
     private static func walk(
         _ folder: Descriptor, _ prefix: String, sendsHidden: Bool, _ entries: inout [Entry],
-        _ omissions: inout [FileSender.Failure]
+        _ omissions: inout [FileTransfer.Failure]
     ) throws(FileFailure) {
         func omit(_ path: String, _ problem: FileProblem, _ text: String) {
-            omissions.append(FileSender.Failure(path: path, problem: problem, text: text))
+            omissions.append(FileTransfer.Failure(path: path, problem: problem, text: text))
         }
         let (names, others) = try folder.allNames()
         if others > 0 {

@@ -46,8 +46,14 @@ public final class FileTransfer: Sendable {
         public let path: String
         /// Why it was not stored.
         public let problem: FileProblem
-        /// The details.
+        /// The details; empty if the problem says everything.
         public let text: String
+
+        init(path: String, problem: FileProblem, text: String = "") {
+            (self.path, self.problem, self.text) = (path, problem, text)
+        }
+
+        var reason: String { text.isEmpty ? problem.meaning : text }
     }
 
     /// The name of the file or folder, as its sender gave it.
@@ -167,15 +173,13 @@ public final class FileTransfer: Sendable {
         if let changed { for observer in observers { observer.yield(changed) } }
     }
 
-    func end(_ result: Result<String, ChannelError>, _ failures: [FileSender.Failure] = []) {
+    func end(_ result: Result<String, ChannelError>, _ failures: [Failure] = []) {
         typealias Waiter = CheckedContinuation<Result<String, ChannelError>, Never>
         typealias Listeners = ([AsyncStream<Progress>.Continuation], [Waiter], Progress)
         let (observers, waiters, progress) = status.withLock { status -> Listeners in
             guard status.result == nil else { return ([], [], status.progress) }
             status.result = result
-            status.failures = failures.map {
-                Failure(path: $0.path, problem: $0.problem, text: $0.text)
-            }
+            status.failures = failures
             if case .success = result {
                 status.progress.state = .done
                 status.progress.bytes = status.progress.totalBytes

@@ -88,7 +88,7 @@ struct IncomingFiles: Sendable {
         guard accepted.1 else {
             await stream.endRefused()
             let failure = await thread.run { [receiver] in receiver.value.refusal }
-            throw ChannelError(failure ?? accepted.2, transfer.name)
+            throw ChannelError(failure ?? accepted.2)
         }
         let (events, feed) = AsyncStream<Event>.makeStream()
         let (permits, permit) = AsyncStream<Void>.makeStream()

@@ -190,7 +190,3 @@ struct OutgoingFiles: Sendable {
         }
     }
 }
-
-extension FileSender.Failure {
-    var reason: String { text.isEmpty ? problem.meaning : text }
-}

@@ -16,7 +16,8 @@ extension PeerConnection {
     ///     a dot.
     ///   - onOmission: is called with what is in the folder and cannot be sent, with the reason.
     /// - Throws: `noSuchFile` when it cannot be read; `refused` for a name that cannot be sent;
-    ///   `configuration` without ``Guarantee/exactlyOnce(_:)``.
+    ///   `limitExceeded` when there are too many threads. Without ``Guarantee/exactlyOnce(_:)``, the
+    ///   transfer fails with `configuration`.
     public nonisolated func sendFile(
         _ path: String, sendsHidden: Bool = false,
         onOmission: @Sendable (FileTransfer.Failure) -> Void = { _ in }
@@ -32,14 +33,10 @@ extension PeerConnection {
         let source: Unshared<FileSource>
         switch look {
         case .success(let found): source = found
-        case .failure(let failure): throw ChannelError(failure, path)
+        case .failure(let failure): throw ChannelError(failure)
         }
         let offer = source.value.offer
-        for omission in source.value.omissions {
-            onOmission(
-                FileTransfer.Failure(
-                    path: omission.path, problem: omission.problem, text: omission.text))
-        }
+        for omission in source.value.omissions { onOmission(omission) }
         let transfer = FileTransfer(
             name: offer.name, isFolder: offer.isFolder, isIncoming: false, bytes: offer.bytes,
             files: Int(clamping: offer.files))
@@ -63,6 +60,7 @@ extension PeerConnection {
                 continue
             }
             let receiver = Unshared(FileReceiver())
+            var end = FileEnd.violation
             do {
                 while let bytes = try await stream.read() {
                     let offer = try await thread.run {
@@ -76,9 +74,10 @@ extension PeerConnection {
                     return FileOffer(offer, self, stream, receiver, thread, peer: key)
                 }
             } catch {
-                // Nobody knows of this stream yet.
+                // The program does not know of this stream yet, so nobody is told but the peer.
+                if !(error is FileViolation) { end = .other }
             }
-            await stream.giveUp(.violation)
+            await stream.giveUp(end)
         }
         return nil
     }

@@ -1,0 +1,11 @@
+/// The first failures of a transfer, and how many there are.
+struct FailureList: Sendable, Equatable {
+    private(set) var first: [FileTransfer.Failure] = []
+    private(set) var count = 0
+    private static let most = 100
+
+    mutating func append(_ failure: FileTransfer.Failure) {
+        count += 1
+        if first.count < Self.most { first.append(failure) }
+    }
+}
