@@ -23,8 +23,8 @@ help:
 	@echo 'make release  build the two commands, stripped, into .build/release'
 	@echo 'make test     build, and run all tests that need no Bluetooth'
 	@echo 'make lab      run the Bluetooth tests on a virtual machine with virtual controllers'
-	@echo 'make check    all that has to pass: format, builds, tests, sanitizers, docs, lab'
-	@echo 'make check-release   the same, and what takes too long for every change: campaigns'
+	@echo 'make check    what every change has to pass: format, builds, tests, docs, two suites of the lab'
+	@echo 'make check-release   the same, and what takes too long for every change: sanitizers, campaigns'
 	@echo 'make report   measure everything, and write docs/performance.md'
 	@echo 'make format   format the sources'
 	@echo 'make docs     build the documentation, into .build/docs'
@@ -37,13 +37,14 @@ test: tests
 	@tools/run-tests -- swift test --skip-build --disable-xctest --no-parallel $(TEST)
 
 lab: ready-lab ready-python release
-	@Tests/Lab/run
+	@Tests/Lab/run $(SUITES)
 
 check: ready-lab
 	@tools/install --check
 	@tools/check
 
 check-release: check
+	@tools/check --rest
 	@Tests/Campaigns/run
 
 report: ready-lab release
