@@ -49,6 +49,10 @@ let package = Package(
             name: "CBLESecOpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
         .systemLibrary(
             name: "CBLESecSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
+        .systemLibrary(
+            name: "CBLESecQRCode", pkgConfig: "libqrencode", providers: [.apt(["libqrencode-dev"])]),
+        .systemLibrary(
+            name: "CBLESecPNG", pkgConfig: "libpng", providers: [.apt(["libpng-dev"])]),
 
         // `Lifetimes` allows SecretBytes to return a Span of the memory that it owns.
         .target(
@@ -98,6 +102,9 @@ let package = Package(
                 "BLESec", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials", "BLESecLinks",
                 "BLESecPrimitives", "BLESecLocking", "CBLESecLinux",
             ]),
+        // QR codes on terminals and as images; only programs that use it are linked with libqrencode
+        // and libpng.
+        library("BLESecQRCode", ["CBLESecQRCode", "CBLESecPNG"]),
         library(
             "BLESecTesting",
             ["BLESec", "BLESecLinks", "BLESecPrimitives", "CBLESecLinux", "BLESecLocking"]),
@@ -147,6 +154,7 @@ let package = Package(
         tests(
             "FilesTests",
             ["BLESecFiles", "BLESec", "BLESecChannelCore", "BLESecPrimitives", "TestSupport"]),
+        tests("QRCodeTests", ["BLESecQRCode", "TestSupport"]),
         tests("NoiseEngineTests", ["BLESecNoiseEngine", "BLESecChannelCore", "BLESecPrimitives"]),
         tests(
             "TLSEngineTests",

@@ -1,0 +1,54 @@
+internal import CBLESecPNG
+
+/// An image of 8-bit gray pixels.
+package struct GrayImage {
+    /// In pixels.
+    package let width: Int
+    /// In pixels.
+    package let height: Int
+    private var pixels: [UInt8]
+
+    /// Makes an image with one shade everywhere, from 0 for black to 255 for white. Each side has 1
+    /// to 65,535 pixels.
+    package init(width: Int, height: Int, shade: UInt8) {
+        precondition(
+            1...0xFFFF ~= width && 1...0xFFFF ~= height, "a side has 1 to 65,535 pixels")
+        self.width = width
+        self.height = height
+        pixels = Array(repeating: shade, count: width * height)
+    }
+
+    /// Draws a rectangle in one shade. It is inside the image.
+    package mutating func fill(rows: Range<Int>, columns: Range<Int>, shade: UInt8) {
+        precondition(
+            columns.lowerBound >= 0 && columns.upperBound <= width,
+            "a rectangle is inside the image")
+        for row in rows {
+            for column in columns { pixels[row * width + column] = shade }
+        }
+    }
+
+    /// The image as a PNG file.
+    package func png() -> [UInt8] {
+        // Without memory for the file, libpng only counts the file's bytes.
+        var size = 0
+        var isWritten = unsafe write(to: nil, &size)
+        var file = [UInt8](repeating: 0, count: size)
+        if isWritten {
+            isWritten = unsafe file.withUnsafeMutableBytes {
+                unsafe write(to: $0.baseAddress, &size)
+            }
+        }
+        guard isWritten, size == file.count else { preconditionFailure("no memory for an image") }
+        return file
+    }
+
+    private func write(to memory: UnsafeMutableRawPointer?, _ size: inout Int) -> Bool {
+        var image = unsafe png_image()
+        unsafe image.version = UInt32(PNG_IMAGE_VERSION)
+        unsafe image.width = UInt32(width)
+        unsafe image.height = UInt32(height)
+        unsafe image.format = UInt32(PNG_FORMAT_GRAY)
+        return unsafe png_image_write_to_memory(&image, memory, &size, 0, pixels, 0, nil) == 1
+    }
+}
