@@ -1,13 +1,15 @@
 internal import BLESecChannelCore
 internal import BLESecNoise
 internal import BLESecNoiseEngine
+internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
 // Only the configuration and its trust policy, and nothing from a peer, decide what is offered.
 extension ChannelConfiguration {
     /// Refuses a configuration that contradicts itself or lacks a part, before anything is sent.
     func validate(for role: ChannelRole) throws(ChannelError) {
-        try require(!protocols.isEmpty, "a channel needs at least one protocol")
+        try validatePairing(for: role)
+        try require(!offers.isEmpty, "a channel needs at least one protocol")
         try require(context.count <= 255, "the context has at most 255 bytes")
         for case let contradiction? in [trust.contradiction, certificateTrust?.contradiction] {
             throw ChannelError(.configuration, contradiction)
@@ -28,7 +30,7 @@ extension ChannelConfiguration {
                 "a prologue of direct mode may not begin with blesec/1")
         }
         var plans: [NoisePlan] = []
-        for offer in protocols {
+        for offer in offers {
             if offer == TLSContext.protocolName {
                 _ = try tls(for: role)
             } else {
@@ -43,8 +45,43 @@ extension ChannelConfiguration {
             "a pre-shared key belongs to one hash; offer protocols that use the same hash")
     }
 
+    /// Refuses a pairing that contradicts the role or the protocols.
+    private func validatePairing(for role: ChannelRole) throws(ChannelError) {
+        guard let rule = trust.pairingRule else { return }
+        try require(mode == .negotiated, "pairing needs negotiated mode")
+        try require(
+            certificateTrust == nil, "pairing decides about peers over every protocol, TLS too")
+        guard let invitation = rule.invitation else { return }
+        try require(
+            role == (invitation.isOwn ? .acceptor : .dialer),
+            "the side that has made the invitation listens, and the side that has read it dials")
+        try require(
+            !offers.isEmpty, "pairing by an invitation needs a Noise protocol with the pattern XX")
+        try require(
+            presharedKeys.isEmpty, "pairing by an invitation takes no further pre-shared key")
+    }
+
+    /// The protocols that are offered or accepted, best first. Pairing by an invitation adds its secret
+    /// as a pre-shared key to each XX, and offers nothing else.
+    var offers: [String] {
+        guard trust.pairingRule?.invitation != nil else { return protocols }
+        let pattern = "Noise_XX_"
+        return protocols.filter { $0.hasPrefix(pattern) }
+            .map { "Noise_XXpsk3_" + $0.dropFirst(pattern.count) }
+    }
+
     /// What this side offers beyond the base of blesec/1.
-    var features: ChannelFeatures { carriesDelivery ? .known : .known.subtracting(.delivery) }
+    var features: ChannelFeatures {
+        requiredFeatures.union(.known.subtracting([.delivery, .pairing]))
+    }
+
+    /// What the peer has to offer too.
+    var requiredFeatures: ChannelFeatures {
+        var features: ChannelFeatures = []
+        if carriesDelivery { features.insert(.delivery) }
+        if trust.pairingRule != nil { features.insert(.pairing) }
+        return features
+    }
 
     func makeEngine(
         _ offer: String, role: ChannelRole, prologue: [UInt8]
@@ -68,6 +105,12 @@ extension ChannelConfiguration {
     /// The bytes that distinguish this device from other devices in the same process: its public
     /// key and the fingerprint of its certificate's key.
     var ownKeys: [UInt8] { (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? []) }
+
+    /// The fingerprint of the key that this side proves with `protocolName`.
+    func ownFingerprint(for protocolName: String) -> Fingerprint? {
+        protocolName == TLSContext.protocolName
+            ? tls?.identity.fingerprint : identity?.fingerprint
+    }
 
     func isOwn(_ claimed: ClaimedIdentity) -> Bool {
         guard let key = claimed.fingerprint else { return false }
@@ -101,9 +144,20 @@ extension ChannelConfiguration {
         return try plan(offer, for: role).fallback(from: attempted)
     }
 
+    /// The secret of an invitation as a pre-shared key; nil without an invitation.
+    private func pairingKeys() throws(ChannelError) -> [PreSharedKey]? {
+        guard let invitation = trust.pairingRule?.invitation else { return nil }
+        do {
+            return [try PreSharedKey(invitation.copyOfSecret())]
+        } catch {
+            throw ChannelError(.internal, "the invitation's secret is no key: \(error)")
+        }
+    }
+
     private func plan(_ offer: String, for role: ChannelRole) throws(ChannelError) -> NoisePlan {
         var plan = try NoisePlan(
-            offer, role: role, identity: identity, trust: trust, presharedKeys: presharedKeys,
+            offer, role: role, identity: identity, trust: trust,
+            presharedKeys: try pairingKeys() ?? presharedKeys,
             allowsExposedIdentity: allowsExposedIdentity)
         plan.fixedEphemeral = fixedEphemeral
         return plan

@@ -122,6 +122,8 @@ extension ChannelError.Code {
     public static let fileChanged = Self(rawValue: "file-changed")
     /// Some files of a folder were not stored.
     public static let incomplete = Self(rawValue: "incomplete")
+    /// A pairing was interrupted behind this side's last confirmation: the peer may have ended it.
+    public static let mayBePaired = Self(rawValue: "may-be-paired")
     /// An unexpected internal failure: randomness, memory, a library.
     public static let `internal` = Self(rawValue: "internal")
 }

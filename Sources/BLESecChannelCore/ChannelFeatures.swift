@@ -14,8 +14,11 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     /// Bit 1: the channel carries the records of delivery that outlives a link, and no messages of
     /// its own (`docs/delivery.md`).
     package static let delivery = Self(rawValue: 1 << 1)
+    /// Bit 2: the two sides pair before the channel is ready, and neither has admitted the other
+    /// before (`docs/wire-format.md`, "Pairing").
+    package static let pairing = Self(rawValue: 1 << 2)
     /// All features that this implementation knows.
-    package static let known: Self = [.acknowledgesTaken, .delivery]
+    package static let known: Self = [.acknowledgesTaken, .delivery, .pairing]
     static let extensionType: UInt8 = 1
 
     /// The known features among a frame's extensions; none if the extension is missing.

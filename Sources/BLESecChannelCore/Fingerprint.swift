@@ -14,6 +14,9 @@ public struct Fingerprint: Sendable {
         self.init(subjectPublicKeyInfo: curve.subjectPublicKeyInfoPrefix + publicKey)
     }
 
+    /// The fingerprint with this digest of 32 bytes.
+    package init(digest: [UInt8]) { self.digest = digest }
+
     /// Reads `SHA256:` and 43 characters of base64.
     ///
     /// - Throws: `badKey` for anything else.

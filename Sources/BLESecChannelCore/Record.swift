@@ -1,5 +1,5 @@
 /// The first byte of every record's plaintext (`docs/wire-format.md`, "Records"). `BLESecDelivery`
-/// has the types 0x09 to 0x0E.
+/// has the types 0x09 to 0x16.
 package struct RecordType: RawRepresentable, Hashable, Sendable {
     package let rawValue: UInt8
 
@@ -24,6 +24,8 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
     package static let reject = Self(rawValue: 0x07)
     /// The number of messages that the sender acknowledges so far, as a u64.
     package static let ack = Self(rawValue: 0x08)
+    /// A step of pairing; the payload is a byte of ``PairingStep`` and what belongs to it.
+    package static let pair = Self(rawValue: 0x17)
     /// Padding of any length, without a meaning.
     package static let padding = Self(rawValue: 0x80)
 

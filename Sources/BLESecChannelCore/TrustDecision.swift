@@ -32,6 +32,9 @@ extension TrustPolicy {
                 guard let known = try store.key(named: name), known != key else { return .admit }
                 return .refuse("\(name) is known with \(known), and this peer has \(key)")
             }
+        case .pairing(let rule):
+            guard let key = identity.fingerprint else { return Self.provesNothing }
+            return Self.lookUp { () throws(ChannelError) in try rule.verdict(on: key) }
         case .enrolled(let store, let window):
             guard let key = identity.fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in
@@ -59,7 +62,7 @@ extension TrustPolicy {
     package var remembers: Bool {
         switch rule {
         case .firstUse, .enrolled: true
-        case .pinned, .authority, .anyone, .asking: false
+        case .pinned, .pairing, .authority, .anyone, .asking: false
         }
     }
 
@@ -74,7 +77,7 @@ extension TrustPolicy {
                 throw ChannelError(.untrusted, "the pairing window closed before \(key) was ready")
             }
             try store.bind(name, to: key)
-        case .pinned, .authority, .anyone, .asking: break
+        case .pinned, .pairing, .authority, .anyone, .asking: break
         }
     }
 

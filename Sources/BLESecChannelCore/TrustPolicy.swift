@@ -19,6 +19,7 @@ public struct TrustPolicy: Sendable {
         case pinned([PeerKey])
         case firstUse(any TrustStore, name: String)
         case enrolled(any TrustStore, window: PairingWindow?)
+        case pairing(PairingRule)
         case authority(uris: Set<String>?)
         case anyone
         case asking(Evaluation)
@@ -53,6 +54,27 @@ public struct TrustPolicy: Sendable {
         _ store: any TrustStore, window: PairingWindow? = nil
     ) -> TrustPolicy {
         TrustPolicy(rule: .enrolled(store, window: window))
+    }
+
+    /// Pairs with a peer that this side does not know yet, and stores the peer's key under `name`.
+    ///
+    /// Both sides have to use this policy, with the same way of pairing. The channel is ready when
+    /// both sides have confirmed the pairing, and both stores have the other side's key: from then on
+    /// the two know each other, and other policies over the same store accept the peer. If the link
+    /// is lost at the last confirmations, the channel fails with `mayBePaired`; the two stores then
+    /// have the peer as pending, and the next meeting with this policy ends the pairing.
+    ///
+    /// An invitation's inviter has to listen, and its reader to dial. SECURITY.md, "Pairing", says
+    /// what each way protects, and how likely an attack succeeds.
+    ///
+    /// - Parameters:
+    ///   - way: how the people or devices carry over what the attacker must not know.
+    ///   - store: where the peer is kept, also while the pairing is not ended.
+    ///   - name: this side's own name for the peer; pairing is refused if the name has another key.
+    public static func pairing(
+        _ way: Pairing, store: any TrustStore, name: String
+    ) -> TrustPolicy {
+        TrustPolicy(rule: .pairing(PairingRule(way: way, store: store, name: name)))
     }
 
     /// Accepts only holders of a certificate that one of the authorities in the TLS configuration
@@ -92,14 +114,14 @@ public struct TrustPolicy: Sendable {
         case .authority(let uris?) where uris.isEmpty:
             "a policy of certificates' names without any name admits nobody: give the peers' URIs, or "
                 + "none at all for whoever the authority vouches for"
-        case .pinned, .firstUse, .enrolled, .authority, .anyone, .asking: nil
+        case .pinned, .firstUse, .enrolled, .pairing, .authority, .anyone, .asking: nil
         }
     }
 
     /// Whether the policy admits only peers with a key, which the pattern must therefore prove.
     package var requiresPeerKey: Bool {
         switch rule {
-        case .pinned, .firstUse, .enrolled, .authority: true
+        case .pinned, .firstUse, .enrolled, .pairing, .authority: true
         case .anyone, .asking: false
         }
     }

@@ -37,9 +37,14 @@ public final class KnownPeersFile: TrustStore {
     /// The path of the file. The file need not exist before the first name is bound.
     public let path: String
     private let cache = Locked(Cache())
+    private let pending: PendingPeersFile
 
-    /// Makes a store for the file at `path`, which is read when first needed.
-    public init(_ path: String) { self.path = path }
+    /// Makes a store for the file at `path`, which is read when first needed. Pairings that are not
+    /// ended are in a file beside it, with `.pending` at the end of its name.
+    public init(_ path: String) {
+        self.path = path
+        pending = PendingPeersFile(path + ".pending")
+    }
 
     /// All peers in the file, in its order.
     public func peers() throws(ChannelError) -> [Peer] { try current().peers }
@@ -63,10 +68,7 @@ public final class KnownPeersFile: TrustStore {
     ///   `limitExceeded` when the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when
     ///   the file stays locked; the errors of reading it.
     public func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
-        guard (1...Self.maximumNameLength).contains(name.utf8.count) else {
-            throw ChannelError(
-                .configuration, "a peer's name has 1 to \(Self.maximumNameLength) bytes")
-        }
+        try Self.check(name)
         _ = try change { text, present throws(ChannelError) in
             if let bound = present.keys[name] {
                 guard bound == key else {
@@ -93,6 +95,34 @@ public final class KnownPeersFile: TrustStore {
             for number in numbers.reversed() { lines.remove(at: number - 1) }
             text = Array(lines.joined(separator: [UInt8(ascii: "\n")]))
             return true
+        }
+    }
+
+    /// The peers with which a pairing is not ended; throws as ``key(named:)`` does.
+    public func pendingPeers() throws(ChannelError) -> [TrustPolicy.PendingPeer] {
+        try pending.peers()
+    }
+
+    /// The pairing with this key that is not ended; throws as ``key(named:)`` does.
+    public func pendingPeer(
+        _ key: Fingerprint
+    ) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+        try pending.peers().last { $0.key == key }
+    }
+
+    /// Keeps a pairing that is not ended; throws as ``bind(_:to:)`` does.
+    public func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
+        try Self.check(peer.name)
+        try pending.keep(peer)
+    }
+
+    /// Removes the pairing with this key that is not ended; throws as ``bind(_:to:)`` does.
+    public func forgetPending(_ key: Fingerprint) throws(ChannelError) { try pending.forget(key) }
+
+    private static func check(_ name: String) throws(ChannelError) {
+        guard (1...maximumNameLength).contains(name.utf8.count) else {
+            throw ChannelError(
+                .configuration, "a peer's name has 1 to \(maximumNameLength) bytes")
         }
     }
 

@@ -33,7 +33,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
             case .refused, .busy, .noCommonProtocol: .refused
             case .cannotCreate, .addressInUse, .noSpace: .cannotCreate
             case .inputOutput, .link, .store: .inputOutput
-            case .timedOut: .timedOut
+            case .timedOut, .mayBePaired: .timedOut
             case .authenticationFailed, .unproven, .protocolViolation, .truncated, .unacknowledged,
                 .limitExceeded, .closed, .cancelled, .incomplete, .streamReset,
                 .sessionLost:

@@ -126,7 +126,7 @@ struct DirectProofTests {
         let recorded = try MachinePair(dialer: both.dialer, acceptor: both.acceptor).take(.dialer)
         let fixture = try await ListenerFixture {
             $0 = both.acceptor
-            $0.trust = .enrolled(store, window: PairingWindow(for: .seconds(600)))
+            $0.trust = .enrolled(store, window: TrustPolicy.PairingWindow(for: .seconds(600)))
         }
         let attacker = await fixture.rawPeer()
         await attacker.say(recorded)

@@ -253,7 +253,7 @@ struct StoreTests {
                 throw ChannelError(.cannotCreate, "the disk is full")
             }
         }
-        let window = PairingWindow(for: .seconds(1_000))
+        let window = TrustPolicy.PairingWindow(for: .seconds(1_000))
         let listening = try await ListenerFixture {
             $0.trust = .enrolled(FullStore(), window: window)
         }

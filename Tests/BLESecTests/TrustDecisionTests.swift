@@ -191,7 +191,7 @@ struct TrustDecisionTests {
     func pairing() async throws {
         let fixture = try ChannelFixture()
         let store = MemoryStore()
-        let window = PairingWindow(for: .seconds(1_000))
+        let window = TrustPolicy.PairingWindow(for: .seconds(1_000))
         let peers = try (0..<2).map { _ in try IdentityKey.generate() }
         var acceptorTasks: [Task<Void, any Error>] = []
         for identity in peers {

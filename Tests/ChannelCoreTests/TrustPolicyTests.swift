@@ -110,7 +110,7 @@ struct TrustPolicyTests {
     @Test("a listener enrols new peers only in an open window, up to the window's number of peers")
     func window() throws {
         let store = Store()
-        let window = PairingWindow(peers: 2, for: .seconds(1_000))
+        let window = TrustPolicy.PairingWindow(peers: 2, for: .seconds(1_000))
         let policy = TrustPolicy.enrolled(store, window: window)
         let newPeers = try (0..<3).map { _ in try Self.newIdentity() }
         #expect(!Self.admits(.enrolled(store), newPeers[0]))
@@ -142,7 +142,8 @@ struct TrustPolicyTests {
             }
         }
         let store = Failing()
-        let policy = TrustPolicy.enrolled(store, window: PairingWindow(for: .seconds(1_000)))
+        let policy = TrustPolicy.enrolled(
+            store, window: TrustPolicy.PairingWindow(for: .seconds(1_000)))
         let newPeer = try Self.newIdentity()
         #expect(throws: ChannelError(.cannotCreate, "")) { try policy.remember(newPeer) }
         try policy.remember(newPeer)
@@ -153,9 +154,9 @@ struct TrustPolicyTests {
     @Test("a window that is closed or expired enrols no peer")
     func closedWindow() throws {
         let store = Store()
-        let closed = PairingWindow(for: .seconds(1_000))
+        let closed = TrustPolicy.PairingWindow(for: .seconds(1_000))
         closed.close()
-        let expired = PairingWindow(for: .zero)
+        let expired = TrustPolicy.PairingWindow(for: .zero)
         for window in [closed, expired] {
             #expect(!window.isOpen)
             let newPeer = try Self.newIdentity()

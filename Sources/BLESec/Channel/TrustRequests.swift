@@ -32,7 +32,7 @@ final class TrustRequests {
     var holdsDecisionPlace: Bool { decisionPlace != nil }
 
     /// Asks a question. If it cannot be asked, returns why the peer is to be refused.
-    func ask(_ question: Handshake.TrustQuestion) -> String? {
+    func ask(_ question: TrustQuestion) -> String? {
         let onDecision = onDecision
         switch question {
         case .evaluate(let evaluate, let identity):

@@ -11,10 +11,11 @@ internal import BLESecPrimitives
 ///
 /// A channel passes through stages. Each is an object that is valid only while the stage lasts:
 ///
-///     Negotiation → Handshake → ReadyExchange → NegotiatedSession
+///     Negotiation → Handshake → ReadyExchange → (PairingStage) → NegotiatedSession
 ///                   Handshake → (DirectProof) → DirectSession
 ///
-/// A side that refuses its peer goes from `Negotiation` or `Handshake` to ``Refusing``.
+/// A side that refuses its peer goes from `Negotiation`, `Handshake` or `PairingStage` to
+/// ``Refusing``.
 struct ChannelMachine: ~Copyable {
     /// How a channel ends.
     enum Outcome: Sendable {
@@ -208,16 +209,16 @@ struct ChannelMachine: ~Copyable {
 
     // MARK: - The trust decision
 
-    /// Returns the handshake's question for the trust policy, once; nil if there is none.
-    func takeTrustQuestion() -> Handshake.TrustQuestion? {
-        isReady ? nil : (stage as? Handshake)?.takeTrustQuestion()
+    /// Returns the stage's question for the trust policy, once; nil if there is none.
+    func takeTrustQuestion() -> TrustQuestion? {
+        isReady ? nil : (stage as? UnauthenticatedStage)?.takeTrustQuestion()
     }
 
     /// Applies the trust decision; a late decision changes nothing.
     mutating func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) {
-        guard let handshake = stage as? Handshake else { return }
+        guard let stage = stage as? UnauthenticatedStage else { return }
         do throws(ChannelError) {
-            try handshake.didDecide(verdict, now: now)
+            try stage.didDecide(verdict, now: now)
         } catch {
             fail(error)
         }

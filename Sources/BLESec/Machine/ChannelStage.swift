@@ -83,7 +83,15 @@ class ChannelStage {
     func reason(for error: ChannelError) -> ChannelError { error }
 }
 
-/// A stage with an unproven peer, which is limited in time and in bytes.
+/// A question about the peer that the trust policy cannot answer at once.
+enum TrustQuestion: Sendable {
+    /// For the application.
+    case evaluate(TrustPolicy.Evaluation, ClaimedIdentity)
+    /// For the policy's trust store, which may block.
+    case lookUp(@Sendable () -> TrustPolicy.Verdict)
+}
+
+/// A stage with a peer that is not admitted, which is limited in time and in bytes.
 class UnauthenticatedStage: ChannelStage {
     final let began: UInt64
     /// Bytes that have arrived on the channel.
@@ -105,6 +113,11 @@ class UnauthenticatedStage: ChannelStage {
         dialToken = previous.dialToken
         super.init(previous.parameters, previous.records)
     }
+
+    /// What has to be asked about the peer, once; nil if there is nothing.
+    func takeTrustQuestion() -> TrustQuestion? { nil }
+    /// Applies the answer; a late one changes nothing.
+    func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) throws(ChannelError) {}
 
     /// How many bytes a peer may send, including those that authenticate it.
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }

@@ -2,14 +2,6 @@ internal import BLESecChannelCore
 
 /// The engine's handshake, and the decision whether to trust the peer.
 final class Handshake: UnauthenticatedStage {
-    /// A question about the peer that the trust policy cannot answer at once.
-    enum TrustQuestion: Sendable {
-        /// For the application.
-        case evaluate(TrustPolicy.Evaluation, ClaimedIdentity)
-        /// For the policy's trust store, which may block.
-        case lookUp(@Sendable () -> TrustPolicy.Verdict)
-    }
-
     private let protocolName: String
     /// What both sides have negotiated; nil in direct mode.
     private let transcript: NegotiationTranscript?
@@ -38,7 +30,7 @@ final class Handshake: UnauthenticatedStage {
     /// Begins direct mode, with its only protocol.
     init(direct parameters: ChannelParameters) throws(ChannelError) {
         let configuration = parameters.configuration
-        protocolName = configuration.protocols[0]
+        protocolName = configuration.offers[0]
         transcript = nil
         features = []
         resumed = parameters.start
@@ -145,7 +137,7 @@ final class Handshake: UnauthenticatedStage {
 
     // MARK: - Trust
 
-    func takeTrustQuestion() -> TrustQuestion? {
+    override func takeTrustQuestion() -> TrustQuestion? {
         defer { question = nil }
         return question
     }
@@ -162,7 +154,9 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince = now
     }
 
-    func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) throws(ChannelError) {
+    override func didDecide(
+        _ verdict: TrustPolicy.Verdict, now: UInt64
+    ) throws(ChannelError) {
         guard awaitingTrustSince != nil else { return }
         question = nil
         awaitingTrustSince = nil

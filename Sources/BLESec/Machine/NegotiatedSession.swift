@@ -70,8 +70,8 @@ final class NegotiatedSession: Session {
     /// Whether the port has got records, and not yet heard that they were all.
     private var hasReceivedRecords = false
 
-    init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
-        let configuration = exchange.configuration
+    override init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
+        let configuration = previous.configuration
         let rule: AcknowledgementState.Rule =
             switch configuration.acknowledgement {
             case .manual: .confirmed
@@ -83,8 +83,8 @@ final class NegotiatedSession: Session {
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
         // With Noise, the header makes the longest record longer; with TLS, it would begin another.
-        hasRoomForHeader = exchange.records.engine.bulkPayload >= Record.bulkPayload
-        super.init(after: exchange, agreement, now: now)
+        hasRoomForHeader = previous.records.engine.bulkPayload >= Record.bulkPayload
+        super.init(after: previous, agreement, now: now)
         takesRecords = !carriesDelivery
     }
 

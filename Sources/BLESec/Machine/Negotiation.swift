@@ -28,7 +28,7 @@ final class Negotiation: UnauthenticatedStage {
     init(dialer parameters: ChannelParameters) throws(ChannelError) {
         let configuration = parameters.configuration
         let hello = try Hello(
-            offers: configuration.protocols, extensions: configuration.features.extensions)
+            offers: configuration.offers, extensions: configuration.features.extensions)
         transcript = NegotiationTranscript(context: configuration.context)
         transcript.hello = hello.encoded
         expected = .answer(offers: hello.offers)
@@ -91,13 +91,12 @@ final class Negotiation: UnauthenticatedStage {
         guard !configuration.pendingDials.refuses(early, by: configuration.ownKeys) else {
             throw .talksToItself
         }
-        guard hasRequiredFeatures else {
-            // The bit tells the dialer why.
-            let bit = ChannelFeatures.delivery.extensions
-            try answer(Answer(.refused, extensions: bit))
-            return .next(Refusing(after: self, .lacksDelivery, now: now))
+        if let error = lackingFeature {
+            // The bits tell the dialer why.
+            try answer(Answer(.refused, extensions: configuration.requiredFeatures.extensions))
+            return .next(Refusing(after: self, error, now: now))
         }
-        guard let index = offers.firstIndex(where: configuration.protocols.contains) else {
+        guard let index = offers.firstIndex(where: configuration.offers.contains) else {
             try answer(Answer(.refused))
             let error = ChannelError(
                 .noCommonProtocol,
@@ -148,7 +147,7 @@ final class Negotiation: UnauthenticatedStage {
     /// Returns the fallback's protocol name; nil if no offer permits a fallback.
     private func fallBack(_ offers: [String], from early: [UInt8]) throws(ChannelError) -> String? {
         for (index, offer) in offers.enumerated().dropFirst()
-        where configuration.protocols.contains(offer) {
+        where configuration.offers.contains(offer) {
             guard
                 let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
             else { continue }
@@ -183,9 +182,7 @@ final class Negotiation: UnauthenticatedStage {
         records.inbound.consume(answer.encoded.count)
         transcript.answer = answer.encoded
         features = ChannelFeatures(in: answer.extensions).intersection(configuration.features)
-        guard hasRequiredFeatures || [.refused, .busy].contains(answer.status) else {
-            throw .lacksDelivery
-        }
+        if let error = lackingFeature, ![.refused, .busy].contains(answer.status) { throw error }
         switch answer.status {
         case .accept: return .next(handshake(offers[0], now: now))
         case .switch:
@@ -207,11 +204,9 @@ final class Negotiation: UnauthenticatedStage {
             try records.engine.fallBack(to: plan, prologue: transcript.prologue(for: .fallback))
             return .next(handshake(plan.name.description, now: now))
         case .refused:
-            if !configuration.carriesDelivery,
-                ChannelFeatures(in: answer.extensions).contains(.delivery)
-            {
-                throw .requiresDelivery
-            }
+            let wanted = ChannelFeatures(in: answer.extensions).subtracting(configuration.features)
+            if wanted.contains(.delivery) { throw .requiresDelivery }
+            if wanted.contains(.pairing) { throw .requiresPairing }
             throw ChannelError(
                 .noCommonProtocol,
                 "the peer accepts none of \(offers.joined(separator: ", ")); "
@@ -221,8 +216,11 @@ final class Negotiation: UnauthenticatedStage {
         }
     }
 
-    private var hasRequiredFeatures: Bool {
-        !configuration.carriesDelivery || features.contains(.delivery)
+    /// Why the peer's features do not suffice for this side; nil if they do.
+    private var lackingFeature: ChannelError? {
+        let lacking = configuration.requiredFeatures.subtracting(features)
+        if lacking.contains(.pairing) { return .lacksPairing }
+        return lacking.contains(.delivery) ? .lacksDelivery : nil
     }
 
     private func handshake(_ protocolName: String, now: UInt64) -> Handshake {
@@ -243,6 +241,18 @@ extension ChannelError {
             .noCommonProtocol,
             "the peer requires that messages arrive exactly once, and this side is not configured "
                 + "for that; \(deliveryRemedy)")
+    }
+
+    fileprivate static var lacksPairing: ChannelError {
+        ChannelError(
+            .noCommonProtocol,
+            "this side wants to pair, and the peer does not: run `blesec pair` on both sides")
+    }
+
+    fileprivate static var requiresPairing: ChannelError {
+        ChannelError(
+            .noCommonProtocol,
+            "the peer wants to pair, and this side does not: run `blesec pair` on both sides")
     }
 
     private static var deliveryRemedy: String { "start both sides of `blesec` with --persist" }

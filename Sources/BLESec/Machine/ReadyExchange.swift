@@ -32,12 +32,21 @@ final class ReadyExchange: UnauthenticatedStage {
         // The session begins only when this side's `ready` is sealed, too.
         if isPeerReady {
             guard hasSealedReady else { return .wait }
-            return .next(NegotiatedSession(after: self, agreement, now: now))
+            return .next(nextStage(now: now))
         }
         guard !records.inbound.isEmpty, let record = try records.open() else { return .wait }
         if let plaintext = record.plaintext { isPeerReady = try isReady(plaintext) }
         records.inbound.consume(record.consumed)
         return .again
+    }
+
+    private func nextStage(now: UInt64) -> ChannelStage {
+        // Both sides have agreed to pair only if this side's policy does, and each proves a key then.
+        guard let rule = configuration.trust.pairingRule,
+            let own = configuration.ownFingerprint(for: agreement.protocolName),
+            let peer = agreement.peer.fingerprint
+        else { return NegotiatedSession(after: self, agreement, now: now) }
+        return PairingStage(after: self, agreement, rule, own: own, peer: peer, now: now)
     }
 
     override func sealNext(now: UInt64) throws(ChannelError) -> Bool {

@@ -204,7 +204,7 @@ actor NearbyAdvertiser {
         var capabilities: AdvertisementPayload.Capabilities = []
         if setup.options.transports.contains(.l2cap) { capabilities.insert(.l2cap) }
         if setup.options.transports.contains(.gattStream) { capabilities.insert(.gattStream) }
-        for name in setup.configuration.protocols {
+        for name in setup.configuration.offers {
             capabilities.insert(name.hasPrefix("Noise_") ? .noise : .tls)
         }
         return AdvertisementPayload(

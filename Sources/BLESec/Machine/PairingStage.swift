@@ -1,0 +1,142 @@
+internal import BLESecChannelCore
+
+/// Both sides have proven their keys, and pair before either admits the other
+/// (`docs/wire-format.md`, "Pairing").
+final class PairingStage: UnauthenticatedStage {
+    private let agreement: Agreement
+    private let exchange: PairingExchange
+    /// Since when the exchange has waited for the peer, the store or a person.
+    private var moved: UInt64
+    private var hasAsked = false
+    /// Why this side refuses the peer.
+    private var refusal: ChannelError?
+
+    init(
+        after exchange: ReadyExchange, _ agreement: Agreement, _ rule: TrustPolicy.PairingRule,
+        own: Fingerprint, peer: Fingerprint, now: UInt64
+    ) {
+        self.agreement = agreement
+        self.exchange = PairingExchange(
+            rule,
+            PairingExchange.Parties(
+                role: exchange.parameters.role, own: own, peer: peer,
+                handshakeHash: agreement.handshakeHash))
+        moved = now
+        super.init(after: exchange, now: now)
+    }
+
+    private var awaitsPersonHere: Bool {
+        if case .person = exchange.question { true } else { false }
+    }
+
+    // MARK: - ChannelStage
+
+    override var phase: ChannelPhase { awaitsPersonHere ? .awaitingTrustDecision : .proving }
+    override var wantsBytes: Bool { exchange.wantsRecord && refusal == nil }
+    override var failsAtLimit: Bool { exchange.wantsRecord }
+    override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
+
+    override func step(now: UInt64) throws(ChannelError) -> Step {
+        if let refusal {
+            let filling = [UInt8](repeating: 0, count: Record.readyLength - 1)
+            try records.seal(.reject, [RejectCode.refused.rawValue] + filling)
+            return .next(Refusing(after: self, refusal, now: now))
+        }
+        if exchange.isComplete {
+            return .next(NegotiatedSession(after: self, agreement, now: now))
+        }
+        guard exchange.wantsRecord, !records.inbound.isEmpty, let record = try records.open() else {
+            return .wait
+        }
+        let plaintext = record.plaintext.map { range in
+            records.inbound.withBytes { $0.span.array(in: range) }
+        }
+        records.inbound.consume(record.consumed)
+        if let plaintext { try receive(plaintext, now: now) }
+        return .again
+    }
+
+    private func receive(_ plaintext: [UInt8], now: UInt64) throws(ChannelError) {
+        guard let first = plaintext.first else { throw .violation("a record without a type") }
+        let type = RecordType(rawValue: first)
+        guard type != .reject else { throw rejection }
+        guard type == .pair else {
+            guard type.isIgnorable else { throw .violation("a record before the pairing is over") }
+            return
+        }
+        let payload = Array(plaintext.dropFirst())
+        try advance(now: now) { () throws(ChannelError) in try exchange.receive(payload) }
+    }
+
+    /// Makes a call that advances the exchange, and seals the records that follow. If this side
+    /// refuses the peer, ``step(now:)`` tells it.
+    private func advance(
+        now: UInt64, _ call: () throws(ChannelError) -> Void
+    ) throws(ChannelError) {
+        moved = now
+        hasAsked = false
+        do throws(ChannelError) {
+            try call()
+        } catch  where error.code == .untrusted {
+            refusal = error
+            return
+        }
+        while let record = exchange.nextRecord() { try records.seal(.pair, record) }
+    }
+
+    override func takeTrustQuestion() -> TrustQuestion? {
+        guard !hasAsked, let question = exchange.question else { return nil }
+        hasAsked = true
+        return switch question {
+        case .store(let call): .lookUp(call)
+        case .person(let call):
+            .evaluate({ _ in try await call() }, ClaimedIdentity(agreement.peer))
+        }
+    }
+
+    override func didDecide(
+        _ verdict: TrustPolicy.Verdict, now: UInt64
+    ) throws(ChannelError) {
+        guard exchange.question != nil, hasAsked else { return }
+        try advance(now: now) { () throws(ChannelError) in try exchange.didDecide(verdict) }
+    }
+
+    override func nextTimeout(now: UInt64) -> UInt64 {
+        let timeouts = configuration.timeouts
+        let awaitsDecision = exchange.question != nil || exchange.awaitsPerson
+        return moved.after(awaitsDecision ? timeouts.trustDecision : timeouts.ready)
+    }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        guard now >= nextTimeout(now: now) else { return .wait }
+        let timeouts = configuration.timeouts
+        guard exchange.question == nil else {
+            throw .late("the pairing was not confirmed here within", timeouts.trustDecision)
+        }
+        throw .late(
+            "the peer did not go on with the pairing within",
+            exchange.awaitsPerson ? timeouts.trustDecision : timeouts.ready)
+    }
+
+    // MARK: - Errors
+
+    private var rejection: ChannelError {
+        ChannelError(
+            .refused,
+            "the peer refuses to pair: the codes differ, or its code or invitation is used or too "
+                + "old, or somebody there has said no")
+    }
+
+    override func reason(for error: ChannelError) -> ChannelError {
+        if let refusal { return refusal }
+        guard exchange.hasConfirmed, !exchange.isComplete,
+            [.truncated, .link, .timedOut, .closed, .cancelled].contains(error.code)
+        else { return error }
+        var result = ChannelError(
+            .mayBePaired,
+            "the link was lost behind the last confirmation: this side and the peer may be paired; "
+                + "pair again within 24 hours to end it (\(error.reason))")
+        result.underlying = error.underlying
+        return result
+    }
+}

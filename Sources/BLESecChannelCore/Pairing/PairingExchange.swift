@@ -1,0 +1,373 @@
+internal import BLESecLocking
+internal import BLESecPrimitives
+
+/// One side of a pairing: the records between both sides' `ready` and the first message, as a state
+/// machine without I/O (`docs/wire-format.md`, "Pairing").
+///
+/// The driver passes the peer's records to ``receive(_:)``, and sends those that ``nextRecord()``
+/// returns. Between two records there may be a ``question``, for the store or for a person. While
+/// there is one, no record may be passed in; ``didDecide(_:)`` has the answer.
+package final class PairingExchange {
+    /// What has to be decided or stored before the exchange goes on.
+    package enum Question: Sendable {
+        /// For the store, which may block.
+        case store(@Sendable () -> TrustPolicy.Verdict)
+        /// For a person.
+        case person(@Sendable () async throws -> TrustPolicy.Verdict)
+    }
+
+    /// Both sides of the channel.
+    package struct Parties: Sendable {
+        package let role: ChannelRole
+        /// The key that this side has proven.
+        package let own: Fingerprint
+        /// The key that the peer has proven.
+        package let peer: Fingerprint
+        package let handshakeHash: [UInt8]
+
+        package init(
+            role: ChannelRole, own: Fingerprint, peer: Fingerprint, handshakeHash: [UInt8]
+        ) {
+            self.role = role
+            self.own = own
+            self.peer = peer
+            self.handshakeHash = handshakeHash
+        }
+
+        func key(of side: ChannelRole) -> [UInt8] { (side == role ? own : peer).digest }
+    }
+
+    private enum State {
+        /// The store says what it has kept.
+        case lookingUp
+        /// The peer's record with this step is next.
+        case awaiting(PairingStep)
+        /// A person compares digits.
+        case comparing
+        /// The store keeps the peer as pending; this side's confirmation is next.
+        case keeping
+        /// The store binds the name; then the peer is told, or not.
+        case binding(tells: Bool)
+        /// The store forgets the peer; then the exchange fails.
+        case failing(ChannelError)
+        case complete
+    }
+
+    private let rule: TrustPolicy.PairingRule
+    private let parties: Parties
+    private var state = State.lookingUp
+    private var records: [[UInt8]] = []
+    private let kept = Locked<(pending: TrustPolicy.PendingPeer?, isKnown: Bool)>((nil, false))
+    private var standing = PairingStanding.nothing
+    private var run: CPace?
+    /// The dialer's nonce, or its commitment on the acceptor's side; then the acceptor's nonce.
+    private var nonce: [UInt8] = []
+    private var commitment: [UInt8] = []
+    /// With a code, this side's confirmation and the peer's.
+    private var confirmation: [UInt8] = []
+    private var expectedConfirmation: [UInt8] = []
+    private var transcript: [UInt8] = []
+
+    /// What has to be asked now; nil if nothing.
+    package private(set) var question: Question?
+    /// Whether this side's last confirmation was made, so that the peer may end the pairing.
+    package private(set) var hasConfirmed = false
+
+    /// Begins; ``question`` is then the first thing to ask.
+    package init(_ rule: TrustPolicy.PairingRule, _ parties: Parties) {
+        self.rule = rule
+        self.parties = parties
+        let (store, key, kept) = (rule.store, parties.peer, kept)
+        ask { () throws(ChannelError) in
+            let pending = try store.pendingPeer(key)
+            let isKnown = try store.contains(key)
+            kept.withLock { $0 = (pending, isKnown) }
+        }
+    }
+
+    /// Whether both sides have stored each other, as far as this side can know.
+    package var isComplete: Bool { if case .complete = state { true } else { false } }
+    /// Whether the peer's next record may be passed in.
+    package var wantsRecord: Bool { if case .awaiting = state { true } else { false } }
+    /// Whether the peer's next record waits for a person on the peer's side.
+    package var awaitsPerson: Bool {
+        guard case .comparison = rule.way, case .awaiting(.confirm) = state else { return false }
+        return true
+    }
+
+    /// The payload of the next record for the peer; nil if there is none.
+    package func nextRecord() -> [UInt8]? { records.isEmpty ? nil : records.removeFirst() }
+
+    // MARK: - Records
+
+    /// Takes the payload of the peer's next record.
+    ///
+    /// - Throws: `protocolViolation` for a record that is malformed or out of place; `untrusted` if the
+    ///   peer does not know the code, has another one, or pairs in another way.
+    package func receive(_ payload: [UInt8]) throws(ChannelError) {
+        guard case .awaiting(let expected) = state, let first = payload.first,
+            PairingStep(rawValue: first) == expected,
+            expected.lengths.contains(payload.count - 1)
+        else { throw Self.outOfPlace }
+        let value = Array(payload.dropFirst())
+        switch expected {
+        case .begin: try didBegin(value)
+        case .share: try didReceiveShare(value)
+        case .commit: didReceiveCommitment(value)
+        case .nonce: try didReceiveNonce(value)
+        case .confirm: try didReceiveConfirmation(value)
+        case .settle: try didReceiveProof(value)
+        case .done: bind(tells: false)
+        }
+    }
+
+    /// Applies the answer to ``question``. A refusal ends the exchange with `untrusted`.
+    package func didDecide(_ verdict: TrustPolicy.Verdict) throws(ChannelError) {
+        question = nil
+        if case .failing(let error) = state { throw error }
+        if case .refuse(let reason) = verdict { throw ChannelError(.untrusted, reason) }
+        switch state {
+        case .lookingUp: begin()
+        case .comparing: if isDialer { keep(isVerified: true) } else { state = .awaiting(.confirm) }
+        case .keeping:
+            hasConfirmed = true
+            send(.confirm, confirmation)
+            state = .awaiting(isDialer ? .confirm : .done)
+        case .binding(let tells):
+            rule.way.close()
+            if tells { send(.done, []) }
+            state = .complete
+        case .awaiting, .failing, .complete: break
+        }
+    }
+
+    private var isDialer: Bool { parties.role == .dialer }
+
+    private func send(_ step: PairingStep, _ value: [UInt8]) {
+        records.append([step.rawValue] + value)
+    }
+
+    // MARK: - The beginning
+
+    private func begin() {
+        let (pending, isKnown) = kept.withLock { $0 }
+        standing =
+            if isKnown { .known } else if let pending {
+                pending.isVerified ? .verified : .pending
+            } else { .nothing }
+        if isDialer { sendBegin() }
+        state = .awaiting(.begin)
+    }
+
+    private func sendBegin() { send(.begin, [rule.way.number, standing.rawValue]) }
+
+    private func didBegin(_ value: [UInt8]) throws(ChannelError) {
+        guard let peerStanding = PairingStanding(rawValue: value[1]) else { throw Self.outOfPlace }
+        if !isDialer { sendBegin() }
+        switch PairingCourse(own: standing, peer: peerStanding) {
+        case .tell: return bind(tells: true)
+        case .listen: state = .awaiting(.done)
+        case .settle:
+            transcript = kept.withLock { $0.pending?.transcript } ?? []
+            if isDialer { sendProof() }
+            state = .awaiting(.settle)
+        case .full:
+            guard value[0] == rule.way.number else {
+                throw ChannelError(
+                    .untrusted,
+                    "the peer pairs \(TrustPolicy.Pairing.name(of: value[0])), and this side "
+                        + "\(TrustPolicy.Pairing.name(of: rule.way.number)): use the same on both sides"
+                )
+            }
+            try pair()
+        }
+    }
+
+    private func pair() throws(ChannelError) {
+        switch rule.way {
+        case .code(let code):
+            if let refusal = code.refusal { throw ChannelError(.untrusted, refusal) }
+            let run = code.begin(context, isInitiator: isDialer)
+            // The acceptor's share waits for the dialer's.
+            if isDialer { send(.share, run.share) }
+            self.run = consume run
+            state = .awaiting(.share)
+        case .invitation:
+            transcript = sha256(Self.label("transcript"), parties.handshakeHash)
+            if isDialer { keep(isVerified: true) } else { state = .awaiting(.confirm) }
+        case .comparison:
+            transcript = sha256(Self.label("transcript"), parties.handshakeHash)
+            nonce = randomBytes(count: 32)
+            if isDialer { send(.commit, commitment(to: nonce)) }
+            state = .awaiting(isDialer ? .nonce : .commit)
+        }
+    }
+
+    // MARK: - With a code
+
+    private var context: CPace.Context {
+        let acceptor: ChannelRole = .acceptor
+        return CPace.Context(
+            channel: Array("blesec/1 pairing, \(CPace.draft)".utf8), session: parties.handshakeHash,
+            initiator: Self.label("dialer") + parties.key(of: acceptor.peer),
+            responder: Self.label("acceptor") + parties.key(of: acceptor))
+    }
+
+    private func didReceiveShare(_ share: [UInt8]) throws(ChannelError) {
+        guard case .code(let code) = rule.way, let run = run.take() else { throw Self.outOfPlace }
+        let ownShare = run.share
+        let keys = run.finish(peerShare: share)
+        guard let keys else {
+            throw .violation(
+                "a share of the pairing that is no valid element, or is this side's own")
+        }
+        confirmation = keys.confirmation(ofInitiator: isDialer)
+        expectedConfirmation = keys.confirmation(ofInitiator: !isDialer)
+        let dialers = isDialer ? confirmation : expectedConfirmation
+        let acceptors = isDialer ? expectedConfirmation : confirmation
+        transcript = sha256(
+            Self.label("transcript"), parties.handshakeHash, dialers, acceptors)
+        if isDialer {
+            // Counted before the confirmation leaves, because it lets the peer check a guess.
+            try code.spend()
+            keep(isVerified: false)
+        } else {
+            send(.share, ownShare)
+            state = .awaiting(.confirm)
+        }
+    }
+
+    private func didReceiveConfirmation(_ value: [UInt8]) throws(ChannelError) {
+        if case .code(let code) = rule.way {
+            guard value.count == CPace.keyLength else { throw Self.outOfPlace }
+            // The answer to the peer's confirmation tells the peer whether its guess is right.
+            if !isDialer { try code.spend() }
+            let expected = expectedConfirmation
+            guard constantTimeEqual(value.span, expected.span) else {
+                let left = code.triesLeft
+                throw ChannelError(
+                    .untrusted,
+                    "the codes differ: a digit is wrong, or somebody interferes; "
+                        + (left == 0
+                            ? "this code cannot be tried again, make a new one"
+                            : "this code can be tried \(left) more time\(left == 1 ? "" : "s")"))
+            }
+        } else if !value.isEmpty {
+            throw Self.outOfPlace
+        }
+        if isDialer { bind(tells: true) } else { keep(isVerified: true) }
+    }
+
+    // MARK: - By comparison
+
+    private func commitment(to nonce: [UInt8]) -> [UInt8] {
+        sha256(
+            Self.label("commitment"), parties.key(of: .dialer), parties.key(of: .acceptor),
+            parties.handshakeHash, nonce)
+    }
+
+    private func didReceiveCommitment(_ value: [UInt8]) {
+        commitment = value
+        send(.nonce, nonce)
+        state = .awaiting(.nonce)
+    }
+
+    private func didReceiveNonce(_ value: [UInt8]) throws(ChannelError) {
+        guard case .comparison(let confirm) = rule.way else { throw Self.outOfPlace }
+        if isDialer {
+            send(.nonce, nonce)
+        } else {
+            let (promised, expected) = (commitment, commitment(to: value))
+            guard constantTimeEqual(promised.span, expected.span) else {
+                throw .violation("a nonce that does not belong to its commitment")
+            }
+        }
+        let hash = sha256(
+            Self.label("digits"), parties.key(of: .dialer), parties.key(of: .acceptor),
+            parties.handshakeHash, isDialer ? nonce : value, isDialer ? value : nonce)
+        // The remainder of 64 bits is uniform but for a part in 10^13.
+        let number = hash.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) } % 1_000_000
+        let text = String(number)
+        let digits = String(repeating: "0", count: 6 - text.count) + text
+        state = .comparing
+        question = .person {
+            try await confirm(digits)
+                ? .admit : .refuse("the digits differ, or nobody has confirmed them")
+        }
+    }
+
+    // MARK: - An earlier pairing
+
+    private func proof(of side: ChannelRole) -> [UInt8] {
+        var hash = HashContext(.sha256)
+        var code = [UInt8](repeating: 0, count: 32)
+        var span = code.mutableSpan
+        let key = transcript
+        let message = Self.label("settle") + [side.rawValue] + parties.handshakeHash
+        hash.hmac(key: key.span, message.span, into: &span)
+        return code
+    }
+
+    private func sendProof() {
+        hasConfirmed = true
+        send(.settle, proof(of: parties.role))
+    }
+
+    private func didReceiveProof(_ value: [UInt8]) throws(ChannelError) {
+        let expected = proof(of: parties.role.peer)
+        guard constantTimeEqual(value.span, expected.span) else {
+            let (store, key) = (rule.store, parties.peer)
+            state = .failing(
+                ChannelError(
+                    .untrusted,
+                    "the pairing that was interrupted cannot be ended: the peer has kept another "
+                        + "one; pair again"))
+            return ask { () throws(ChannelError) in try store.forgetPending(key) }
+        }
+        if isDialer { return bind(tells: true) }
+        sendProof()
+        state = .awaiting(.done)
+    }
+
+    // MARK: - The store
+
+    private func keep(isVerified: Bool) {
+        let peer = TrustPolicy.PendingPeer(
+            name: rule.name, key: parties.peer, transcript: transcript, isVerified: isVerified)
+        let store = rule.store
+        state = .keeping
+        ask { () throws(ChannelError) in try store.keepPending(peer) }
+    }
+
+    private func bind(tells: Bool) {
+        let (store, name, key) = (rule.store, rule.name, parties.peer)
+        state = .binding(tells: tells)
+        ask { () throws(ChannelError) in
+            try store.bind(name, to: key)
+            try store.forgetPending(key)
+        }
+    }
+
+    private func ask(_ call: @escaping @Sendable () throws(ChannelError) -> Void) {
+        question = .store {
+            do throws(ChannelError) {
+                try call()
+                return .admit
+            } catch {
+                return .refuse(error.reason)
+            }
+        }
+    }
+
+    private static func label(_ use: String) -> [UInt8] { Array("blesec/1 pairing \(use)".utf8) }
+
+    private static var outOfPlace: ChannelError {
+        .violation("a record of the pairing that is malformed or out of place")
+    }
+}
+
+extension ChannelError {
+    fileprivate static func violation(_ what: String) -> ChannelError {
+        ChannelError(.protocolViolation, "the peer broke the protocol: \(what)")
+    }
+}

@@ -1,0 +1,216 @@
+internal import BLESecLocking
+package import BLESecPrimitives
+
+/// An invitation to pair, which one device shows as a code to scan and the other reads: the
+/// inviter's key, a one-time secret, and where to find the inviter.
+///
+/// Its text is a URI (`docs/wire-format.md`, "Invitation"). Who has the text can pair with the
+/// inviter, once, until the invitation expires: show it, and do not send it.
+public final class PairingInvitation: Sendable {
+    /// How long an invitation may be valid: 1 second to 1 hour; 120 seconds by default.
+    public static let lifetimes: ClosedRange<Duration> = .seconds(1) ... .seconds(3_600)
+    /// How long an invitation is valid by default: 120 seconds.
+    public static let defaultLifetime: Duration = .seconds(120)
+    /// The length of the secret in bytes.
+    static let secretLength = 32
+    /// The longest URI that is read, in bytes.
+    static let maximumLength = 512
+
+    private struct State {
+        var owner: Fingerprint?
+        var others: Set<Fingerprint> = []
+        var isUsed = false
+    }
+
+    /// The inviter's key.
+    public let key: Fingerprint
+    /// The text form of the service's UUID by which the inviter is found; nil if it has to be dialed
+    /// at an address that is known otherwise.
+    public let service: String?
+    /// When the invitation expires by the inviter's clock, in seconds since 1970. The reader's clock
+    /// may differ; only the inviter decides.
+    public let expires: Int64
+    /// The one-time secret.
+    private let secret: SecretBytes
+    /// When the invitation expires; nil for one that was read.
+    private let deadline: ContinuousClock.Instant?
+    private let state = Locked(State())
+
+    /// Makes a new invitation to pair with the holder of `key`, who is this side.
+    ///
+    /// - Parameters:
+    ///   - key: this side's fingerprint.
+    ///   - service: the UUID that this side advertises.
+    ///   - lifetime: one of ``lifetimes``; others are replaced by the nearest.
+    ///   - now: the time in seconds since 1970.
+    public init(
+        from key: Fingerprint, service: String? = nil, lifetime: Duration = defaultLifetime,
+        now: Int64
+    ) {
+        let lifetime = min(max(lifetime, Self.lifetimes.lowerBound), Self.lifetimes.upperBound)
+        self.key = key
+        self.service = service
+        expires = now + lifetime.components.seconds
+        secret = SecretBytes(randomCount: Self.secretLength)
+        deadline = .now + lifetime
+    }
+
+    /// Reads a URI; white space around it is ignored.
+    ///
+    /// - Throws: `badKey` for anything but an invitation of version 1; the reason says what is wrong.
+    public init(parsing text: String) throws(ChannelError) {
+        let parts = try Self.parse(text)
+        key = parts.key
+        service = parts.service
+        expires = parts.expires
+        secret = SecretBytes(copying: parts.secret.span)
+        deadline = nil
+    }
+
+    /// The text form, a URI with the secret in it.
+    public var uri: String {
+        let secret = unsafe secret.withUnsafeBytes { bytes in unsafe Self.encode(Array(bytes)) }
+        let place = service.map { "&service=\($0)" } ?? ""
+        return
+            "blesec:pair?v=1&key=\(Self.encode(key.digest))&secret=\(secret)&expires=\(expires)\(place)"
+    }
+
+    /// A copy of the one-time secret, 32 bytes.
+    package func copyOfSecret() -> SecretBytes {
+        unsafe secret.withUnsafeBytes { bytes in
+            unsafe SecretBytes(copying: Span(_unsafeElements: bytes))
+        }
+    }
+
+    /// Whether this side has made the invitation.
+    public var isOwn: Bool { deadline != nil }
+
+    /// The keys, other than that of the first, that have shown the invitation's secret: it was seen
+    /// by someone else.
+    public var strangers: Set<Fingerprint> { state.withLock { $0.others } }
+
+    /// Ends the invitation: nobody can pair with it any more.
+    public func close() { state.withLock { $0.isUsed = true } }
+
+    /// The reason why nobody can pair with this side's invitation any more; nil while it is valid.
+    package var refusal: String? {
+        if state.withLock({ $0.isUsed }) { return "the invitation was used already" }
+        if let deadline, ContinuousClock.now >= deadline { return "the invitation has expired" }
+        return nil
+    }
+
+    /// Decides about a peer that has proven that it has the secret. The first such key owns the
+    /// invitation, and may try again.
+    func verdict(on peer: Fingerprint) -> TrustPolicy.Verdict {
+        guard isOwn else {
+            return peer == key ? .admit : .refuse("\(peer) is not the key of the invitation")
+        }
+        let owner = state.withLock { state in
+            if let owner = state.owner {
+                if owner != peer { state.others.insert(peer) }
+            } else if refusalIsAbsent(state) {
+                state.owner = peer
+            }
+            return state.owner
+        }
+        if let owner, owner != peer {
+            return .refuse(
+                "the invitation was seen by someone else: \(peer) has its secret too, after \(owner)"
+            )
+        }
+        if let refusal { return .refuse(refusal) }
+        return .admit
+    }
+
+    private func refusalIsAbsent(_ state: State) -> Bool {
+        !state.isUsed && deadline.map { ContinuousClock.now < $0 } ?? true
+    }
+
+    // MARK: - Text
+
+    private struct Parts {
+        let key: Fingerprint
+        let secret: [UInt8]
+        let expires: Int64
+        let service: String?
+    }
+
+    private static func parse(_ text: String) throws(ChannelError) -> Parts {
+        guard text.utf8.count <= maximumLength else { throw bad("it is too long") }
+        let words = text.split { $0.isWhitespace }
+        guard words.count == 1, words[0].hasPrefix("blesec:") else {
+            throw bad("it does not begin with blesec:")
+        }
+        let halves = words[0].dropFirst(7).split(
+            separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        guard halves.count == 2, halves[0] == "pair" else {
+            throw bad("blesec:pair? is missing at its beginning")
+        }
+        var values: [Substring: Substring] = [:]
+        for part in halves[1].split(separator: "&", omittingEmptySubsequences: false) {
+            let pair = part.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            guard pair.count == 2, values.updateValue(pair[1], forKey: pair[0]) == nil else {
+                throw bad("`\(printable(part))` is no part of it, or stands there twice")
+            }
+        }
+        guard let version = values.removeValue(forKey: "v") else { throw bad("v is missing") }
+        guard version == "1" else {
+            throw bad("it has version `\(printable(version))`, and this program reads version 1")
+        }
+        let key = Fingerprint(digest: try bytes(&values, "key"))
+        let secret = try bytes(&values, "secret")
+        guard let expiry = values.removeValue(forKey: "expires"), let expires = Int64(expiry),
+            expires >= 0, String(expires) == expiry
+        else { throw bad("expires is missing, or is no number of seconds since 1970") }
+        let service = values.removeValue(forKey: "service").map(String.init)
+        if let service, !isUUID(service) { throw bad("its service is no UUID") }
+        if let unknown = values.keys.min() { throw bad("`\(printable(unknown))` is unknown") }
+        return Parts(key: key, secret: secret, expires: expires, service: service)
+    }
+
+    private static func bad(_ reason: String) -> ChannelError {
+        ChannelError(.badKey, "this is no invitation to pair: \(reason)")
+    }
+
+    /// At most 40 characters, without those that a terminal would act on.
+    private static func printable(_ text: Substring) -> String {
+        String(
+            text.unicodeScalars.prefix(40).map {
+                (0x20...0x7E).contains($0.value) ? Character($0) : "?"
+            })
+    }
+
+    private static func bytes(
+        _ values: inout [Substring: Substring], _ name: Substring
+    ) throws(ChannelError) -> [UInt8] {
+        guard let text = values.removeValue(forKey: name) else { throw bad("\(name) is missing") }
+        // base64url differs from base64 in two characters.
+        let plain = text.contains { $0 == "+" || $0 == "/" }
+        let standard = String(
+            text.map { $0 == "-" ? "+" : $0 == "_" ? "/" : $0 })
+        guard !plain, let bytes = Base64.decode(standard, padded: false), bytes.count == 32 else {
+            throw bad("\(name) is not 43 characters of base64url")
+        }
+        return bytes
+    }
+
+    private static func encode(_ bytes: [UInt8]) -> String {
+        String(
+            Base64.encode(bytes, padded: false)
+                .map { $0 == "+" ? "-" : $0 == "/" ? "_" : $0 })
+    }
+
+    /// Whether the text has the 36 characters of a UUID, in lower case, or the four of a short one.
+    private static func isUUID(_ text: String) -> Bool {
+        let digits = text.utf8.map { byte in
+            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+                || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte)
+        }
+        if digits.count == 4 { return digits.allSatisfy { $0 } }
+        guard digits.count == 36 else { return false }
+        let hyphens: Set = [8, 13, 18, 23]
+        return text.utf8.enumerated().allSatisfy { index, byte in
+            hyphens.contains(index) ? byte == UInt8(ascii: "-") : digits[index]
+        }
+    }
+}

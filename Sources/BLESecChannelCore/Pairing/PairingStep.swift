@@ -1,0 +1,62 @@
+/// The first byte of a record of type `pair`, and what follows it (`docs/wire-format.md`, "Pairing").
+package enum PairingStep: UInt8, Sendable {
+    /// The way of pairing, and what this side has kept of an earlier one: 2 bytes.
+    case begin = 0
+    /// A share of CPace: 32 bytes.
+    case share = 1
+    /// This side's confirmation. With a code, the confirmation of CPace, 64 bytes; otherwise nothing.
+    case confirm = 2
+    /// This side has the peer's confirmation, and has stored the peer. Nothing follows.
+    case done = 3
+    /// The dialer's commitment to its nonce, 32 bytes.
+    case commit = 4
+    /// A nonce, 32 bytes.
+    case nonce = 5
+    /// A proof of an earlier pairing that was not ended, 32 bytes.
+    case settle = 6
+
+    /// The lengths that the rest of a record with this step may have.
+    var lengths: [Int] {
+        switch self {
+        case .begin: [2]
+        case .share, .commit, .nonce, .settle: [32]
+        case .confirm: [0, 64]
+        case .done: [0]
+        }
+    }
+}
+
+/// What a side has kept of an earlier pairing with the same key, as `begin` tells the peer.
+enum PairingStanding: UInt8 {
+    case nothing = 0
+    /// The pairing is not ended, and the peer has not proven its part.
+    case pending = 1
+    /// The pairing is not ended, but the peer has proven its part.
+    case verified = 2
+    /// The peer's key is known.
+    case known = 3
+}
+
+/// How two sides go on after `begin`, which both calculate in the same way.
+enum PairingCourse: Equatable {
+    /// They pair.
+    case full
+    /// They end an earlier pairing with proofs of it.
+    case settle
+    /// The peer has proven its part earlier, and is told that this side has stored it.
+    case tell
+    /// This side has verified the peer earlier, and is told that the peer has stored it.
+    case listen
+
+    init(own: PairingStanding, peer: PairingStanding) {
+        self =
+            switch (own, peer) {
+            case (.pending, .pending), (.pending, .verified), (.verified, .pending),
+                (.verified, .verified):
+                .settle
+            case (.known, .verified): .tell
+            case (.verified, .known): .listen
+            default: .full
+            }
+    }
+}

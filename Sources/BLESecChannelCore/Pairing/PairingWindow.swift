@@ -1,0 +1,53 @@
+internal import BLESecLocking
+
+extension TrustPolicy {
+    /// A limited time in which a listener enrols peers with unknown keys. Only a person should open it.
+    ///
+    /// It closes when its time is over, when it has no place left for a key, or with ``close()``.
+    public final class PairingWindow: Sendable {
+        private struct State: Sendable {
+            var taken: Set<Fingerprint> = []
+            var closed = false
+        }
+
+        private let state = Locked(State())
+        private let places: Int
+        private let deadline: ContinuousClock.Instant
+        private let name: @Sendable (Fingerprint) -> String
+
+        /// Opens a window for `duration`, with places for `peers` new keys. `name` returns the name
+        /// under which the store keeps a key, by default the key's fingerprint.
+        public init(
+            peers: Int = 1, for duration: Duration,
+            name: @escaping @Sendable (Fingerprint) -> String = { $0.description }
+        ) {
+            precondition(peers > 0, "a pairing window admits at least one peer")
+            places = peers
+            deadline = ContinuousClock.now + duration
+            self.name = name
+        }
+
+        /// Whether a new key would be admitted now.
+        public var isOpen: Bool {
+            state.withLock { !$0.closed && $0.taken.count < places }
+                && ContinuousClock.now < deadline
+        }
+
+        /// Closes the window at once.
+        public func close() { state.withLock { $0.closed = true } }
+
+        /// Uses up one place, and returns the name under which the store keeps the key; `nil` if the
+        /// window is closed or has no place left. A key that already has a place uses up no other.
+        func take(_ key: Fingerprint) -> String? {
+            guard ContinuousClock.now < deadline else { return nil }
+            let taken = state.withLock { state in
+                guard !state.closed, state.taken.contains(key) || state.taken.count < places else {
+                    return false
+                }
+                state.taken.insert(key)
+                return true
+            }
+            return taken ? name(key) : nil
+        }
+    }
+}

@@ -1,0 +1,55 @@
+extension TrustPolicy {
+    /// A peer with which a pairing was begun and not ended: each side has sent, or was about to send,
+    /// its last confirmation, and may not know whether the other side has got it.
+    ///
+    /// Such a peer is not trusted. The entry is usable only to end the pairing when the two meet
+    /// again.
+    public struct PendingPeer: Sendable, Hashable {
+        /// How long a store keeps the entry: 24 hours.
+        public static let lifetime: Duration = .seconds(24 * 60 * 60)
+        /// The length of ``transcript`` in bytes.
+        public static let transcriptLength = 32
+
+        /// The name under which the peer will be known.
+        public let name: String
+        /// The peer's key.
+        public let key: Fingerprint
+        /// A hash over the pairing, 32 bytes, which only the two sides of a pairing that succeeded
+        /// can calculate.
+        public let transcript: [UInt8]
+        /// Whether the peer has proven its part of the pairing to this side.
+        public let isVerified: Bool
+
+        /// Makes an entry, for a store that reads it.
+        public init(name: String, key: Fingerprint, transcript: [UInt8], isVerified: Bool) {
+            self.name = name
+            self.key = key
+            self.transcript = transcript
+            self.isVerified = isVerified
+        }
+    }
+}
+
+extension TrustStore {
+    /// Refuses: this store cannot keep a pairing that is not ended.
+    public func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+        throw Self.keepsNoPending
+    }
+
+    /// Refuses: this store cannot keep a pairing that is not ended.
+    public func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
+        throw Self.keepsNoPending
+    }
+
+    /// Refuses: this store cannot keep a pairing that is not ended.
+    public func forgetPending(_ key: Fingerprint) throws(ChannelError) {
+        throw Self.keepsNoPending
+    }
+
+    private static var keepsNoPending: ChannelError {
+        ChannelError(
+            .configuration,
+            "this trust store cannot keep a pairing that is not ended; use KnownPeersFile, or "
+                + "implement pendingPeer, keepPending and forgetPending")
+    }
+}

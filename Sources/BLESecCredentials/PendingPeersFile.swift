@@ -1,0 +1,90 @@
+internal import BLESecChannelCore
+internal import Glibc
+
+/// A text file with the pairings that are not ended. Each line has the peer's name, escaped as in
+/// ``KnownPeersFile``, its fingerprint, the transcript's hash in base64, `verified` or `unverified`,
+/// and the time, in seconds since 1970, at which the line ceases to count.
+///
+/// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can
+/// write is refused. Lines that are too old are removed with the next change.
+final class PendingPeersFile: Sendable {
+    private static let maximumPeers = 1_000
+
+    private struct Line {
+        let peer: TrustPolicy.PendingPeer
+        let expiry: Int
+    }
+
+    /// The path of the file. The file need not exist before the first peer is kept.
+    let path: String
+
+    init(_ path: String) { self.path = path }
+
+    /// The peers whose pairing is not ended, oldest first.
+    ///
+    /// - Throws: `badKey` when a line cannot be parsed, which the reason names, or when other users
+    ///   may change the file; `permission`; `limitExceeded`.
+    func peers() throws(ChannelError) -> [TrustPolicy.PendingPeer] {
+        guard let listing = try KeyListing(path) else { return [] }
+        return valid(try parse(listing)).map(\.peer)
+    }
+
+    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line of its key.
+    func keep(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
+        try KeyListing.change(path) { listing throws(ChannelError) in
+            var lines = valid(try parse(listing)).filter { $0.peer.key != peer.key }
+            let lifetime = Int(TrustPolicy.PendingPeer.lifetime.components.seconds)
+            lines.append(Line(peer: peer, expiry: time(nil) + lifetime))
+            return text(of: lines.suffix(Self.maximumPeers))
+        }
+    }
+
+    /// Removes the line of a key, if there is one.
+    func forget(_ key: Fingerprint) throws(ChannelError) {
+        // Without a file, no lock file is made either.
+        guard KeyListing.version(of: path) != nil else { return }
+        try KeyListing.change(path) { listing throws(ChannelError) in
+            let lines = try parse(listing)
+            guard lines.contains(where: { $0.peer.key == key }) else { return nil }
+            return text(of: valid(lines).filter { $0.peer.key != key })
+        }
+    }
+
+    /// Leaves out lines that are too old. A clock that was set back makes a line no older than its
+    /// lifetime.
+    private func valid(_ lines: [Line]) -> [Line] {
+        let now = time(nil)
+        let latest = now + Int(TrustPolicy.PendingPeer.lifetime.components.seconds)
+        return lines.filter { $0.expiry > now && $0.expiry <= latest }
+    }
+
+    private func text(of lines: some Sequence<Line>) -> [UInt8] {
+        Array(
+            lines.map { line in
+                let peer = line.peer
+                let transcript = Base64.encode(peer.transcript, padded: false)
+                return "\(PeerName.escape(peer.name)) \(peer.key) \(transcript) "
+                    + "\(peer.isVerified ? "verified" : "unverified") \(line.expiry)\n"
+            }.joined().utf8)
+    }
+
+    private func parse(_ listing: KeyListing) throws(ChannelError) -> [Line] {
+        try KeyListing.lines(of: listing.text).map { (number, words) throws(ChannelError) in
+            guard words.count == 5, let name = PeerName.unescape(words[0]),
+                let key = Fingerprint(String(words[1])),
+                let transcript = Base64.decode(words[2], padded: false),
+                transcript.count == TrustPolicy.PendingPeer.transcriptLength,
+                ["verified", "unverified"].contains(words[3]), let expiry = Int(words[4]),
+                expiry >= 0
+            else {
+                throw KeyListing.malformed(
+                    path, number,
+                    "a line has a name, a fingerprint, a hash, a state and a time: remove this line"
+                )
+            }
+            let peer = TrustPolicy.PendingPeer(
+                name: name, key: key, transcript: transcript, isVerified: words[3] == "verified")
+            return Line(peer: peer, expiry: expiry)
+        }
+    }
+}

@@ -1,0 +1,268 @@
+import BLESecLocking
+import BLESecPrimitives
+import Testing
+
+@testable import BLESecChannelCore
+
+/// Two sides that pair, records that are lost or changed, and what is stored meanwhile.
+@Suite("Pairing exchange")
+struct PairingExchangeTests {
+    enum Way: String, CaseIterable, CustomTestStringConvertible {
+        case invitation, code, comparison
+        var testDescription: String { rawValue }
+
+        /// What both sides use, so that they pair.
+        func ways(
+            _ inviter: PairingDevice
+        ) throws -> (dialer: TrustPolicy.Pairing, acceptor: TrustPolicy.Pairing) {
+            switch self {
+            case .invitation:
+                let made = PairingInvitation(from: inviter.key, now: 1_800_000_000)
+                return (.invitation(try PairingInvitation(parsing: made.uri)), .invitation(made))
+            case .code:
+                let made = TrustPolicy.PairingCode()
+                return (.code(try TrustPolicy.PairingCode(made.digits)), .code(made))
+            case .comparison:
+                let digits = Locked<[String]>([])
+                let confirm: @Sendable (String) async -> Bool = { shown in
+                    digits.withLock { $0.append(shown) }
+                    return digits.withLock { $0.allSatisfy { $0 == shown } }
+                }
+                return (.comparison(confirm: confirm), .comparison(confirm: confirm))
+            }
+        }
+    }
+
+    @Test(
+        "two sides pair, and each then knows the other's key, and nothing is pending",
+        arguments: Way.allCases)
+    func pairs(way: Way) async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        let ways = try way.ways(bob)
+        let outcome = try await PairingRun().pair(alice, ways.dialer, bob, ways.acceptor)
+        #expect(outcome.errors.isEmpty, "\(outcome.errors)")
+        #expect(outcome.complete == [.dialer, .acceptor])
+        #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
+        #expect(bob.names == ["alice": alice.key] && bob.pending.isEmpty)
+        // What was used is used up.
+        switch ways.acceptor {
+        case .code(let code): #expect(code.triesLeft == 0 && code.refusal != nil)
+        case .invitation(let invitation): #expect(invitation.refusal != nil)
+        case .comparison: break
+        }
+    }
+
+    @Test(
+        "a link cut behind any record leaves at most a pending key, unless both sides have confirmed; the next meeting ends it",
+        arguments: Way.allCases)
+    func cuts(way: Way) async throws {
+        var settled = 0
+        for cut in 0...12 {
+            let (alice, bob) = (try PairingDevice(), try PairingDevice())
+            let ways = try way.ways(bob)
+            var run = PairingRun()
+            run.recordsBeforeCut = cut
+            let outcome = try await run.pair(alice, ways.dialer, bob, ways.acceptor)
+            #expect(outcome.errors.isEmpty, "\(outcome.errors)")
+            let both = outcome.confirmed == [.dialer, .acceptor]
+            if !both {
+                #expect(alice.names.isEmpty && bob.names.isEmpty, "cut behind \(cut) records")
+            }
+            for device in [alice, bob] {
+                #expect(device.names.isEmpty || device.pending.isEmpty)
+                #expect(device.pending.count <= 1)
+            }
+            // Only the side that has the other's confirmation knows it before the end.
+            #expect(bob.names.isEmpty || !alice.names.isEmpty)
+            guard outcome.complete != [.dialer, .acceptor] else { continue }
+            // They meet again, with the roles of the link exchanged every second time, and with a new
+            // code or invitation that does not match if the earlier pairing can be ended without.
+            let canEnd = [alice, bob].allSatisfy { !$0.names.isEmpty || !$0.pending.isEmpty }
+            let again =
+                canEnd ? try Way.code.ways(bob) : try way.ways(cut.isMultiple(of: 2) ? bob : alice)
+            let (first, second) = cut.isMultiple(of: 2) ? (alice, bob) : (bob, alice)
+            let wrong = TrustPolicy.Pairing.code(TrustPolicy.PairingCode(length: 12))
+            let last = try await PairingRun().pair(
+                first, canEnd ? wrong : again.dialer, second, again.acceptor)
+            #expect(last.errors.isEmpty, "cut behind \(cut) records: \(last.errors)")
+            #expect(Set(alice.names.values) == [bob.key] && alice.pending.isEmpty)
+            #expect(Set(bob.names.values) == [alice.key] && bob.pending.isEmpty)
+            settled += canEnd ? 1 : 0
+        }
+        #expect(settled >= 2)
+    }
+
+    @Test("wrong codes are refused, and the third one ends the code on both sides")
+    func wrongCodes() async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        let right = try TrustPolicy.PairingCode("123456")
+        let wrong = try TrustPolicy.PairingCode("123457")
+        for tries in 1...3 {
+            let outcome = try await PairingRun().pair(alice, .code(wrong), bob, .code(right))
+            #expect(outcome.errors[.acceptor]?.code == .untrusted)
+            #expect(outcome.errors[.acceptor]?.reason.contains("the codes differ") == true)
+            #expect(right.triesLeft == 3 - tries && wrong.triesLeft == 3 - tries)
+        }
+        let late = try await PairingRun().pair(
+            alice, .code(try TrustPolicy.PairingCode("123456")), bob, .code(right))
+        #expect(late.errors[.acceptor]?.reason.contains("was tried 3 times") == true)
+        #expect(late.complete.isEmpty && alice.names.isEmpty && bob.names.isEmpty)
+    }
+
+    @Test(
+        "a try is spent before the answer shows whether the guess is right, also if the link is lost"
+    )
+    func spentBeforehand() async throws {
+        for cut in [4, 5] {
+            let (alice, bob) = (try PairingDevice(), try PairingDevice())
+            let code = try TrustPolicy.PairingCode("2468")
+            let guess = try TrustPolicy.PairingCode("2469")
+            var run = PairingRun()
+            run.recordsBeforeCut = cut
+            _ = try await run.pair(alice, .code(guess), bob, .code(code))
+            // Behind four records, the dialer has made its confirmation, and the acceptor has not got it.
+            #expect(guess.triesLeft == 2)
+            #expect(code.triesLeft == (cut == 4 ? 3 : 2))
+        }
+    }
+
+    @Test("a code that is too old is refused, and so is a code of which nothing is left")
+    func oldCode() async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        let code = try TrustPolicy.PairingCode("123456", lifetime: .zero)
+        let outcome = try await PairingRun().pair(
+            alice, .code(try TrustPolicy.PairingCode("123456")), bob, .code(code))
+        #expect(outcome.errors[.acceptor]?.reason == "the code is too old")
+        #expect(outcome.complete.isEmpty)
+        let policy = TrustPolicy.pairing(.code(code), store: bob.store, name: "alice")
+        let identity = try PeerIdentity.publicKey(IdentityKey.generate().publicKey, curve: .x25519)
+        guard case .lookUp(let look) = policy.decide(ClaimedIdentity(identity)),
+            case .refuse = look()
+        else { return #expect(Bool(false), "an old code admits a peer") }
+    }
+
+    @Test(
+        "digits that a person does not confirm end the pairing on both sides",
+        arguments: [ChannelRole.dialer, .acceptor])
+    func differentDigits(refuser: ChannelRole) async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        func way(_ role: ChannelRole) -> TrustPolicy.Pairing {
+            .comparison { _ in role != refuser }
+        }
+        let outcome = try await PairingRun().pair(alice, way(.dialer), bob, way(.acceptor))
+        #expect(outcome.errors[refuser]?.code == .untrusted)
+        #expect(outcome.complete.isEmpty && alice.names.isEmpty && bob.names.isEmpty)
+        #expect(outcome.confirmed.count <= 1)
+    }
+
+    @Test("two ways that differ are refused, with both named")
+    func differentWays() async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        let code = TrustPolicy.Pairing.code(TrustPolicy.PairingCode())
+        let outcome = try await PairingRun().pair(
+            alice, code, bob, .comparison { _ in true })
+        for role in [ChannelRole.dialer, .acceptor] {
+            let reason = outcome.errors[role]?.reason ?? ""
+            #expect(reason.contains("by a code") && reason.contains("by comparing digits"))
+        }
+    }
+
+    @Test(
+        "a store that fails at any call ends the pairing, and binds no name on the other side only by mistake",
+        arguments: Way.allCases)
+    func failingStore(way: Way) async throws {
+        for failing in 0..<3 {
+            let (alice, bob) = (try PairingDevice(), try PairingDevice())
+            let calls = Locked(0)
+            bob.store.beforeChange.withLock {
+                $0 = { () throws(ChannelError) in
+                    let number = calls.withLock { count in
+                        count += 1
+                        return count - 1
+                    }
+                    if number == failing { throw ChannelError(.cannotCreate, "the disk is full") }
+                }
+            }
+            let ways = try way.ways(bob)
+            let outcome = try await PairingRun().pair(alice, ways.dialer, bob, ways.acceptor)
+            #expect(outcome.errors[.acceptor]?.reason == "the disk is full")
+            // The first call keeps the peer as pending, before bob's confirmation leaves.
+            #expect(alice.names.isEmpty == (failing == 0))
+        }
+    }
+
+    @Test(
+        "any changed or repeated record, and any record out of place, ends the pairing",
+        arguments: Way.allCases)
+    func changedRecords(way: Way) async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        let ways = try way.ways(bob)
+        let count = try await PairingRun().pair(alice, ways.dialer, bob, ways.acceptor).records
+            .count
+        for number in 0..<count {
+            for change in 0..<6 {
+                let (alice, bob) = (try PairingDevice(), try PairingDevice())
+                let ways = try way.ways(bob)
+                var run = PairingRun()
+                run.tamper = { index, _, payload in
+                    guard index == number else { return payload }
+                    switch change {
+                    case 0: return [payload[0] ^ 0x40] + payload.dropFirst()
+                    case 1: return payload + [0]
+                    case 2: return []
+                    case 3: return [(payload[0] + 1) % 7] + payload.dropFirst()
+                    case 4: return payload.isEmpty ? [] : Array(payload.dropLast())
+                    default: return [99] + payload
+                    }
+                }
+                let outcome = try await run.pair(alice, ways.dialer, bob, ways.acceptor)
+                #expect(!outcome.errors.isEmpty, "record \(number), change \(change)")
+                #expect(outcome.complete != [.dialer, .acceptor])
+            }
+        }
+    }
+
+    @Test("a peer whose key is known by another name, or a name with another key, is not replaced")
+    func takenName() async throws {
+        let (alice, bob, eve) = (try PairingDevice(), try PairingDevice(), try PairingDevice())
+        try alice.store.bind("bob", to: eve.key)
+        let policy = TrustPolicy.pairing(
+            .code(TrustPolicy.PairingCode()), store: alice.store, name: "bob")
+        let rule = try #require(policy.pairingRule)
+        guard case .refuse(let reason) = try rule.verdict(on: bob.key) else {
+            return #expect(Bool(false), "a taken name is given away")
+        }
+        #expect(reason.contains("bob is known with \(eve.key)"))
+    }
+
+    @Test(
+        "a pending key proves nothing: its holder cannot end a pairing whose code it did not know")
+    func pendingOfAttacker() async throws {
+        // Eve has guessed wrongly; Alice has kept her key as pending, before her confirmation left.
+        let (alice, eve) = (try PairingDevice(), try PairingDevice())
+        var run = PairingRun()
+        run.recordsBeforeCut = 5
+        _ = try await run.pair(
+            alice, .code(try TrustPolicy.PairingCode("123456")), eve,
+            .code(try TrustPolicy.PairingCode("654321")))
+        #expect(alice.pending.map(\.isVerified) == [false])
+        // She claims that she has verified Alice, with a transcript of her own.
+        try eve.store.keepPending(
+            TrustPolicy.PendingPeer(
+                name: "alice", key: alice.key, transcript: Array(repeating: 1, count: 32),
+                isVerified: true))
+        let code = try TrustPolicy.PairingCode("1111")
+        let outcome = try await PairingRun().pair(
+            alice, .code(code), eve, .code(try TrustPolicy.PairingCode("2222")))
+        #expect(outcome.complete.isEmpty && alice.names.isEmpty)
+        // She claims to know Alice: the pairing goes on in full, and her code is wrong.
+        let again = try PairingDevice()
+        _ = try await run.pair(
+            again, .code(try TrustPolicy.PairingCode("123456")), eve,
+            .code(try TrustPolicy.PairingCode("654321")))
+        try eve.store.bind("alice", to: again.key)
+        let last = try await PairingRun().pair(
+            again, .code(code), eve, .code(try TrustPolicy.PairingCode("2222")))
+        #expect(last.complete.isEmpty && again.names.isEmpty)
+    }
+}

@@ -1,0 +1,149 @@
+import BLESecLocking
+import BLESecPrimitives
+import Testing
+
+@testable import BLESecChannelCore
+
+/// A trust store in memory that keeps pairings which are not ended.
+final class PairingStore: TrustStore {
+    struct Content: Equatable {
+        var names: [String: Fingerprint] = [:]
+        var pending: [Fingerprint: TrustPolicy.PendingPeer] = [:]
+    }
+
+    let content = Locked(Content())
+    /// Called before each change; throws what the change is to fail with.
+    let beforeChange = Locked<@Sendable () throws(ChannelError) -> Void>({})
+
+    private func change(_ body: (inout Content) -> Void) throws(ChannelError) {
+        let check = beforeChange.withLock { $0 }
+        try check()
+        content.withLock { body(&$0) }
+    }
+
+    func key(named name: String) throws(ChannelError) -> Fingerprint? {
+        content.withLock { $0.names[name] }
+    }
+
+    func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
+        content.withLock { $0.names.values.contains(key) }
+    }
+
+    func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+        try change { $0.names[name] = key }
+    }
+
+    func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+        content.withLock { $0.pending[key] }
+    }
+
+    func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
+        try change { $0.pending[peer.key] = peer }
+    }
+
+    func forgetPending(_ key: Fingerprint) throws(ChannelError) {
+        try change { $0.pending[key] = nil }
+    }
+}
+
+/// A device that pairs: its key and its store.
+struct PairingDevice: Sendable {
+    let key: Fingerprint
+    let store = PairingStore()
+
+    init() throws { key = try IdentityKey.generate().fingerprint }
+
+    var names: [String: Fingerprint] { store.content.withLock { $0.names } }
+    var pending: [TrustPolicy.PendingPeer] { store.content.withLock { Array($0.pending.values) } }
+}
+
+/// Two exchanges, and what moves records between them.
+struct PairingRun {
+    /// How a run of both sides ended.
+    struct Outcome {
+        var errors: [ChannelRole: ChannelError] = [:]
+        var complete: Set<ChannelRole> = []
+        var confirmed: Set<ChannelRole> = []
+        /// All records that were passed on.
+        var records: [(from: ChannelRole, payload: [UInt8])] = []
+    }
+
+    /// The records that may be passed on before the link is cut.
+    var recordsBeforeCut = Int.max
+    /// Changes a record on its way, or removes it.
+    var tamper: (Int, ChannelRole, [UInt8]) -> [UInt8]? = { _, _, payload in payload }
+    /// What a person says about digits.
+    var answers: [ChannelRole: Bool] = [:]
+
+    static func policy(
+        _ way: TrustPolicy.Pairing, _ device: PairingDevice, name: String
+    ) throws -> TrustPolicy.PairingRule {
+        let policy = TrustPolicy.pairing(way, store: device.store, name: name)
+        return try #require(policy.pairingRule)
+    }
+
+    /// Pairs `dialer`, who calls the acceptor `bob`, with `acceptor`, who calls the dialer `alice`.
+    func pair(
+        _ dialer: PairingDevice, _ dialersWay: TrustPolicy.Pairing, _ acceptor: PairingDevice,
+        _ acceptorsWay: TrustPolicy.Pairing,
+        hashes: (dialer: [UInt8], acceptor: [UInt8])? = nil,
+        seenKeys: (byDialer: Fingerprint, byAcceptor: Fingerprint)? = nil
+    ) async throws -> Outcome {
+        let shared = randomBytes(count: 32)
+        let exchanges = [
+            ChannelRole.dialer: PairingExchange(
+                try Self.policy(dialersWay, dialer, name: "bob"),
+                .init(
+                    role: .dialer, own: dialer.key, peer: seenKeys?.byDialer ?? acceptor.key,
+                    handshakeHash: hashes?.dialer ?? shared)),
+            .acceptor: PairingExchange(
+                try Self.policy(acceptorsWay, acceptor, name: "alice"),
+                .init(
+                    role: .acceptor, own: acceptor.key, peer: seenKeys?.byAcceptor ?? dialer.key,
+                    handshakeHash: hashes?.acceptor ?? shared)),
+        ]
+        var outcome = Outcome()
+        var onTheWay: [ChannelRole: [[UInt8]]] = [.dialer: [], .acceptor: []]
+        var moved = true
+        while moved {
+            moved = false
+            for role in [ChannelRole.dialer, .acceptor] {
+                guard let exchange = exchanges[role], outcome.errors[role] == nil else { continue }
+                do throws(ChannelError) {
+                    if let question = exchange.question {
+                        moved = true
+                        try exchange.didDecide(await Self.answer(question))
+                    } else if exchange.wantsRecord, let next = onTheWay[role]?.first {
+                        moved = true
+                        onTheWay[role]?.removeFirst()
+                        try exchange.receive(next)
+                    }
+                } catch {
+                    outcome.errors[role] = error
+                }
+                while let record = exchange.nextRecord() {
+                    moved = true
+                    guard outcome.records.count < recordsBeforeCut else { continue }
+                    let number = outcome.records.count
+                    outcome.records.append((role, record))
+                    if let passed = tamper(number, role, record) {
+                        onTheWay[role.peer]?.append(passed)
+                    }
+                }
+            }
+        }
+        for (role, exchange) in exchanges {
+            if exchange.isComplete { outcome.complete.insert(role) }
+            if exchange.hasConfirmed { outcome.confirmed.insert(role) }
+        }
+        return outcome
+    }
+
+    private static func answer(_ question: PairingExchange.Question) async -> TrustPolicy.Verdict {
+        switch question {
+        case .store(let call): return call()
+        case .person(let call):
+            do { return try await call() } catch { return .refuse("\(error)") }
+        }
+    }
+}
