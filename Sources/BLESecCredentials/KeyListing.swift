@@ -59,14 +59,27 @@ struct KeyListing: Sendable {
 
     /// The number, from 1, and the words of each line that is neither blank nor a `#` comment.
     static func lines(of text: [UInt8]) -> [(number: Int, words: [Substring])] {
-        let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
-        return lines.enumerated().compactMap { index, line in
-            let words = String(decoding: line, as: UTF8.self).split { character in
-                character == " " || character == "\t" || character == "\r"
-            }
-            guard let first = words.first, !first.hasPrefix("#") else { return nil }
-            return (index + 1, words)
+        rawLines(of: text).enumerated().compactMap { index, line in
+            // Split as bytes: to a string, a blank and a combining character are one character.
+            let words = line.split(whereSeparator: isBlank)
+            guard let first = words.first, first.first != UInt8(ascii: "#") else { return nil }
+            return (index + 1, words.map { Substring(decoding: $0, as: UTF8.self) })
         }
+    }
+
+    /// All lines, without their line feeds.
+    static func rawLines(of text: [UInt8]) -> [ArraySlice<UInt8>] {
+        text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+    }
+
+    /// The text of lines from ``rawLines(of:)``.
+    static func text(of lines: [ArraySlice<UInt8>]) -> [UInt8] {
+        Array(lines.joined(separator: [UInt8(ascii: "\n")]))
+    }
+
+    /// Whether a byte is between words.
+    static func isBlank(_ byte: UInt8) -> Bool {
+        byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") || byte == UInt8(ascii: "\r")
     }
 
     /// Replaces the file at `path`, under its lock, with the text that `edit` returns. If `edit`

@@ -86,14 +86,51 @@ public final class KnownPeersFile: TrustStore {
 
     /// Removes all lines of a name from the file; false when there is none.
     public func remove(_ name: String) throws(ChannelError) -> Bool {
+        try remove(name, boundTo: nil)
+    }
+
+    /// Removes all lines of a name from the file, if the name is bound to `key`, or whatever it is
+    /// bound to if `key` is nil; false when nothing was removed.
+    package func remove(_ name: String, boundTo key: Fingerprint?) throws(ChannelError) -> Bool {
         try change { text, present throws(ChannelError) in
-            guard present.keys[name] != nil else { return false }
-            let numbers = KeyListing.lines(of: text).compactMap { line in
-                line.words.first.flatMap(PeerName.unescape) == name ? line.number : nil
+            guard let bound = present.keys[name], key.map({ $0 == bound }) ?? true else {
+                return false
             }
-            var lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+            let numbers = present.peers.filter { $0.name == name }.map(\.line)
+            var lines = KeyListing.rawLines(of: text)
             for number in numbers.reversed() { lines.remove(at: number - 1) }
-            text = Array(lines.joined(separator: [UInt8(ascii: "\n")]))
+            text = KeyListing.text(of: lines)
+            return true
+        }
+    }
+
+    /// Gives all lines of a name another name, in one step; false when there is none. The rest of
+    /// each line stays as it is, with its comment. If the new name is bound to the same key already,
+    /// its lines stay too.
+    ///
+    /// - Throws: `configuration` for a new name that is empty or longer than
+    ///   ``maximumNameLength``; `untrusted` when it is bound to another key; `limitExceeded` when
+    ///   the file would grow beyond 1 MiB; `timedOut` when the file stays locked; the errors of
+    ///   reading it.
+    public func rename(_ name: String, to newName: String) throws(ChannelError) -> Bool {
+        try Self.check(newName)
+        return try change { text, present throws(ChannelError) in
+            guard let key = present.keys[name] else { return false }
+            if let bound = present.keys[newName], bound != key {
+                throw ChannelError(
+                    .untrusted,
+                    "\(newName) is known with \(bound) in \(path), and \(name) with \(key): remove "
+                        + "one of them first")
+            }
+            var lines = KeyListing.rawLines(of: text)
+            for peer in present.peers where peer.name == name {
+                let line = lines[peer.line - 1]
+                let start = line.firstIndex { !KeyListing.isBlank($0) } ?? line.endIndex
+                let end = line[start...].firstIndex(where: KeyListing.isBlank) ?? line.endIndex
+                lines[peer.line - 1] =
+                    line[..<start] + PeerName.escape(newName).utf8 + line[end...]
+            }
+            text = KeyListing.text(of: lines)
             return true
         }
     }

@@ -27,6 +27,12 @@ package final class LastAddressesFile: Sendable {
         return try parse(listing).last { $0.key == key }?.address
     }
 
+    /// The last address of every peer that has one; throws the errors of ``address(of:)``.
+    package func addresses() throws(ChannelError) -> [Fingerprint: String] {
+        guard let listing = try KeyListing(path) else { return [:] }
+        return Dictionary(try parse(listing).map { ($0.key, $0.address) }) { $1 }
+    }
+
     /// Reads the file; throws the errors of ``address(of:)``.
     func check() throws(ChannelError) {
         if let listing = try KeyListing(path) { _ = try parse(listing) }
@@ -46,10 +52,29 @@ package final class LastAddressesFile: Sendable {
             if let last = lines.last, last.key == key, last.address == address { return nil }
             lines.removeAll { $0.key == key }
             lines.append((key, address))
-            let text = lines.suffix(Self.maximumPeers)
-                .map { "\($0.key) \(PeerName.escape($0.address))\n" }.joined()
-            return Array(text.utf8)
+            return text(lines.suffix(Self.maximumPeers))
         }
+    }
+
+    /// Removes the peer's address; false when there is none.
+    ///
+    /// - Throws: `timedOut` when the file stays locked; the errors of reading it.
+    package func remove(_ key: Fingerprint) throws(ChannelError) -> Bool {
+        // Makes no file where there is none.
+        guard try address(of: key) != nil else { return false }
+        var isChanged = false
+        try KeyListing.change(path) { listing throws(ChannelError) in
+            var lines = try parse(listing)
+            let count = lines.count
+            lines.removeAll { $0.key == key }
+            isChanged = lines.count < count
+            return isChanged ? text(lines[...]) : nil
+        }
+        return isChanged
+    }
+
+    private func text(_ lines: ArraySlice<(key: Fingerprint, address: String)>) -> [UInt8] {
+        Array(lines.map { "\($0.key) \(PeerName.escape($0.address))\n" }.joined().utf8)
     }
 
     private func parse(

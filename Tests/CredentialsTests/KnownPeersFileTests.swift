@@ -85,6 +85,89 @@ import Testing
         #expect(try store.contains(key(2)) == false)
     }
 
+    @Test("a name is removed with all its lines, but only if it is still bound to the expected key")
+    func conditionalRemoval() throws {
+        let text = "a \(key(1))\n%61 \(key(1)) again\nb \(key(2))\n"
+        folder.write("known_peers", text)
+        let store = KnownPeersFile(path)
+        #expect(try store.remove("a", boundTo: key(2)) == false)
+        #expect(try store.remove("c", boundTo: key(1)) == false)
+        #expect(folder.read("known_peers") == Array(text.utf8))
+        #expect(try store.remove("a", boundTo: key(1)))
+        #expect(folder.read("known_peers") == Array("b \(key(2))\n".utf8))
+    }
+
+    @Test("renaming changes the name on each of its lines, and no other byte of the file")
+    func renaming() throws {
+        // The comment has bytes that are no UTF-8, and the last line no line feed.
+        let before = Array("# a\n\n \ta\t\(key(1)) met a %61 ".utf8) + [0xFF, 0xFE]
+        let after = Array("\r\nb \(key(2)) a\n#a\n%61 \(key(1))  two  ".utf8)
+        folder.write("known_peers", before + after)
+        let store = KnownPeersFile(path)
+        #expect(try store.rename("a", to: "new name"))
+        #expect(try store.key(named: "a") == nil)
+        #expect(try store.key(named: "new name") == key(1))
+        #expect(try store.peers().map(\.name) == ["new name", "b", "new name"])
+        let expected =
+            Array("# a\n\n \tnew%20name\t\(key(1)) met a %61 ".utf8) + [0xFF, 0xFE]
+            + Array("\r\nb \(key(2)) a\n#a\nnew%20name \(key(1))  two  ".utf8)
+        #expect(folder.read("known_peers") == expected)
+        #expect(try store.rename("a", to: "c") == false)
+        #expect(folder.read("known_peers") == expected)
+        #expect(folder.names == ["known_peers"] && folder.mode("known_peers") == 0o600)
+    }
+
+    @Test(
+        "a name with unusual characters is renamed, and other names become unusual",
+        arguments: ["a b", "#x", "100%", "Zoë", "line\nfeed", "\u{1B}[31m", "\u{308}", "e\u{301}"])
+    func renamingOddNames(_ name: String) throws {
+        let store = KnownPeersFile(path)
+        try store.bind("plain", to: key(1))
+        #expect(try store.rename("plain", to: name))
+        #expect(try KnownPeersFile(path).peers().map(\.name) == [name])
+        #expect(try store.rename(name, to: "plain"))
+        #expect(folder.read("known_peers") == Array("plain \(key(1))\n".utf8))
+        // As somebody may have written it by hand.
+        guard !name.contains(where: { $0.isWhitespace || $0 == "%" }), name != "#x" else { return }
+        folder.write("known_peers", "\(name) \(key(1)) \u{308}c\n")
+        #expect(try store.rename(name, to: "plain"))
+        #expect(folder.read("known_peers") == Array("plain \(key(1)) \u{308}c\n".utf8))
+    }
+
+    @Test("a name is not renamed to one with another key, to no name, or in a file that is full")
+    func refusedRenaming() throws {
+        let text = "a \(key(1)) one\nb \(key(2)) two\nc \(key(1)) three\n"
+        folder.write("known_peers", text)
+        let store = KnownPeersFile(path)
+        let bound = #expect(throws: ChannelError(.untrusted, "")) {
+            try store.rename("a", to: "b")
+        }
+        #expect(bound?.reason.contains("b is known with \(key(2)) in \(path)") == true)
+        for name in ["", String(repeating: "n", count: 256)] {
+            #expect(throws: ChannelError(.configuration, "")) { try store.rename("a", to: name) }
+        }
+        #expect(try store.rename("a", to: "a"))
+        #expect(folder.read("known_peers") == Array(text.utf8))
+        // With the same key, both lines stay.
+        #expect(try store.rename("a", to: "c"))
+        #expect(try store.peers().map(\.name) == ["c", "b", "c"])
+        #expect(try store.peers().map(\.comment) == ["one", "two", "three"])
+        let line = "a \(key(1))\n"
+        let rest = (1 << 20) - line.utf8.count
+        let full = line + "#" + String(repeating: "x", count: rest - 1)
+        folder.write("known_peers", full)
+        #expect(throws: ChannelError(.limitExceeded, "")) { try store.rename("a", to: "aa") }
+        #expect(folder.read("known_peers") == Array(full.utf8))
+        #expect(try store.rename("a", to: "z"))
+    }
+
+    @Test("a blank before a combining character separates words")
+    func combining() throws {
+        folder.write("known_peers", "#\u{308}\na \(key(1)) \u{308}c\nb \u{308}c \(key(1))\n")
+        let error = #expect(throws: ChannelError(.badKey, "")) { try KnownPeersFile(path).peers() }
+        #expect(error?.reason.hasPrefix("\(path), line 3: a fingerprint") == true)
+    }
+
     @Test("the next call sees a change that another program made to the file")
     func rereading() throws {
         let store = KnownPeersFile(path)
@@ -110,6 +193,7 @@ import Testing
         for attempt in [
             { _ = try store.key(named: "first") }, { _ = try store.contains(key(3)) },
             { try store.bind("new", to: key(4)) }, { _ = try store.remove("first") },
+            { _ = try store.rename("first", to: "second") },
         ] as [() throws -> Void] {
             let error = #expect(throws: ChannelError(.badKey, ""), performing: attempt)
             #expect(error?.reason.hasPrefix("\(path), line 3: \(reason)") == true)
@@ -160,6 +244,48 @@ import Testing
         #expect(folder.names == ["known_peers"])
     }
 
+    @Test("stores that bind, rename and remove in the same file at the same time lose no change")
+    func concurrentChanges() async throws {
+        let path = path
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for writer in 0..<8 {
+                group.addTask {
+                    let store = KnownPeersFile(path)
+                    for index in 0..<6 {
+                        let name = "peer-\(writer)-\(index)"
+                        try store.bind(name, to: key(UInt8(writer)))
+                        #expect(try store.rename(name, to: "new-" + name))
+                        if index % 2 == 0 { #expect(try store.remove("new-" + name)) }
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        let names = try KnownPeersFile(path).peers().map(\.name)
+        let expected = (0..<8).flatMap { writer in
+            [1, 3, 5].map { "new-peer-\(writer)-\($0)" }
+        }
+        #expect(names.sorted() == expected)
+        #expect(folder.names == ["known_peers"])
+    }
+
+    @Test("of stores that give different keys the same name at the same time, one succeeds")
+    func concurrentRenaming() async throws {
+        let path = path
+        for writer in 0..<8 { try KnownPeersFile(path).bind("\(writer)", to: key(UInt8(writer))) }
+        let winners = await withTaskGroup(of: Bool.self) { group in
+            for writer in 0..<8 {
+                group.addTask {
+                    (try? KnownPeersFile(path).rename("\(writer)", to: "lamp")) ?? false
+                }
+            }
+            return await group.reduce(into: 0) { $0 += $1 ? 1 : 0 }
+        }
+        #expect(winners == 1)
+        let names = try KnownPeersFile(path).peers().map(\.name)
+        #expect(names.count == 8 && names.count { $0 == "lamp" } == 1)
+    }
+
     @Test("a file behind a symbolic link is changed, and the link stays a link")
     func symbolicLink() throws {
         folder.write("real", "anna \(key(1))\n")
@@ -179,6 +305,9 @@ import Testing
         _ = try holder.line("locked")
         #expect(throws: ChannelError(.timedOut, "")) {
             try KnownPeersFile(path).bind("ben", to: key(2))
+        }
+        #expect(throws: ChannelError(.timedOut, "")) {
+            try KnownPeersFile(path).rename("anna", to: "ben")
         }
         #expect(try KnownPeersFile(path).key(named: "anna") == key(1))
     }

@@ -66,6 +66,49 @@ import Testing
     }
 
     @Test(
+        "a peer's last address is removed, and the others stay; where there is no file, none is made"
+    )
+    func removedAddress() throws {
+        let file = LastAddressesFile(scratch.file("addresses"))
+        #expect(try file.remove(key(1)) == false)
+        #expect(try file.addresses() == [:])
+        #expect(scratch.names == [])
+        try file.record("unix:/a b%", of: key(1))
+        try file.record("second", of: key(2))
+        scratch.write("addresses", (scratch.read("addresses") ?? []) + Array("\(key(1)) x\n".utf8))
+        #expect(try file.addresses() == [key(1): "x", key(2): "second"])
+        #expect(try file.remove(key(1)))
+        #expect(try file.remove(key(1)) == false)
+        #expect(scratch.read("addresses") == Array("\(key(2)) second\n".utf8))
+        #expect(try file.remove(key(2)))
+        #expect(scratch.read("addresses") == [])
+    }
+
+    @Test("files that record and remove addresses at the same time lose no change")
+    func concurrentAddresses() async throws {
+        let path = scratch.file("addresses")
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for writer in 0..<8 {
+                group.addTask {
+                    let file = LastAddressesFile(path)
+                    for index in 0..<6 {
+                        let peer = key(UInt8(writer * 8 + index))
+                        try file.record("\(writer)", of: peer)
+                        if index % 2 == 0 { #expect(try file.remove(peer)) }
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        let expected = (0..<8).flatMap { writer in
+            [1, 3, 5].map { (key(UInt8(writer * 8 + $0)), "\(writer)") }
+        }
+        #expect(
+            try LastAddressesFile(path).addresses() == Dictionary(uniqueKeysWithValues: expected))
+        #expect(scratch.names == ["addresses"])
+    }
+
+    @Test(
         "the error for a malformed line names the line number, and the file stays unchanged",
         arguments: ["x y", "SHA256:abc l2cap:x", "KEY", "KEY a b", "KEY %", "\u{0}\u{1}"])
     func malformed(_ line: String) {
@@ -75,6 +118,8 @@ import Testing
         let error = #expect(throws: ChannelError(.badKey, "")) { try file.address(of: key(1)) }
         #expect(error?.reason.contains("line 2") == true)
         #expect(throws: ChannelError(.badKey, "")) { try file.record("x", of: key(2)) }
+        #expect(throws: ChannelError(.badKey, "")) { try file.remove(key(1)) }
+        #expect(throws: ChannelError(.badKey, "")) { try file.addresses() }
         #expect(scratch.read("addresses") == Array("# comment\n\(text)\n".utf8))
     }
 
