@@ -1,7 +1,7 @@
 /// Suggests a known word for an unknown one.
-enum Suggestion {
+package enum Suggestion {
     /// `: did you mean X?` with the nearest word, or an empty text when none is near.
-    static func text(for word: String, among candidates: [String]) -> String {
+    package static func text(for word: String, among candidates: [String]) -> String {
         guard let nearest = nearest(to: word, among: candidates) else { return "" }
         return ": did you mean `\(nearest)`?"
     }

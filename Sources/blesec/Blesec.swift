@@ -16,7 +16,7 @@ internal import BLESecToolKit
             "chat": { ChatCommand.command }, "forward": { ForwardCommand.command },
             "outbox": { OutboxCommand.command }, "scan": { ScanCommand.command },
             "doctor": { DoctorCommand.command }, "vectors": { VectorsCommand.command },
-        ], groups: ["ca": { AuthorityOptions.group }])
+        ], groups: ["ca": { AuthorityOptions.group }, "peers": { PeersGroup.group }])
 
     static func main() { program.main() }
 }

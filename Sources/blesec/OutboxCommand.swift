@@ -155,9 +155,9 @@ enum OutboxCommand {
     }
 
     /// How many messages, and their bytes.
-    private typealias Sum = (count: Int, bytes: Int)
+    typealias Sum = (count: Int, bytes: Int)
 
-    private static func text(_ sum: Sum) -> String {
+    static func text(_ sum: Sum) -> String {
         "\(count(sum.count, "message")) with \(count(sum.bytes, "byte"))"
     }
 
@@ -165,7 +165,7 @@ enum OutboxCommand {
         "\(count) \(noun)\(count == 1 ? "" : "s")"
     }
 
-    private static func sums(_ messages: [Outbox.Message]) -> (all: Sum, queued: Sum, left: Sum) {
+    static func sums(_ messages: [Outbox.Message]) -> (all: Sum, queued: Sum, left: Sum) {
         func sum(_ messages: [Outbox.Message]) -> Sum {
             (messages.count, messages.reduce(0) { $0 + $1.byteCount })
         }

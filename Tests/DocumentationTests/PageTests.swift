@@ -38,7 +38,7 @@ import Testing
     @Test(
         "the commands and options of `blesec` in a page's shell blocks exist",
         arguments: [
-            ("README.md", 14), ("docs/authority.md", 6), ("docs/choosing.md", 2),
+            ("README.md", 15), ("docs/authority.md", 6), ("docs/choosing.md", 2),
             ("docs/discovery.md", 7), ("docs/files.md", 4),
         ])
     func toolCommands(_ path: String, commandCount: Int) throws {
@@ -47,7 +47,8 @@ import Testing
             .map { $0.split(separator: " ").map(String.init) }.filter { $0.first == "blesec" }
         #expect(lines.count == commandCount)
         for words in lines {
-            let command = words[1] == "ca" ? words[1...2] : words[1...1]
+            let isGroup = ["ca", "peers"].contains(words[1])
+            let command = isGroup ? words[1...2] : words[1...1]
             let help = try Subprocess.run(Program.path("blesec"), command + ["--help"])
             #expect(help.status == 0, "\(words)")
             for option in words where option.hasPrefix("--") {

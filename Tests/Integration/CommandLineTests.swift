@@ -89,12 +89,14 @@ extension Integration {
             #expect(overview.errors == "")
             for command in [
                 "keygen", "pubkey", "listen", "connect", "chat", "outbox", "scan", "vectors",
+                "peers list", "peers show", "peers rename", "peers forget",
             ] {
+                let words = command.split(separator: " ").map(String.init)
                 let entries = overview.text.split(separator: "\n").filter {
-                    $0.hasPrefix("       \(command)")
+                    $0.hasPrefix("       \(words[0])")
                 }
                 #expect(entries.count == 1)
-                let page = try Tool.run(command, "--help")
+                let page = try Tool.run(arguments: words + ["--help"])
                 #expect(page.status == 0)
                 let headings = page.text.split(separator: "\n").filter { !$0.hasPrefix(" ") }
                 #expect(

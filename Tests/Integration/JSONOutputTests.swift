@@ -80,7 +80,7 @@ extension Integration {
             // With a name that begins with a slash, the path leads into the folder `x`.
             if name.hasPrefix("/") { _ = unsafe mkdir(folder.path + "/x", 0o700) }
             let path = folder.file("x") + name
-            // A path that ends in 2, 3 or 4 leads to no file.
+            // A path that ends in a digit leads to no file.
             try expect(name, from: ["pubkey", path])
             let made = try Tool.run("keygen", path, "--json")
             #expect(made.status == 0, "\(made.errors)")
@@ -103,6 +103,8 @@ extension Integration {
             try expect(name, from: ["outbox", path + "5", "list"])
             try expect(name, from: ["outbox", path, "drop", name])
             try expect(name, from: ["ca", "issue", folder.path, "--uri", name, "--out", path])
+            try expect(name, from: ["peers", "show", name])
+            try expect(name, from: ["peers", "list", "--state", path + "6"])
             try expect(name, from: ["vectors", path + "4"])
             try expect(name, from: ["scan", "--service", name])
         }

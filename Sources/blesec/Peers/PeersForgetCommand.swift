@@ -1,0 +1,176 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecStore
+internal import BLESecToolKit
+
+/// `blesec peers forget NAME`
+enum PeersForgetCommand {
+    private static let store = Option(
+        name: "--store", value: "DIR", isRepeatable: true,
+        help: "Also drop the messages that wait for the peer in DIR, the directory that --store of "
+            + "the other commands named. No other process may use the stores in DIR. May be "
+            + "repeated.")
+    private static let yes = Option(
+        name: "--yes", help: "Do not ask, for scripts and where there is no terminal.")
+
+    static let command = Command(
+        name: "blesec peers forget", summary: "forget a remembered peer", operands: ["NAME"],
+        options: [store, yes, PeerMemory.state, .json],
+        description: [
+            "Removes the name of a peer, with its comment, and the last address of the peer's key. "
+                + "If another name has the same key, the address stays. From then on, "
+                + "--remember NAME accepts another key, as it does for a name that is new.",
+            "With --store DIR, the messages that wait for the peer in DIR and have not left are "
+                + "dropped, as `blesec outbox DIR drop` does: the peer never gets them. A message "
+                + "that may have arrived cannot be dropped. It stays in DIR, and the command says "
+                + "so. To remove such messages too, remove DIR.",
+            "The command first asks at the terminal, and shows what will be removed. If the answer "
+                + "is no, nothing is removed, and the status is 0. Without a terminal, --yes is "
+                + "necessary.",
+            "The messages are dropped first, and the name is removed last. If the command is "
+                + "interrupted, start it again. A peer that is forgotten is not refused: whom "
+                + "--anyone or --peer accepts is still accepted.",
+        ],
+        examples: [
+            "blesec peers forget lamp": "Ask, and forget lamp.",
+            "blesec peers forget lamp --yes --store ~/transfer":
+                "Forget lamp and drop what waits for it, without a question.",
+        ],
+        statuses: [
+            .success, .usage, .badData, .noInput, .noPeer, .cannotCreate, .inputOutput, .timedOut,
+            .protocolError, .untrusted,
+        ], run: run)
+
+    /// What waits for the peer in a directory. Its stores stay locked.
+    private struct Waiting {
+        let directory: String
+        let outboxes: [Outbox]
+
+        /// The messages that can be dropped, and those that may have arrived.
+        var sums: (queued: OutboxCommand.Sum, left: OutboxCommand.Sum) {
+            let sums = OutboxCommand.sums(outboxes.flatMap(\.messages))
+            return (sums.queued, sums.left)
+        }
+    }
+
+    private static func run(_ arguments: Arguments) throws(ChannelError) {
+        let remembered = try RememberedPeers(arguments)
+        let (peer, folder) = try remembered.find(arguments.operands[0], arguments)
+        let others = remembered.peers.filter { $0.key == peer.key && $0.name != peer.name }
+        // Before anything is removed, so that a store that is in use stops the command.
+        var waiting: [Waiting] = []
+        // Each once: its stores are locked already.
+        for directory in arguments.values(store)
+        where !waiting.contains(where: { $0.directory == directory }) {
+            waiting.append(try open(directory, peer.key))
+        }
+        if !arguments.has(yes) {
+            let lines = description(of: peer, others, waiting, in: folder)
+            guard
+                try TerminalQuestion.ask(
+                    "Remove this?", after: lines, remedy: "use --yes to forget without a question")
+            else { return Diagnostics.note("nothing was removed", "nothing-removed") }
+        }
+        let (dropped, left) = try drop(waiting)
+        let hasAddress = try forget(peer, folder)
+        for (directory, sum) in left {
+            Diagnostics.note(
+                stays(sum, in: directory), "not-dropped",
+                [
+                    ("store", .string(directory)), ("count", .number(sum.count)),
+                    ("bytes", .number(sum.bytes)),
+                ])
+        }
+        let address = hasAddress ? " and its last address" : ""
+        let messages = waiting.isEmpty ? "" : ", and dropped \(OutboxCommand.text(dropped))"
+        try StandardOutput.print(
+            line: "removed `\(peer.name)`\(address)\(messages)",
+            or: [
+                ("forgotten", .string(peer.name)), ("fingerprint", .string(peer.key.description)),
+                ("address-removed", .bool(hasAddress)), ("dropped", .number(dropped.count)),
+                ("bytes", .number(dropped.bytes)),
+            ])
+    }
+
+    /// Opens the peer's stores in a directory.
+    ///
+    /// - Throws: also when another store there cannot be opened, since it may be the peer's.
+    private static func open(
+        _ directory: String, _ key: Fingerprint
+    ) throws(ChannelError) -> Waiting {
+        let (outboxes, failures) = try Outbox.open(in: directory)
+        if let failure = failures.first { throw failure }
+        return Waiting(directory: directory, outboxes: outboxes.filter { $0.peer == key })
+    }
+
+    /// What the question is about, in lines.
+    private static func description(
+        of peer: RememberedPeer, _ others: [RememberedPeer], _ waiting: [Waiting],
+        in folder: StateFolder
+    ) -> [String] {
+        var lines = ["This will be removed from \(folder.path):"]
+        lines.append("  the name `\(peer.name)` of the key \(peer.key)")
+        if !peer.comment.isEmpty { lines.append("  its comment `\(peer.comment)`") }
+        if let other = others.first {
+            let address = peer.address == nil ? "" : ", and its last address stays"
+            lines.append("The key stays known as `\(other.name)`\(address).")
+        } else if let address = peer.addressText {
+            lines.append("  the last address of the key, \(address)")
+        }
+        for waiting in waiting {
+            let (queued, left) = waiting.sums
+            if queued.count > 0 {
+                lines.append("This will be dropped from \(waiting.directory):")
+                lines.append("  \(OutboxCommand.text(queued)), which the peer will not get")
+            }
+            if left.count > 0 { lines.append(stays(left, in: waiting.directory)) }
+            if queued.count + left.count == 0 {
+                lines.append("Nothing waits for the key in \(waiting.directory).")
+            }
+        }
+        return lines
+    }
+
+    private static func stays(_ sum: OutboxCommand.Sum, in directory: String) -> String {
+        "\(OutboxCommand.text(sum)) may have arrived, and cannot be dropped from \(directory)"
+    }
+
+    /// Drops all messages that can be dropped. Returns how many these are, and what stays in which
+    /// directory.
+    private static func drop(
+        _ waiting: [Waiting]
+    ) throws(ChannelError) -> (
+        dropped: OutboxCommand.Sum, left: [(directory: String, sum: OutboxCommand.Sum)]
+    ) {
+        var dropped: OutboxCommand.Sum = (0, 0)
+        var left: [(directory: String, sum: OutboxCommand.Sum)] = []
+        for waiting in waiting {
+            for outbox in waiting.outboxes {
+                let queued = outbox.messages.filter { !$0.mayHaveLeft }
+                if !queued.isEmpty { try outbox.drop(Set(queued.map(\.number))) }
+            }
+            let sums = waiting.sums
+            dropped = (dropped.count + sums.queued.count, dropped.bytes + sums.queued.bytes)
+            if sums.left.count > 0 { left.append((waiting.directory, sums.left)) }
+        }
+        return (dropped, left)
+    }
+
+    /// Removes the address and then the name, by which the command can be started again until then.
+    /// Returns whether there was an address.
+    private static func forget(
+        _ peer: RememberedPeer, _ folder: StateFolder
+    ) throws(ChannelError) -> Bool {
+        // Read again: the question may have waited for long.
+        let names = try folder.knownPeers.peers().filter { $0.key == peer.key }.map(\.name)
+        let hasOther = names.contains { $0 != peer.name }
+        let hasAddress = hasOther ? false : try folder.lastAddresses.remove(peer.key)
+        let isRemoved = try folder.knownPeers.remove(peer.name, boundTo: peer.key)
+        if !isRemoved, let other = try folder.knownPeers.key(named: peer.name) {
+            throw ChannelError(
+                .untrusted,
+                "`\(peer.name)` has got another key meanwhile, \(other), and is not removed")
+        }
+        return hasAddress
+    }
+}

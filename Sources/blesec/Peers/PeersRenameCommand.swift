@@ -1,0 +1,43 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecToolKit
+
+/// `blesec peers rename OLD NEW`
+enum PeersRenameCommand {
+    static let command = Command(
+        name: "blesec peers rename", summary: "give a remembered peer another name",
+        operands: ["OLD", "NEW"], options: [PeerMemory.state, .json],
+        description: [
+            "Gives the peer OLD the name NEW, in one step. Its key, its last address and its "
+                + "comment stay. NEW is used as it is written, and has 1 to "
+                + "\(KnownPeersFile.maximumNameLength) bytes.",
+            "If NEW is the name of another key, the command changes nothing, and fails with status "
+                + "77. If NEW is the name of the same key, only the name NEW remains.",
+            "A command that was started with --remember OLD remembers the peer as OLD again when "
+                + "it reaches the peer the next time.",
+        ],
+        examples: [
+            "blesec peers rename lamp 'desk lamp'": "Name lamp `desk lamp`.",
+            "blesec peers rename desk%20lamp lamp":
+                "The same name, as `blesec peers list` prints it.",
+        ],
+        statuses: [
+            .success, .usage, .badData, .noInput, .noPeer, .cannotCreate, .inputOutput, .timedOut,
+            .protocolError, .untrusted,
+        ], run: run)
+
+    private static func run(_ arguments: Arguments) throws(ChannelError) {
+        let name = arguments.operands[1]
+        let (peer, folder) = try RememberedPeers(arguments).find(arguments.operands[0], arguments)
+        guard try folder.knownPeers.rename(peer.name, to: name) else {
+            throw ChannelError(
+                .noSuchPeer, "`\(peer.name)` was removed by another process meanwhile")
+        }
+        try StandardOutput.print(
+            line: "`\(peer.name)` is now `\(name)`",
+            or: [
+                ("renamed", .string(peer.name)), ("name", .string(name)),
+                ("fingerprint", .string(peer.key.description)),
+            ])
+    }
+}

@@ -1,0 +1,53 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecToolKit
+
+/// What the tool remembers of a peer under one name.
+struct RememberedPeer: Sendable {
+    let name: String
+    let key: Fingerprint
+    /// The comments of all lines with the name.
+    var comment: String
+    /// The last address of the key, as an endpoint, and the type of the address; nil if there is
+    /// none.
+    let address: (endpoint: String, type: AddressType?)?
+
+    /// Splits an address as ``PeerMemory`` records it. An address in another form, which somebody
+    /// has written by hand, has no type.
+    init(_ line: KnownPeersFile.Peer, address: String?) {
+        (name, key, comment) = (line.name, line.key, line.comment)
+        self.address = address.map { text in
+            guard let space = text.lastIndex(of: " "),
+                let type = AddressType(rawValue: String(text[text.index(after: space)...]))
+            else { return (text, nil) }
+            return (String(text[..<space]), type)
+        }
+    }
+
+    /// The address in text. Only l2cap has random addresses, and their type is shown.
+    var addressText: String? {
+        address.map { $0.type == .random ? "\($0.endpoint) random" : $0.endpoint }
+    }
+
+    /// The name as one word: a `%`, and each character that is blank or that a terminal does not
+    /// show, is written as in ``KnownPeersFile``.
+    var word: String {
+        name.unicodeScalars.map { scalar in
+            let isPlain = scalar.isShown && !scalar.properties.isWhitespace && scalar != "%"
+            guard !isPlain else { return String(scalar) }
+            return String(scalar).utf8.map { byte in
+                (byte < 16 ? "%0" : "%") + String(byte, radix: 16, uppercase: true)
+            }.joined()
+        }.joined()
+    }
+
+    /// The members of the peer's object.
+    var members: [(String, JSONValue)] {
+        [
+            ("name", .string(name)), ("fingerprint", .string(key.description)),
+            ("address", address.map { .string($0.endpoint) } ?? .null),
+            ("address-type", address?.type.map { .string($0.rawValue) } ?? .null),
+            ("comment", comment.isEmpty ? .null : .string(comment)),
+        ]
+    }
+}

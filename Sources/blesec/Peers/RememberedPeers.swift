@@ -1,0 +1,64 @@
+internal import BLESec
+internal import BLESecToolKit
+
+/// The peers in the folder of `--state`, for the commands of `blesec peers`.
+struct RememberedPeers: Sendable {
+    /// Nil if the folder is the default one, and does not exist.
+    private let existing: StateFolder?
+    /// Each name once, in the order of the file.
+    let peers: [RememberedPeer]
+
+    /// Opens the folder, and reads both of its files.
+    ///
+    /// - Throws: `usage` when neither --state nor the environment names a folder; the errors of
+    ///   ``StateFolder`` and of its files.
+    init(_ arguments: Arguments) throws(ChannelError) {
+        guard let path = arguments.value(PeerMemory.state) ?? StateFolder.standardPath else {
+            throw arguments.usage("neither --state nor a home directory says where peers are")
+        }
+        do throws(ChannelError) {
+            existing = try StateFolder(path)
+        } catch {
+            guard error.code == .noSuchFile, !arguments.has(PeerMemory.state) else { throw error }
+            existing = nil
+        }
+        let addresses = try existing?.lastAddresses.addresses() ?? [:]
+        var peers: [RememberedPeer] = []
+        var indexes: [String: Int] = [:]
+        for line in try existing?.knownPeers.peers() ?? [] {
+            guard let index = indexes[line.name] else {
+                indexes[line.name] = peers.count
+                peers.append(RememberedPeer(line, address: addresses[line.key]))
+                continue
+            }
+            let comments = [peers[index].comment, line.comment]
+            peers[index].comment = comments.filter { !$0.isEmpty }.joined(separator: "; ")
+        }
+        self.peers = peers
+    }
+
+    /// The peer that an operand names, by its name or by the word that `blesec peers list` prints
+    /// for it, and the folder.
+    ///
+    /// - Throws: `noSuchPeer`, with a name that is near; `usage` when the operand is the name of
+    ///   one peer and the word of another.
+    func find(
+        _ operand: String, _ arguments: Arguments
+    ) throws(ChannelError) -> (peer: RememberedPeer, folder: StateFolder) {
+        let found = peers.filter { $0.name == operand || $0.word == operand }
+        guard let existing, let peer = found.first else {
+            throw ChannelError(
+                .noSuchPeer,
+                "nobody called `\(operand)` is remembered"
+                    + (existing.map { " in \($0.path)" } ?? "")
+                    + Suggestion.text(for: operand, among: peers.map(\.word)))
+        }
+        guard found.count == 1 else {
+            let ways = found.map { "`\($0.word == operand ? $0.name : $0.word)`" }
+            throw arguments.usage(
+                "`\(operand)` is the name of one peer, and what `blesec peers list` prints for "
+                    + "another; write \(ways.alternatives)")
+        }
+        return (peer, existing)
+    }
+}

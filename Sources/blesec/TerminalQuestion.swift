@@ -1,0 +1,51 @@
+internal import BLESec
+internal import BLESecToolKit
+internal import Glibc
+
+/// A question at the terminal that is answered with yes or no.
+enum TerminalQuestion {
+    /// Shows the lines and the question, and returns whether the answer is yes. The end of the
+    /// input is no; after any other answer, the question is repeated.
+    ///
+    /// - Parameter remedy: what helps where there is no terminal.
+    /// - Throws: `noSuchFile` when there is no terminal; `inputOutput`.
+    static func ask(
+        _ question: String, after lines: [String], remedy: String
+    ) throws(ChannelError) -> Bool {
+        // Not standard input: what is piped into the command is no answer.
+        let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        guard terminal >= 0 else {
+            throw ChannelError(.noSuchFile, "there is no terminal to ask: \(remedy)")
+        }
+        defer { close(terminal) }
+        // What was typed before the question is no answer either.
+        tcflush(terminal, TCIFLUSH)
+        for line in lines { try write(Diagnostics.oneLine(line) + "\n", terminal) }
+        while true {
+            try write(Diagnostics.oneLine(question) + " [y/n] ", terminal)
+            guard let answer = readLine(terminal) else { return false }
+            switch answer.lowercased() {
+            case "y", "yes": return true
+            case "n", "no": return false
+            default: continue
+            }
+        }
+    }
+
+    private static func write(_ text: String, _ terminal: Int32) throws(ChannelError) {
+        try StandardOutput.write(Array(text.utf8), to: terminal)
+    }
+
+    /// The next line; nil at the end.
+    private static func readLine(_ terminal: Int32) -> String? {
+        var line: [UInt8] = []
+        while true {
+            var byte: UInt8 = 0
+            let count = unsafe read(terminal, &byte, 1)
+            if count < 0, errno == EINTR { continue }
+            guard count == 1 else { return nil }
+            if byte == UInt8(ascii: "\n") { return String(decoding: line, as: UTF8.self) }
+            line.append(byte)
+        }
+    }
+}
