@@ -85,8 +85,24 @@ extension FuzzTarget {
         must { try file.bind(name, to: key) }
         let fresh = KnownPeersFile(path)
         precondition(must { try fresh.key(named: name) } == key)
+        if let old = peers.first?.name, peers.allSatisfy({ $0.name != "a b" }) {
+            rename(old, to: "a b", in: path)
+            rename("a b", to: old, in: path)
+        }
         precondition(must { try fresh.remove(name) })
         precondition(must { try KnownPeersFile(path).peers() } == peers)
+    }
+
+    /// Renames a peer, and checks that nothing else has changed.
+    private static func rename(_ name: String, to newName: String, in path: String) {
+        let before = must { try KnownPeersFile(path).peers() }
+        precondition(must { try KnownPeersFile(path).rename(name, to: newName) })
+        let after = must { try KnownPeersFile(path).peers() }
+        precondition(before.count == after.count)
+        for (old, new) in zip(before, after) {
+            precondition(new.name == (old.name == name ? newName : old.name))
+            precondition((old.key, old.comment, old.line) == (new.key, new.comment, new.line))
+        }
     }
 
     private static func readAddresses(_ path: String) {
@@ -94,7 +110,11 @@ extension FuzzTarget {
         let (seedPeer, notedPeer) = (Devices.dialer.fingerprint, Devices.acceptor.fingerprint)
         guard (try? file.record("a b%\n", of: notedPeer)) != nil else { return }
         precondition(must { try file.address(of: notedPeer) } == "a b%\n")
-        _ = must { try file.address(of: seedPeer) }
+        let seedAddress = must { try file.address(of: seedPeer) }
+        let others = must { try file.addresses() }.filter { $0.key != notedPeer }
+        precondition(others[seedPeer] == seedAddress)
+        precondition(must { try file.remove(notedPeer) })
+        precondition(must { try file.addresses() } == others)
     }
 
     private static func pem(
