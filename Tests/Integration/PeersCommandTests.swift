@@ -314,6 +314,30 @@ extension Integration {
             #expect(addresses == "")
         }
 
+        @Test("a pairing under the name that is not ended is removed with the name")
+        func pairing() throws {
+            remember()
+            let file = KnownPeersFile(folder.file("state/known_peers"))
+            for (name, key) in [("lamp", lamp), ("door", door), ("new", Self.key(3))] {
+                try file.keepPending(
+                    .init(
+                        name: name, key: key, transcript: [UInt8](repeating: 1, count: 32),
+                        isVerified: true))
+            }
+            // A pairing that gives the key another name stays.
+            write("lamp \(lamp)\nold \(door)\n")
+            let question = try terminal("lamp", ["y\n"]).text
+            #expect(question.contains("  the pairing as `lamp` that is not ended\r\n"))
+            #expect(try !terminal("old", ["y\n"]).text.contains("pairing"))
+            #expect(try file.pendingPeers().map(\.name) == ["door", "new"])
+            write("lamp \(lamp)\n")
+            folder.write("state/known_peers.pending", "nonsense\n")
+            Tool.expect(
+                try run("forget", "lamp", "--yes"), status: 65,
+                "known_peers.pending, line 1: a line")
+            #expect(names == "lamp \(lamp)\n")
+        }
+
         @Test("forget --store drops the peer's messages that have not left, and no others")
         func droppedMessages() throws {
             remember()

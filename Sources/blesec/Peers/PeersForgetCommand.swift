@@ -17,9 +17,10 @@ enum PeersForgetCommand {
         name: "blesec peers forget", summary: "forget a remembered peer", operands: ["NAME"],
         options: [store, yes, PeerMemory.state, .json],
         description: [
-            "Removes the name of a peer, with its comment, and the last address of the peer's key. "
-                + "If another name has the same key, the address stays. From then on, "
-                + "--remember NAME accepts another key, as it does for a name that is new.",
+            "Removes the name of a peer, with its comment, a pairing under this name that is not "
+                + "ended, and the last address of the peer's key. If another name has the same "
+                + "key, the address stays. From then on, --remember NAME accepts another key, as "
+                + "it does for a name that is new.",
             "With --store DIR, the messages that wait for the peer in DIR and have not left are "
                 + "dropped, as `blesec outbox DIR drop` does: the peer never gets them. A message "
                 + "that may have arrived cannot be dropped. It stays in DIR, and the command says "
@@ -64,8 +65,9 @@ enum PeersForgetCommand {
         where !waiting.contains(where: { $0.directory == directory }) {
             waiting.append(try open(directory, peer.key))
         }
+        let isPairing = try hasPairing(peer, folder)
         if !arguments.has(yes) {
-            let lines = description(of: peer, others, waiting, in: folder)
+            let lines = description(of: peer, others, waiting, isPairing, in: folder)
             guard
                 try TerminalQuestion.ask(
                     "Remove this?", after: lines, remedy: "use --yes to forget without a question")
@@ -106,11 +108,12 @@ enum PeersForgetCommand {
     /// What the question is about, in lines.
     private static func description(
         of peer: RememberedPeer, _ others: [RememberedPeer], _ waiting: [Waiting],
-        in folder: StateFolder
+        _ isPairing: Bool, in folder: StateFolder
     ) -> [String] {
         var lines = ["This will be removed from \(folder.path):"]
         lines.append("  the name `\(peer.name)` of the key \(peer.key)")
         if !peer.comment.isEmpty { lines.append("  its comment `\(peer.comment)`") }
+        if isPairing { lines.append("  the pairing as `\(peer.name)` that is not ended") }
         if let other = others.first {
             let address = peer.address == nil ? "" : ", and its last address stays"
             lines.append("The key stays known as `\(other.name)`\(address).")
@@ -156,14 +159,22 @@ enum PeersForgetCommand {
         return (dropped, left)
     }
 
-    /// Removes the address and then the name, by which the command can be started again until then.
-    /// Returns whether there was an address.
+    /// Whether a pairing that is not ended would bind the name to the key again.
+    private static func hasPairing(
+        _ peer: RememberedPeer, _ folder: StateFolder
+    ) throws(ChannelError) -> Bool {
+        try folder.knownPeers.pendingPeer(peer.key)?.name == peer.name
+    }
+
+    /// Removes the pairing, the address, and then the name, by which the command can be started
+    /// again until then. Returns whether there was an address.
     private static func forget(
         _ peer: RememberedPeer, _ folder: StateFolder
     ) throws(ChannelError) -> Bool {
         // Read again: the question may have waited for long.
         let names = try folder.knownPeers.peers().filter { $0.key == peer.key }.map(\.name)
         let hasOther = names.contains { $0 != peer.name }
+        if try hasPairing(peer, folder) { try folder.knownPeers.forgetPending(peer.key) }
         let hasAddress = hasOther ? false : try folder.lastAddresses.remove(peer.key)
         let isRemoved = try folder.knownPeers.remove(peer.name, boundTo: peer.key)
         if !isRemoved, let other = try folder.knownPeers.key(named: peer.name) {
