@@ -198,6 +198,8 @@ final class ChannelDriver {
         isFlushPending = false
         askAboutPeer(now: now)
         transmit(now: now)
+        // A stage may begin when its last record is sealed, and have a question.
+        if askAboutPeer(now: now) { transmit(now: now) }
         shutDownLink(now: now)
         wake(now: now)
         if machine.isOver {
@@ -279,9 +281,14 @@ final class ChannelDriver {
 
     // MARK: - The trust decision
 
-    private func askAboutPeer(now: UInt64) {
-        guard let trust, let question = machine.takeTrustQuestion() else { return }
-        if let refusal = trust.ask(question) { machine.didDecide(.refuse(refusal), now: now) }
+    /// Asks what the stage wants to know; returns whether the answer came at once.
+    @discardableResult
+    private func askAboutPeer(now: UInt64) -> Bool {
+        guard let trust, let question = machine.takeTrustQuestion(),
+            let refusal = trust.ask(question)
+        else { return false }
+        machine.didDecide(.refuse(refusal), now: now)
+        return true
     }
 
     /// Applies the answer of a trust policy or store.

@@ -1,0 +1,317 @@
+import BLESecChannelCore
+import BLESecCredentials
+import BLESecLinks
+import BLESecLocking
+import BLESecTesting
+import BLESecTLSEngine
+import TestSupport
+import Testing
+
+@testable import BLESec
+
+/// Channels that pair: over real handshakes, with known-peers files, and over links that are cut.
+@Suite("Pairing", .serialized)
+struct PairingTests {
+    enum Way: String, CaseIterable, CustomTestStringConvertible {
+        case invitation, code, comparison, codeOverTLS
+        var testDescription: String { rawValue }
+    }
+
+    /// A device: its identity, and the file of those that it knows.
+    struct Device {
+        let identity: IdentityKey
+        let tls: TLSContext
+        let store: KnownPeersFile
+
+        init(_ folder: ScratchFolder, _ name: String) throws {
+            identity = try IdentityKey.generate()
+            store = KnownPeersFile(folder.file(name))
+            let contexts = try Self.contexts.get()
+            tls = name.hasPrefix("alice") ? contexts.0 : contexts.1
+        }
+
+        /// Two self-signed certificates; they are made by processes, so all tests share them.
+        private static let contexts = Result {
+            let authority = try TestAuthority()
+            return (
+                try authority.selfSignedContext("alice"), try authority.selfSignedContext("bob")
+            )
+        }
+
+        func fingerprint(_ way: Way) -> Fingerprint {
+            way == .codeOverTLS ? tls.identity.fingerprint : identity.fingerprint
+        }
+
+        func names() throws -> [String: Fingerprint] {
+            Dictionary(
+                try store.peers().map { ($0.name, $0.key) }, uniquingKeysWith: { first, _ in first }
+            )
+        }
+    }
+
+    /// Two devices on a loop with a real clock, since stores answer on threads of their own.
+    final class Meeting: Sendable {
+        let folder = ScratchFolder()
+        let alice: Device
+        let bob: Device
+        let loop = EventLoop(name: "pairing")
+
+        init() throws {
+            alice = try Device(folder, "alice.peers")
+            bob = try Device(folder, "bob.peers")
+        }
+
+        /// What each side uses so that they pair: alice dials, and bob listens.
+        func ways(
+            _ way: Way
+        ) throws -> (dialer: TrustPolicy.Pairing, acceptor: TrustPolicy.Pairing) {
+            switch way {
+            case .invitation:
+                let made = PairingInvitation(from: bob.identity.fingerprint, now: 1_800_000_000)
+                return (.invitation(try PairingInvitation(parsing: made.uri)), .invitation(made))
+            case .code, .codeOverTLS:
+                let made = TrustPolicy.PairingCode()
+                return (.code(try TrustPolicy.PairingCode(made.digits)), .code(made))
+            case .comparison:
+                let shown = Locked<[String]>([])
+                let confirm: @Sendable (String) async -> Bool = { digits in
+                    shown.withLock { $0.append(digits) }
+                    return shown.withLock { $0.allSatisfy { $0 == digits } }
+                }
+                return (.comparison(confirm: confirm), .comparison(confirm: confirm))
+            }
+        }
+
+        func configuration(
+            _ device: Device, _ pairing: TrustPolicy.Pairing, _ way: Way, name: String
+        ) -> ChannelConfiguration {
+            var configuration = ChannelConfiguration(
+                identity: device.identity,
+                trust: .pairing(pairing, store: device.store, name: name))
+            if way == .codeOverTLS {
+                configuration.tls = device.tls
+                configuration.protocols = [TLSContext.protocolName]
+            }
+            configuration.timeouts.ready = .seconds(3)
+            return configuration
+        }
+
+        /// Opens a channel on both sides, and returns how that ended. `faults` are those of each side.
+        func meet(
+            _ dialer: ChannelConfiguration, _ acceptor: ChannelConfiguration,
+            _ faults: [ChannelRole: [Fault]] = [:]
+        ) async -> [ChannelRole: Result<SecureChannel, ChannelError>] {
+            let (first, second) = await loop.run { [loop] in
+                let (first, second) = MemoryLink.pair(
+                    loop: loop, capacity: 65_536, dropsQueueOnClose: true)
+                return (
+                    FaultyLink(first, faults[.dialer, default: []]),
+                    FaultyLink(second, faults[.acceptor, default: []])
+                )
+            }
+            let dialing = opening(first, .dialer, dialer)
+            let accepting = opening(second, .acceptor, acceptor)
+            return [.dialer: await dialing.value, .acceptor: await accepting.value]
+        }
+
+        private func opening(
+            _ link: FaultyLink, _ role: ChannelRole, _ configuration: ChannelConfiguration
+        ) -> Task<Result<SecureChannel, ChannelError>, Never> {
+            Task(executorPreference: loop) {
+                let channel = SecureChannel(over: link, role: role, configuration: configuration)
+                do throws(ChannelError) {
+                    try await channel.open()
+                    return .success(channel)
+                } catch {
+                    return .failure(error)
+                }
+            }
+        }
+
+        func pair(
+            _ way: Way, _ faults: [ChannelRole: [Fault]] = [:]
+        ) async throws -> [ChannelRole: Result<SecureChannel, ChannelError>] {
+            let ways = try ways(way)
+            return await meet(
+                configuration(alice, ways.dialer, way, name: "bob"),
+                configuration(bob, ways.acceptor, way, name: "alice"), faults)
+        }
+
+        func knowEachOther(_ way: Way) throws -> Bool {
+            try alice.names() == ["bob": bob.fingerprint(way)]
+                && bob.names() == ["alice": alice.fingerprint(way)]
+                && alice.store.pendingPeers().isEmpty && bob.store.pendingPeers().isEmpty
+        }
+    }
+
+    static func code(_ result: Result<SecureChannel, ChannelError>?) -> ChannelError.Code? {
+        if case .failure(let error) = result { error.code } else { nil }
+    }
+
+    @Test(
+        "two devices pair, both know each other, and the channel carries messages",
+        arguments: Way.allCases)
+    func pairs(way: Way) async throws {
+        let meeting = try Meeting()
+        let ends = try await meeting.pair(way)
+        let dialer = try #require(try ends[.dialer]?.get())
+        let acceptor = try #require(try ends[.acceptor]?.get())
+        #expect(try meeting.knowEachOther(way))
+        let expected = meeting.bob.fingerprint(way)
+        #expect(await dialer.peer.fingerprint == expected)
+        try await dialer.send([1, 2, 3])
+        #expect(try await acceptor.receive() == [1, 2, 3])
+        #expect(await dialer.protocolName.contains("XXpsk3") == (way == .invitation))
+        await dialer.abort()
+        await acceptor.abort()
+        await meeting.loop.shutdown()
+    }
+
+    @Test(
+        "a link that is lost after any byte leaves nobody known on one side only by accident, and the next meeting ends the pairing",
+        arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
+    func cuts(way: Way, cutter: ChannelRole) async throws {
+        let step = way == .codeOverTLS ? 211 : 29
+        var codes: [ChannelError.Code: Int] = [:]
+        var offset = 0
+        var isWhole = false
+        while !isWhole {
+            let meeting = try Meeting()
+            let ends = try await meeting.pair(way, [cutter: [.cut(afterBytes: offset)]])
+            for role in [ChannelRole.dialer, .acceptor] {
+                if let code = Self.code(ends[role]) { codes[code, default: 0] += 1 }
+            }
+            let (dialers, acceptors) = (Self.code(ends[.dialer]), Self.code(ends[.acceptor]))
+            let (aliceKnows, bobKnows) = (
+                try meeting.alice.names() == ["bob": meeting.bob.fingerprint(way)],
+                try meeting.bob.names() == ["alice": meeting.alice.fingerprint(way)]
+            )
+            // A side says that it is paired exactly when it has stored the other side.
+            #expect(aliceKnows == (dialers == nil), "\(offset): \(String(describing: dialers))")
+            #expect(bobKnows == (acceptors == nil), "\(offset): \(String(describing: acceptors))")
+            // The dialer is the first to know.
+            #expect(aliceKnows || !bobKnows)
+            if aliceKnows != bobKnows { #expect(acceptors == .mayBePaired) }
+            for (code, device) in [(dialers, meeting.alice), (acceptors, meeting.bob)]
+            where code != nil {
+                let pending = try device.store.pendingPeers()
+                #expect((code == .mayBePaired) == !pending.isEmpty || pending.isEmpty)
+            }
+            isWhole = dialers == nil && acceptors == nil
+            if !isWhole {
+                let again = try await meeting.pair(way)
+                for role in [ChannelRole.dialer, .acceptor] {
+                    #expect(
+                        Self.code(again[role]) == nil,
+                        "\(offset): \(String(describing: again[role]))")
+                }
+            }
+            try #require(try meeting.knowEachOther(way), "\(offset)")
+            await meeting.loop.shutdown()
+            offset += step
+            try #require(offset < 20_000)
+        }
+        #expect(codes[.mayBePaired, default: 0] > 0, "\(codes)")
+        #expect(codes[.truncated, default: 0] > 0)
+    }
+
+    @Test(
+        "a wrong code is reported as such on both sides, and nothing is known",
+        arguments: [Way.code, .codeOverTLS])
+    func wrongCode(way: Way) async throws {
+        let meeting = try Meeting()
+        let ends = await meeting.meet(
+            meeting.configuration(
+                meeting.alice, .code(try TrustPolicy.PairingCode("123456")), way, name: "bob"),
+            meeting.configuration(
+                meeting.bob, .code(try TrustPolicy.PairingCode("123450")), way, name: "alice"))
+        #expect(Self.code(ends[.acceptor]) == .untrusted)
+        #expect(Self.code(ends[.dialer]) == .refused)
+        #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
+        #expect(try meeting.bob.store.pendingPeers().isEmpty)
+        await meeting.loop.shutdown()
+    }
+
+    @Test("a side that pairs and a side that does not refuse each other, and say so")
+    func onlyOneSide() async throws {
+        let meeting = try Meeting()
+        let pairing = meeting.configuration(
+            meeting.alice, .code(TrustPolicy.PairingCode()), .code, name: "bob")
+        let plain = ChannelConfiguration(identity: meeting.bob.identity, trust: .anyone)
+        for (dialer, acceptor) in [(pairing, plain), (plain, pairing)] {
+            let ends = await meeting.meet(dialer, acceptor)
+            #expect(Self.code(ends[.dialer]) == .noCommonProtocol)
+            #expect([.noCommonProtocol, .truncated].contains(Self.code(ends[.acceptor])))
+            if case .failure(let error) = ends[.dialer] { #expect(error.reason.contains("pair")) }
+        }
+        await meeting.loop.shutdown()
+    }
+
+    @Test(
+        "an invitation that is used or seen by someone else admits nobody, and a wrong secret proves nothing"
+    )
+    func invitations() async throws {
+        let meeting = try Meeting()
+        let made = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let read = try PairingInvitation(parsing: made.uri)
+        let eve = try Device(meeting.folder, "eve.peers")
+        let bobs = meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice")
+        // Eve knows the inviter's key, and not the secret.
+        let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let guess = try PairingInvitation(parsing: other.uri)
+        let blind = await meeting.meet(
+            meeting.configuration(eve, .invitation(guess), .invitation, name: "bob"), bobs)
+        #expect(Self.code(blind[.acceptor]) == .authenticationFailed)
+        #expect(Self.code(blind[.dialer]) == .truncated)
+        #expect(made.strangers.isEmpty)
+        // Alice begins, and loses the link behind her third message; Eve has seen the invitation.
+        let alices = meeting.configuration(
+            meeting.alice, .invitation(read), .invitation, name: "bob")
+        _ = await meeting.meet(alices, bobs, [.acceptor: [.cut(afterBytes: 200)]])
+        let eves = meeting.configuration(
+            eve, .invitation(try PairingInvitation(parsing: made.uri)), .invitation, name: "bob")
+        let stolen = await meeting.meet(eves, bobs)
+        #expect(Self.code(stolen[.acceptor]) == .untrusted)
+        #expect(made.strangers == [eve.identity.fingerprint])
+        // Alice may try again, once.
+        let ends = await meeting.meet(alices, bobs)
+        #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
+        #expect(try meeting.knowEachOther(.invitation))
+        let late = await meeting.meet(alices, bobs)
+        #expect(Self.code(late[.acceptor]) == .untrusted && Self.code(late[.dialer]) == .refused)
+        await meeting.loop.shutdown()
+    }
+
+    @Test(
+        "pairing that contradicts the role, the mode or the protocols is refused before anything is sent"
+    )
+    func contradictions() throws {
+        let meeting = try Meeting()
+        let made = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let read = try PairingInvitation(parsing: made.uri)
+        func refuses(
+            _ way: TrustPolicy.Pairing, _ role: ChannelRole,
+            _ change: (inout ChannelConfiguration) -> Void = { _ in }
+        ) -> Bool {
+            var configuration = meeting.configuration(meeting.alice, way, .code, name: "bob")
+            change(&configuration)
+            do throws(ChannelError) {
+                try configuration.validate(for: role)
+                return false
+            } catch {
+                return error.code == .configuration
+            }
+        }
+        #expect(!refuses(.invitation(made), .acceptor) && !refuses(.invitation(read), .dialer))
+        #expect(refuses(.invitation(made), .dialer) && refuses(.invitation(read), .acceptor))
+        #expect(
+            refuses(.invitation(made), .acceptor) {
+                $0.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
+            })
+        #expect(refuses(.code(TrustPolicy.PairingCode()), .dialer) { $0.mode = .direct })
+        #expect(
+            refuses(.code(TrustPolicy.PairingCode()), .dialer) {
+                $0.certificateTrust = .authority()
+            })
+    }
+}
