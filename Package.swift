@@ -117,8 +117,8 @@ let package = Package(
         tool(
             "blesec",
             [
-                "BLESecToolKit", "BLESec", "BLESecStore", "BLESecFiles", "BLESecCredentials",
-                "BLESecTLSEngine",
+                "BLESecToolKit", "BLESec", "BLESecStore", "BLESecFiles", "BLESecQRCode",
+                "BLESecCredentials", "BLESecTLSEngine",
                 "BLESecChannelCore", "BLESecDiscovery",
                 "BLESecLinks", "BLESecNoise",
                 "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",

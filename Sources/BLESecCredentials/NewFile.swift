@@ -1,17 +1,17 @@
-internal import BLESecChannelCore
+package import BLESecChannelCore
 internal import BLESecPrimitives
-internal import Glibc
+package import Glibc
 
 /// Writes files that appear under their name only when they are complete and on the disk. On a file
 /// system without hard links, ``create(_:_:for:)`` writes the file in place instead.
-enum NewFile {
+package enum NewFile {
     /// The users who may read a new file; only its owner may write it.
-    enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
+    package enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
 
     /// Creates `path` with these bytes; never replaces an existing file.
     ///
     /// - Throws: `cannotCreate`, mainly when the file exists.
-    static func create(
+    package static func create(
         _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
     ) throws(ChannelError) {
         try refuseIfPresent(path)

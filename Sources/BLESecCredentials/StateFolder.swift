@@ -4,13 +4,15 @@ internal import Glibc
 /// The directory in which a program keeps its knowledge of peers between runs. Only its owner may
 /// enter it.
 ///
-/// It contains `known_peers`, the peers' names and keys, and `last_addresses`, the address at which
-/// each key was last reached. Both are text files with mode 0600 and are replaced in one step. A
+/// It contains `known_peers`, the peers' names and keys, `known_peers.pending`, the pairings that are
+/// not ended, and `last_addresses`, the address at which each key was last reached. These are text files with mode 0600 and are replaced in one step. A
 /// file that other users could have written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
     package let path: String
     package let knownPeers: KnownPeersFile
     package let lastAddresses: LastAddressesFile
+    /// The path of this side's own identity, which pairing makes.
+    package var identityPath: String { path + "/identity" }
 
     /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has
     /// an absolute path.
@@ -50,6 +52,7 @@ package struct StateFolder: Sendable {
     /// dialed.
     package func check() throws(ChannelError) {
         _ = try knownPeers.peers()
+        _ = try knownPeers.pendingPeers()
         try lastAddresses.check()
     }
 

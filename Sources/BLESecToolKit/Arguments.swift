@@ -49,11 +49,11 @@ package struct Arguments: Sendable {
         var value = parts.count > 1 ? String(parts[1]) : nil
         if let valueName = option.valueName {
             // A word that looks like an option probably means that the value was forgotten.
-            if value == nil, let next = rest.first, !next.hasPrefix("--") {
+            if value == nil, let next = rest.first, option.takes(next) {
                 value = next
                 rest.removeFirst()
             }
-            guard value != nil else {
+            guard value != nil || option.valueBeginnings != nil else {
                 throw usage("\(name) needs a value: `\(name) \(valueName)`")
             }
         } else if value != nil {

@@ -45,13 +45,20 @@ package struct Option: Sendable, Hashable {
     package let name: String
     /// The name of the option's value; nil if the option takes no value.
     let valueName: String?
+    /// With what a value begins that may also be missing; nil if the value is required. Any value is
+    /// taken behind `=`, and the word `-`.
+    let valueBeginnings: [String]?
     let isRepeatable: Bool
     /// The description, in sentences.
     let help: String
 
-    package init(name: String, value: String? = nil, isRepeatable: Bool = false, help: String) {
+    package init(
+        name: String, value: String? = nil, orNothingUnless valueBeginnings: [String]? = nil,
+        isRepeatable: Bool = false, help: String
+    ) {
         self.name = name
         valueName = value
+        self.valueBeginnings = valueBeginnings
         self.isRepeatable = isRepeatable
         self.help = help
     }
@@ -64,5 +71,14 @@ package struct Option: Sendable, Hashable {
     static let version = Option(name: "--version", help: "Print the version and exit.")
 
     /// The option in the form that a synopsis shows.
-    package var usage: String { valueName.map { "\(name) \($0)" } ?? name }
+    package var usage: String {
+        guard let valueName else { return name }
+        return valueBeginnings == nil ? "\(name) \(valueName)" : "\(name) [\(valueName)]"
+    }
+
+    /// Whether the next word is the option's value.
+    func takes(_ word: String) -> Bool {
+        guard let valueBeginnings else { return !word.hasPrefix("--") }
+        return word == "-" || valueBeginnings.contains(where: word.hasPrefix)
+    }
 }

@@ -6,13 +6,14 @@ internal import BLESecToolKit
         name: "blesec", summary: "encrypted, authenticated channels over Bluetooth LE",
         description: [
             "Opens a channel between two devices over Bluetooth LE, without an internet connection "
-                + "and without pairing. Both devices prove their keys, and nobody else can read or "
+                + "and without Bluetooth's own pairing. Both devices prove their keys, and nobody else can read or "
                 + "change what they send. Each command has its own help page."
         ],
         commands: [
             "keygen": { KeygenCommand.command }, "pubkey": { PubkeyCommand.command },
             "listen": { ListenCommand.command }, "connect": { ConnectCommand.command },
-            "send": { SendCommand.command }, "receive": { ReceiveCommand.command },
+            "pair": { PairCommand.command }, "send": { SendCommand.command },
+            "receive": { ReceiveCommand.command },
             "chat": { ChatCommand.command }, "forward": { ForwardCommand.command },
             "outbox": { OutboxCommand.command }, "scan": { ScanCommand.command },
             "doctor": { DoctorCommand.command }, "vectors": { VectorsCommand.command },

@@ -14,7 +14,9 @@ struct ChannelOptions: Sendable {
     static let identity = Option(
         name: "--identity", value: "FILE",
         help: "With Noise, prove the identity in FILE, which `blesec keygen` made. By default a "
-            + "new key is made for this run alone, so that no peer can know the key beforehand.")
+            + "new key is made for this run alone, so that no peer can know the key beforehand; but a "
+            + "command that names a remembered peer uses the key that `blesec pair` has made, if "
+            + "there is one.")
     static let peer = Option(
         name: "--peer", value: "KEY", isRepeatable: true,
         help: "Accept only a peer with this key. KEY is the peer's public key in base64, or the "
@@ -59,13 +61,14 @@ struct ChannelOptions: Sendable {
     ///   - peer: the peer that the operand names; options that say whom to accept are then refused.
     ///   - known: a remembered peer, which alone is accepted, whatever the options say.
     init(
-        _ arguments: Arguments, expecting peer: PeerKey? = nil, known: PeerKey? = nil
+        _ arguments: Arguments, expecting peer: PeerKey? = nil, known: PeerKey? = nil,
+        _ memory: PeerMemory? = nil
     ) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
         let trust = try Self.trust(arguments, engines, expecting: peer, known: known)
         isPinned = known != nil || !arguments.has(Self.anyone)
-        let identity = engines.hasNoise ? try Self.identity(arguments, engines) : nil
+        let identity = engines.hasNoise ? try Self.identity(arguments, engines, memory) : nil
         var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
         if engines.hasTLS {
             configuration.tls = try CertificateOptions.context(arguments)
@@ -131,9 +134,11 @@ struct ChannelOptions: Sendable {
     }
 
     private static func identity(
-        _ arguments: Arguments, _ engines: Engines
+        _ arguments: Arguments, _ engines: Engines, _ memory: PeerMemory?
     ) throws(ChannelError) -> IdentityKey {
-        if let path = arguments.value(identity) { return try IdentityOptions.load(path, arguments) }
+        if let path = arguments.value(identity) ?? memory?.identityPath {
+            return try IdentityOptions.load(path, arguments)
+        }
         for option in IdentityOptions.all where arguments.has(option) && !engines.hasTLS {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
@@ -142,7 +147,7 @@ struct ChannelOptions: Sendable {
         return try .generate(curve: named?.curve ?? .x25519, hash: named?.hash ?? .sha256)
     }
 
-    private static func defaultProtocol(for identity: IdentityKey) -> String {
+    static func defaultProtocol(for identity: IdentityKey) -> String {
         "Noise_XX_\(identity.keyPair.curve.noiseName)_ChaChaPoly_\(identity.hash.noiseName)"
     }
 }

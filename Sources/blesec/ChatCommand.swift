@@ -39,15 +39,19 @@ enum ChatCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)
-        let expected = try memory.expected
-        let options = try ChannelOptions(arguments, known: expected)
+        let place = arguments.operands.first
+        let named = try memory.key(ofOperand: place)
+        let known = try memory.expected
+        let expected = named ?? known
+        let options = try ChannelOptions(arguments, known: expected, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         if !options.isPinned { configuration.trust = notes.firstComer }
         let way = try await RouteArguments(
-            arguments, endpoint: arguments.operands.first, options, configuration, notes, failures)
+            arguments, endpoint: named == nil ? place : nil, options, configuration, notes, failures
+        )
         let connection = await PeerConnection.start(
             way.route, to: expected, delivery: PersistentArguments.delivery())
         let screen = ChatScreen()

@@ -53,7 +53,7 @@ enum ConnectCommand {
         let memory = try PeerMemory(arguments)
         let target = try Target(arguments.operands[0], arguments, memory)
         let known = try target.peer == nil ? memory.expected : nil
-        let options = try ChannelOptions(arguments, expecting: target.peer, known: known)
+        let options = try ChannelOptions(arguments, expecting: target.peer, known: known, memory)
         let notes = ConnectionNotes(memory, FailureLog())
         var configuration = options.configuration
         if isPersistent {

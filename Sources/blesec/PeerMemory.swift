@@ -1,6 +1,7 @@
 internal import BLESec
 internal import BLESecJSON
 internal import BLESecToolKit
+internal import Glibc
 
 /// The tool's memory of peers: names for keys, and each peer's last address.
 struct PeerMemory: Sendable {
@@ -18,6 +19,8 @@ struct PeerMemory: Sendable {
 
     private var folder: StateFolder?
     private let name: String?
+    /// The NAME of `peer:NAME`.
+    private let peerName: String?
     /// Whether an error in the folder ends the command.
     private let requiresFolder: Bool
 
@@ -34,7 +37,10 @@ struct PeerMemory: Sendable {
                 "a name to remember has 1 to \(KnownPeersFile.maximumNameLength) bytes")
         }
         let hasOption = name != nil || arguments.has(Self.state)
-        let peer = arguments.operands.first.flatMap(Self.peer)
+        let peer =
+            arguments.operands.first.flatMap(Self.peer)
+            ?? arguments.value(ForwardCommand.at).flatMap(Self.peer)
+        peerName = peer.flatMap { (try? PeerKey(parsing: $0)) == nil ? $0 : nil }
         requiresFolder = hasOption || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
         guard hasOption || peer != nil else { return }
         guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
@@ -57,17 +63,42 @@ struct PeerMemory: Sendable {
         operand.hasPrefix("peer:") ? String(operand.dropFirst(5)) : nil
     }
 
+    /// The key of the peer that an operand `peer:NAME` or `peer:KEY` names; nil for any other operand.
+    func key(ofOperand operand: String?) throws(ChannelError) -> PeerKey? {
+        guard let text = operand.flatMap(Self.peer) else { return nil }
+        return try key(text)
+    }
+
     /// The key that `text` contains, or the key with the name `text`.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(parsing: text) { return key }
-        guard let key = try folder?.knownPeers.key(named: text) else {
-            throw ChannelError(
-                .noSuchPeer,
-                "nobody called `\(text)` is remembered"
-                    + (folder.map { " in \($0.path)" } ?? "")
-                    + ": give the key itself, or --remember it the first time")
+        if let key = try folder?.knownPeers.key(named: text) { return PeerKey(fingerprint: key) }
+        if let pending = try pending(text) {
+            guard pending.isVerified else {
+                throw ChannelError(
+                    .noSuchPeer,
+                    "the pairing with `\(text)` was interrupted: run `blesec pair` on both sides again"
+                )
+            }
+            return PeerKey(fingerprint: pending.key)
         }
-        return PeerKey(fingerprint: key)
+        throw ChannelError(
+            .noSuchPeer,
+            "nobody called `\(text)` is remembered"
+                + (folder.map { " in \($0.path)" } ?? "")
+                + ": give the key itself, `blesec pair` with it, or --remember it the first time")
+    }
+
+    /// The pairing under this name that is not ended; nil if there is none.
+    private func pending(_ name: String) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+        try folder?.knownPeers.pendingPeers().last { $0.name == name }
+    }
+
+    /// This side's identity, if pairing has made one, and the command names a remembered peer.
+    var identityPath: String? {
+        guard let folder, let name = name ?? peerName else { return nil }
+        let isKnown = (try? folder.knownPeers.key(named: name)) != nil || peerName != nil
+        return unsafe isKnown && access(folder.identityPath, F_OK) == 0 ? folder.identityPath : nil
     }
 
     /// The key that is already stored under the name to remember; nil if there is none.
@@ -111,6 +142,7 @@ struct PeerMemory: Sendable {
     ///   is reported and ignored, since the channel works.
     func remember(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
         guard let folder, let key = peer?.fingerprint else { return }
+        try endPairing(with: key, in: folder)
         if let name { try folder.knownPeers.bind(name, to: key) }
         guard let endpoint = endpoint?.absolute else { return }
         let text = "\(endpoint) \(endpoint.addressType.rawValue)"
@@ -123,6 +155,21 @@ struct PeerMemory: Sendable {
                 "the peer's address will not be remembered: \(error.reason)", "not-remembered",
                 [("reason", .string(error.reason))])
         }
+    }
+
+    /// Ends a pairing that was interrupted, now that the peer has accepted this side's key: this side
+    /// has verified the peer before.
+    private func endPairing(
+        with key: Fingerprint, in folder: StateFolder
+    ) throws(ChannelError) {
+        guard let peerName, let pending = try pending(peerName), pending.isVerified,
+            pending.key == key
+        else { return }
+        try folder.knownPeers.bind(peerName, to: key)
+        try folder.knownPeers.forgetPending(key)
+        Diagnostics.note(
+            "paired: \(peerName) \(key)", "paired",
+            [("name", .string(peerName)), ("fingerprint", .string(key.description))])
     }
 
     /// The error for a peer at `endpoint` that shows a key other than the expected one. It contains

@@ -44,7 +44,7 @@ struct TransferConnection: Sendable {
                 try Target(text, arguments, memory)
             }
         let known = try target?.peer == nil ? memory.expected : nil
-        let options = try ChannelOptions(arguments, expecting: target?.peer, known: known)
+        let options = try ChannelOptions(arguments, expecting: target?.peer, known: known, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         if !options.isPinned { configuration.trust = notes.firstComer }
         let route: PeerRoute

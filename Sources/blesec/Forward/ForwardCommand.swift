@@ -5,7 +5,7 @@ internal import BLESecToolKit
 
 /// `blesec forward LOCAL REMOTE`
 enum ForwardCommand {
-    private static let at = Option(
+    static let at = Option(
         name: "--at", value: "ENDPOINT",
         help: "Dial the peer at ENDPOINT, or wait for it there with --listen. Without this option, "
             + "both sides look for each other over Bluetooth.")
@@ -67,8 +67,11 @@ enum ForwardCommand {
             throw arguments.usage("\(target) is too long: a target has at most 255 bytes")
         }
         let memory = try PeerMemory(arguments)
-        let expected = try memory.expected
-        let options = try ChannelOptions(arguments, known: expected)
+        let place = arguments.value(at)
+        let named = try memory.key(ofOperand: place)
+        let known = try memory.expected
+        let expected = named ?? known
+        let options = try ChannelOptions(arguments, known: expected, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()
@@ -84,7 +87,7 @@ enum ForwardCommand {
         let way: RouteArguments
         do throws(ChannelError) {
             way = try await RouteArguments(
-                arguments, endpoint: arguments.value(at), options, configuration, notes, failures)
+                arguments, endpoint: named == nil ? place : nil, options, configuration, notes, failures)
         } catch {
             await listener?.close()
             throw error

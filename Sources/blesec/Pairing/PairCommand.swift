@@ -1,0 +1,211 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecToolKit
+internal import Glibc
+
+/// `blesec pair [TARGET] --name NAME`
+enum PairCommand {
+    private static let name = Option(
+        name: "--name", value: "NAME",
+        help: "This side's own name for the peer. From then on, `peer:NAME` is the peer in every "
+            + "command. A name that has another key is not given away.")
+    private static let code = Option(
+        name: "--code", value: "CODE", orNothingUnless: (0...9).map(String.init),
+        help:
+            "Pair by a code of 4 to 12 digits. Without CODE, a new code is shown: carry it to the "
+            + "other side. With CODE, it is the one that the other side shows. `-` reads it from "
+            + "standard input, since other users can see arguments.")
+    private static let digits = Option(
+        name: "--digits", value: "N",
+        help:
+            "How many digits a new code has, 4 to 12. The default is 6. With 4 digits, an attacker "
+            + "who tries every code that he can succeeds in 6 of 10,000 pairings.")
+    private static let uri = Option(
+        name: "--uri", value: "URI", orNothingUnless: ["blesec:"],
+        help:
+            "Pair by an invitation. Without URI, a new invitation is shown, as a code to scan and as "
+            + "text. With URI, it is the one that was scanned on the other side. `-` reads it from "
+            + "standard input, as `zbarcam --raw` prints it.")
+    private static let png = Option(
+        name: "--png", value: "FILE",
+        help: "Also write a new invitation to FILE, as a picture. FILE may not exist, and only its "
+            + "owner may read it. Remove FILE afterwards.")
+    private static let expires = Option(
+        name: "--expires", value: "SECONDS",
+        help: "How long a new invitation is valid, 1 to 3600. The default is 120 seconds.")
+
+    static let command = Command(
+        name: "blesec pair", summary: "exchange keys with a peer, by a scan or a short code",
+        operands: ["[TARGET]"],
+        options: [
+            name, code, digits, uri, png, expires, RouteArguments.listen, PeerMemory.state,
+            ChannelOptions.identity,
+        ] + IdentityOptions.all + [ChannelOptions.adapter, ChannelOptions.addressType]
+            + NearbyArguments.all + [TimeLimit.option, .json],
+        description: [
+            "Two people who meet make their devices know each other. One side shows a code or an "
+                + "invitation; the other side is given it. When both sides have confirmed the pairing, "
+                + "each prints `paired: NAME FINGERPRINT`, and remembers the other side's key as NAME.",
+            "Without TARGET, the side that shows the code or the invitation advertises a service over "
+                + "Bluetooth, and the other side looks for it. TARGET is an endpoint, as `blesec "
+                + "connect` takes it, or service:UUID. With --listen, this side waits at the endpoint. "
+                + "The side that makes an invitation always waits.",
+            "Without --code and --uri, a new code is shown. What is to be carried over is on standard "
+                + "error, in a line of its own: `code: DIGITS` or `uri: blesec:...`. A code may be "
+                + "tried three times on each side, and for 120 seconds. An invitation proves both sides "
+                + "with one scan: who sees it can pair in place of the other side, and the first key "
+                + "that comes is the only one.",
+            "If the link is lost behind the last confirmation, a side may not know whether the other one "
+                + "has finished. It then prints `may be paired`, and the exit status is 75. Run the same "
+                + "command on both sides again within 24 hours: it ends the pairing, whatever the code.",
+            "Without --identity, this side's key is the file identity in the directory of remembered "
+                + "peers, which is made when it is missing. Commands that name a remembered peer use "
+                + "this key too.",
+        ],
+        examples: [
+            "blesec pair --name bob": "Show a code, and wait for the peer that is given it.",
+            "blesec pair --name alice --code 123456": "Pair with the side that shows 123456.",
+            "blesec pair --name bob --uri": "Show an invitation to scan.",
+            "zbarcam --raw -1 | blesec pair --name alice --uri -":
+                "Scan the other side's invitation, and pair.",
+            "blesec pair unix:s --listen --name bob": "Pair without Bluetooth, on one machine.",
+        ],
+        statuses: ExitStatus.allCases.filter { $0 != .worse }, run: run)
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        guard let name = arguments.value(name) else { throw arguments.usage("--name is missing") }
+        guard (1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) else {
+            throw arguments.usage(
+                "a name has 1 to \(KnownPeersFile.maximumNameLength) bytes")
+        }
+        guard let path = arguments.value(PeerMemory.state) ?? StateFolder.standardPath else {
+            throw arguments.usage("neither --state nor a home directory says where to remember")
+        }
+        let kind = try await kind(arguments)
+        let place = try PairingPlace(arguments, kind)
+        let folder = try StateFolder.make(path)
+        try folder.check()
+        let identity = try identity(arguments, folder)
+        let way = try way(arguments, kind, identity, place)
+        if case .invitation(let read) = way, !read.isOwn, read.expires < time(nil) {
+            Diagnostics.note(
+                "by this side's clock the invitation has expired; the inviter decides", "old")
+        }
+        var configuration = ChannelConfiguration(
+            identity: identity,
+            trust: .pairing(way, store: folder.knownPeers, name: name))
+        configuration.protocols = [ChannelOptions.defaultProtocol(for: identity)]
+        let session = PairingSession(
+            way: way, place: place, configuration: configuration, lifetime: try lifetime(arguments),
+            timeLimit: try TimeLimit(arguments))
+        let interruption = Interruption()
+        let offer = kind.isOffer ? PairingOffer(way, png: arguments.value(png)) : nil
+        let channel = try await interruption.cancelling { () async throws(ChannelError) in
+            try await session.pair { () throws(ChannelError) in try offer?.show() }
+        }
+        try await finish(channel, name, folder, session)
+    }
+
+    /// The identity that --identity names; else this side's own, which is made if it is missing.
+    private static func identity(
+        _ arguments: Arguments, _ folder: StateFolder
+    ) throws(ChannelError) -> IdentityKey {
+        if let path = arguments.value(ChannelOptions.identity) {
+            return try IdentityOptions.load(path, arguments)
+        }
+        guard unsafe access(folder.identityPath, F_OK) != 0 else {
+            return try IdentityOptions.load(folder.identityPath, arguments)
+        }
+        return try IdentityFile.loadOrCreate(
+            folder.identityPath, passphrase: try IdentityOptions.passphrase(arguments))
+    }
+
+    /// What the command line says about the way of pairing.
+    enum Kind {
+        case newCode, code(TrustPolicy.PairingCode), newInvitation, invitation(PairingInvitation)
+
+        /// Whether this side shows what the other side is given.
+        var isOffer: Bool {
+            switch self {
+            case .newCode, .newInvitation: true
+            case .code, .invitation: false
+            }
+        }
+    }
+
+    private static func kind(_ arguments: Arguments) async throws(ChannelError) -> Kind {
+        try arguments.exclude(code, uri)
+        let isInvitation = arguments.has(uri)
+        let text = arguments.value(isInvitation ? uri : code) ?? ""
+        let given = text == "-" ? try await readLine() : text
+        let isOffer = given.isEmpty && text != "-"
+        if !isOffer || isInvitation { try arguments.refuse([digits], "goes with a new code") }
+        if !isOffer || !isInvitation {
+            try arguments.refuse([png, expires], "goes with a new invitation")
+        }
+        if isOffer { return isInvitation ? .newInvitation : .newCode }
+        return isInvitation
+            ? .invitation(try PairingInvitation(parsing: given))
+            : .code(try TrustPolicy.PairingCode(given))
+    }
+
+    /// The first line of standard input.
+    private static func readLine() async throws(ChannelError) -> String {
+        var bytes: [UInt8] = []
+        while !bytes.contains(UInt8(ascii: "\n")), bytes.count <= 10_000,
+            let more = try await StandardInput.shared.next()
+        {
+            bytes += more
+        }
+        let line = bytes.prefix { $0 != UInt8(ascii: "\n") }
+        return String(decoding: line, as: UTF8.self)
+    }
+
+    private static func way(
+        _ arguments: Arguments, _ kind: Kind, _ identity: IdentityKey, _ place: PairingPlace
+    ) throws(ChannelError) -> TrustPolicy.Pairing {
+        switch kind {
+        case .newCode:
+            let lengths = TrustPolicy.PairingCode.lengths
+            return .code(
+                TrustPolicy.PairingCode(length: try arguments.number(digits, in: lengths) ?? 6))
+        case .code(let code): return .code(code)
+        case .newInvitation:
+            return .invitation(
+                PairingInvitation(
+                    from: identity.fingerprint,
+                    service: place.service.map { $0.description.lowercased() },
+                    lifetime: try lifetime(arguments), now: Int64(time(nil))))
+        case .invitation(let invitation): return .invitation(invitation)
+        }
+    }
+
+    private static func lifetime(_ arguments: Arguments) throws(ChannelError) -> Duration {
+        try arguments.number(expires, in: 1...3_600).map { .seconds($0) }
+            ?? PairingInvitation.defaultLifetime
+    }
+
+    /// Reports the pairing, and closes the channel.
+    private static func finish(
+        _ channel: SecureChannel, _ name: String, _ folder: StateFolder, _ session: PairingSession
+    ) async throws(ChannelError) {
+        let key = await channel.peer.fingerprint
+        if let key, let endpoint = session.dialedEndpoint?.absolute {
+            do throws(ChannelError) {
+                try folder.lastAddresses.record(
+                    "\(endpoint) \(endpoint.addressType.rawValue)", of: key)
+            } catch {
+                Diagnostics.note(
+                    "the peer's address will not be remembered: \(error.reason)", "not-remembered",
+                    [("reason", .string(error.reason))])
+            }
+        }
+        // The stores have each other's keys: what happens to this channel changes nothing.
+        try? await channel.close(within: .seconds(5))
+        await session.end()
+        let fingerprint = key?.description ?? ""
+        try StandardOutput.print(
+            line: "paired: \(name) \(fingerprint)",
+            or: [("paired", .string(name)), ("fingerprint", .string(fingerprint))])
+    }
+}

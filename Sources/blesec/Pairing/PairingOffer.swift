@@ -1,0 +1,44 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecQRCode
+internal import BLESecToolKit
+internal import Glibc
+
+/// Shows what a person carries to the other side.
+struct PairingOffer: Sendable {
+    private let text: String
+    private let event: String
+    private let picture: QRCode?
+    private let file: String?
+
+    /// Nil for a way of pairing in which nothing is carried over.
+    init?(_ way: TrustPolicy.Pairing, png file: String?) {
+        switch way {
+        case .code(let code):
+            (text, event, picture) = (code.digits, "code", nil)
+        case .invitation(let invitation):
+            (text, event, picture) = (invitation.uri, "uri", try? QRCode(invitation.uri))
+        case .comparison: return nil
+        }
+        self.file = file
+    }
+
+    func show() throws(ChannelError) {
+        if let file, let picture {
+            try NewFile.create(file, picture.png(scale: 8).span)
+        }
+        if let picture, !Diagnostics.isJSON, isatty(STDERR_FILENO) == 1 {
+            if picture.terminalWidth <= Environment.width {
+                let style: QRCode.TerminalStyle =
+                    Environment.allowsColours ? .colours : .darkBackground
+                let lines = picture.terminalLines(style).map { $0 + "\n" }.joined()
+                try StandardOutput.write(Array(lines.utf8), to: STDERR_FILENO)
+            } else {
+                Diagnostics.note(
+                    "the terminal is too narrow for the code to scan: it needs "
+                        + "\(picture.terminalWidth) columns, or --png FILE", "narrow")
+            }
+        }
+        Diagnostics.note("\(event): \(text)", event, [(event, .string(text))])
+    }
+}

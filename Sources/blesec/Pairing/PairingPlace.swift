@@ -1,0 +1,66 @@
+internal import BLESec
+internal import BLESecToolKit
+
+/// Where two sides that pair meet.
+struct PairingPlace: Sendable {
+    enum Meeting: Sendable {
+        case dialing(Endpoint)
+        case listening(Endpoint)
+        /// Over bluetoothd: this side advertises, or looks for the one that does.
+        case nearby(NearbyArguments, advertises: Bool)
+    }
+
+    let meeting: Meeting
+    /// The service by which the sides find each other; nil at an endpoint.
+    let service: BluetoothUUID?
+
+    init(_ arguments: Arguments, _ kind: PairCommand.Kind) throws(ChannelError) {
+        let isWaiting = arguments.has(RouteArguments.listen)
+        if let text = arguments.operands.first, !text.hasPrefix("service:") {
+            guard PeerMemory.peer(text) == nil else {
+                throw arguments.usage(
+                    "TARGET is an endpoint or service:UUID: who is not known yet has no name")
+            }
+            try arguments.refuse(NearbyArguments.all, "goes without an endpoint")
+            let endpoint = try ChannelOptions.endpoint(text, arguments)
+            switch kind {
+            case .newInvitation where !isWaiting:
+                throw arguments.usage(
+                    "the side that makes an invitation waits: give --listen, and dial from the other side"
+                )
+            case .invitation where isWaiting:
+                throw arguments.usage(
+                    "the side that is given an invitation dials: leave out --listen")
+            default: break
+            }
+            meeting = isWaiting ? .listening(endpoint) : .dialing(endpoint)
+            service = nil
+            return
+        }
+        try arguments.refuse([RouteArguments.listen], "goes with an endpoint")
+        let service = try Self.service(arguments, kind)
+        var settings = try NearbyArguments(arguments, service: service, isPinned: true)
+        settings.options.accepts = kind.isOffer
+        settings.options.dials = !kind.isOffer
+        settings.options.rules.links = 1
+        meeting = .nearby(settings, advertises: kind.isOffer)
+        self.service = service
+    }
+
+    private static func service(
+        _ arguments: Arguments, _ kind: PairCommand.Kind
+    ) throws(ChannelError) -> BluetoothUUID {
+        if let text = arguments.operands.first {
+            try arguments.refuse([NearbyArguments.service], "goes without service:UUID")
+            return try NearbyArguments.uuid(text.dropFirst(8), arguments)
+        }
+        if !arguments.has(NearbyArguments.service), case .invitation(let invitation) = kind {
+            guard let text = invitation.service else {
+                throw arguments.usage(
+                    "the invitation does not say where the inviter is: give its endpoint as TARGET")
+            }
+            return try NearbyArguments.uuid(text, arguments)
+        }
+        return try NearbyArguments.service(arguments)
+    }
+}

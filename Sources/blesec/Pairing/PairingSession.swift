@@ -1,0 +1,152 @@
+internal import BLESec
+internal import BLESecLocking
+internal import BLESecToolKit
+
+/// One run of `blesec pair`: it meets peers until one of them is paired, nothing can be tried any
+/// more, or the time is over.
+final class PairingSession: Sendable {
+    private let way: TrustPolicy.Pairing
+    private let place: PairingPlace
+    private let configuration: ChannelConfiguration
+    private let lifetime: Duration
+    private let timeLimit: TimeLimit?
+    private let log = FailureLog()
+    private let ending = Locked<(@Sendable () async -> Void)?>(nil)
+    private let dialed = Locked<Endpoint?>(nil)
+    /// Ends the wait with an error after which no further peer can pair.
+    private let failed: AsyncStream<ChannelError>
+    private let fail: AsyncStream<ChannelError>.Continuation
+
+    init(
+        way: TrustPolicy.Pairing, place: PairingPlace, configuration: ChannelConfiguration,
+        lifetime: Duration, timeLimit: TimeLimit?
+    ) {
+        self.way = way
+        self.place = place
+        self.configuration = configuration
+        self.lifetime = lifetime
+        self.timeLimit = timeLimit
+        (failed, fail) = AsyncStream.makeStream()
+    }
+
+    /// The endpoint that was dialed last.
+    var dialedEndpoint: Endpoint? { dialed.withLock { $0 } }
+
+    /// Ends the listener or the service.
+    func end() async {
+        let end = ending.withLock { $0.take() }
+        await end?()
+    }
+
+    /// Waits until a peer is paired. `show` is called as soon as peers can come.
+    func pair(
+        _ show: @escaping @Sendable () throws(ChannelError) -> Void
+    ) async throws(ChannelError) -> SecureChannel {
+        do throws(ChannelError) {
+            let next = try await begin()
+            try show()
+            return try await firstOf(next)
+        } catch {
+            await end()
+            throw error
+        }
+    }
+
+    private typealias Next = @Sendable () async throws(ChannelError) -> SecureChannel
+
+    private func begin() async throws(ChannelError) -> Next {
+        let configuration = configuration
+        switch place.meeting {
+        case .dialing(let endpoint):
+            dialed.withLock { $0 = endpoint }
+            return { () async throws(ChannelError) in
+                try await SecureChannel.dial(endpoint, configuration: configuration)
+            }
+        case .listening(let endpoint):
+            let listener = try await SecureListener.listen(
+                on: endpoint, configuration: configuration)
+            ending.withLock { $0 = { await listener.close() } }
+            let failures = await listener.failures()
+            Task(executorPreference: listener.loop) { [weak self] in
+                for await failure in failures { self?.note(failure) }
+            }
+            ChannelNotes.listening(listener.localEndpoint)
+            return { () async throws(ChannelError) in try await listener.accept() }
+        case .nearby(let settings, let advertises):
+            let service = try await NearbyService.start(
+                settings.service, configuration: configuration, options: settings.options
+            ) { [weak self] event in self?.note(event) }
+            ending.withLock { $0 = { await service.close() } }
+            if advertises {
+                await NearbyNotes.advertising(service)
+            } else {
+                NearbyNotes.looking(service)
+            }
+            return { () async throws(ChannelError) in try await service.next() }
+        }
+    }
+
+    private func firstOf(_ next: @escaping Next) async throws(ChannelError) -> SecureChannel {
+        let limit = min(timeLimit?.duration ?? .seconds(86_400), validity)
+        let result = await withTaskGroup(of: Result<SecureChannel, ChannelError>.self) { group in
+            group.addTask {
+                do throws(ChannelError) {
+                    return .success(try await next())
+                } catch {
+                    return .failure(error)
+                }
+            }
+            group.addTask { [failed] in
+                for await error in failed { return .failure(error) }
+                return .failure(ChannelError(.cancelled, "interrupted"))
+            }
+            group.addTask {
+                try? await EventLoop.shared.sleep(for: limit)
+                return .failure(
+                    ChannelError(
+                        .timedOut, "nobody has paired in time: begin again, with a new code"))
+            }
+            let first = await group.next()
+            group.cancelAll()
+            // A pairing that ended at the last moment is one.
+            for await other in group { if case .success = other { return other } }
+            return first ?? .failure(ChannelError(.cancelled, "interrupted"))
+        }
+        return try result.get()
+    }
+
+    /// How long what this side has may be used.
+    private var validity: Duration {
+        if case .invitation = way { lifetime } else { TrustPolicy.PairingCode.defaultLifetime }
+    }
+
+    // MARK: - Failures
+
+    private func note(_ event: NearbyEvent) {
+        switch event {
+        case .handshaking(_, let endpoint?): dialed.withLock { $0 = endpoint }
+        case .dialFailed(let candidate, let error):
+            note(PeerFailure(peer: candidate.address.description, error: error))
+            // The dialer would try the same code again; a person has to look at it first.
+            if [.refused, .untrusted].contains(error.code), isSpent { fail.yield(error) }
+        case .acceptFailed(let failure): note(failure)
+        case .adapter(let state): NearbyNotes.adapter(state)
+        default: break
+        }
+    }
+
+    /// Whether a try has been used, or there are none.
+    private var isSpent: Bool {
+        guard case .code(let code) = way else { return true }
+        return code.triesLeft < TrustPolicy.PairingCode.maximumTries
+    }
+
+    private func note(_ failure: PeerFailure) {
+        if failure.error.code == .mayBePaired {
+            fail.yield(failure.error)
+        } else {
+            log.note(failure)
+            if case .code(let code) = way, code.triesLeft == 0 { fail.yield(failure.error) }
+        }
+    }
+}
