@@ -37,6 +37,9 @@ extension ChannelConfiguration {
                 plans.append(try plan(offer, for: role))
             }
         }
+        try require(
+            trust.pairingRule == nil || plans.allSatisfy { $0.identity != nil },
+            "pairing needs protocols in which this side proves its key too")
         // A pre-shared key may be used with one hash only (Noise §14) and, unlike a static key, is
         // stored without its hash.
         let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
@@ -55,6 +58,9 @@ extension ChannelConfiguration {
         try require(
             role == (invitation.isOwn ? .acceptor : .dialer),
             "the side that has made the invitation listens, and the side that has read it dials")
+        try require(
+            !invitation.isOwn || invitation.key == identity?.fingerprint,
+            "the invitation is of another key than this side's identity")
         try require(
             !offers.isEmpty, "pairing by an invitation needs a Noise protocol with the pattern XX")
         try require(

@@ -96,6 +96,8 @@ public final class KnownPeersFile: TrustStore {
             guard let bound = present.keys[name], key.map({ $0 == bound }) ?? true else {
                 return false
             }
+            // Otherwise the next meeting could bind the name again.
+            try pending.forget(bound)
             let numbers = present.peers.filter { $0.name == name }.map(\.line)
             var lines = KeyListing.rawLines(of: text)
             for number in numbers.reversed() { lines.remove(at: number - 1) }

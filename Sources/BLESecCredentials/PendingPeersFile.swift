@@ -50,12 +50,13 @@ final class PendingPeersFile: Sendable {
         }
     }
 
-    /// Leaves out lines that are too old. A clock that was set back makes a line no older than its
-    /// lifetime.
+    /// Leaves out lines that are too old. After the clock was set back, a line lasts no longer than
+    /// its lifetime from then on, once the file is written.
     private func valid(_ lines: [Line]) -> [Line] {
         let now = time(nil)
         let latest = now + Int(TrustPolicy.PendingPeer.lifetime.components.seconds)
-        return lines.filter { $0.expiry > now && $0.expiry <= latest }
+        return lines.filter { $0.expiry > now }
+            .map { Line(peer: $0.peer, expiry: min($0.expiry, latest)) }
     }
 
     private func text(of lines: some Sequence<Line>) -> [UInt8] {

@@ -72,9 +72,6 @@ struct PairingRun {
     var recordsBeforeCut = Int.max
     /// Changes a record on its way, or removes it.
     var tamper: (Int, ChannelRole, [UInt8]) -> [UInt8]? = { _, _, payload in payload }
-    /// What a person says about digits.
-    var answers: [ChannelRole: Bool] = [:]
-
     static func policy(
         _ way: TrustPolicy.Pairing, _ device: PairingDevice, name: String
     ) throws -> TrustPolicy.PairingRule {
@@ -82,22 +79,23 @@ struct PairingRun {
         return try #require(policy.pairingRule)
     }
 
-    /// Pairs `dialer`, who calls the acceptor `bob`, with `acceptor`, who calls the dialer `alice`.
+    /// Pairs `dialer` with `acceptor`. `names` are those that each side has for the other one.
     func pair(
         _ dialer: PairingDevice, _ dialersWay: TrustPolicy.Pairing, _ acceptor: PairingDevice,
         _ acceptorsWay: TrustPolicy.Pairing,
+        names: (dialer: String, acceptor: String) = ("bob", "alice"),
         hashes: (dialer: [UInt8], acceptor: [UInt8])? = nil,
         seenKeys: (byDialer: Fingerprint, byAcceptor: Fingerprint)? = nil
     ) async throws -> Outcome {
         let shared = randomBytes(count: 32)
         let exchanges = [
             ChannelRole.dialer: PairingExchange(
-                try Self.policy(dialersWay, dialer, name: "bob"),
+                try Self.policy(dialersWay, dialer, name: names.dialer),
                 .init(
                     role: .dialer, own: dialer.key, peer: seenKeys?.byDialer ?? acceptor.key,
                     handshakeHash: hashes?.dialer ?? shared)),
             .acceptor: PairingExchange(
-                try Self.policy(acceptorsWay, acceptor, name: "alice"),
+                try Self.policy(acceptorsWay, acceptor, name: names.acceptor),
                 .init(
                     role: .acceptor, own: acceptor.key, peer: seenKeys?.byAcceptor ?? dialer.key,
                     handshakeHash: hashes?.acceptor ?? shared)),

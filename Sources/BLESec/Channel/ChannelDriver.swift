@@ -224,13 +224,15 @@ final class ChannelDriver {
     private var stage: HandshakeProgress.Stage {
         if machine.isOver { return .over }
         if machine.isReady { return .ready }
-        return trust?.holdsDecisionPlace == true ? .deciding : .unproven
+        let isDeciding = trust?.holdsDecisionPlace == true || machine.hasConfirmedPairing
+        return isDeciding ? .deciding : .unproven
     }
 
     /// Whether a listener may give this handshake's place to another link.
     ///
     /// True for a peer that has not proven its identity, except while ``TrustPolicy/asking(_:)``
-    /// waits for the application's answer: such decisions have a limit of their own. What an unproven peer has sent
+    /// waits for the application's answer, and at
+    /// the last confirmations of a pairing: such decisions have a limit of their own. What an unproven peer has sent
     /// does not protect its place, because it can be replayed.
     var mayLosePlace: Bool { stage == .unproven }
 

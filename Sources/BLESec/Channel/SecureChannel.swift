@@ -100,6 +100,8 @@ public actor SecureChannel {
             try await remember()
         } catch {
             driver.fail(error)
+            // Whatever ended it: behind its last confirmation, a pairing may have succeeded.
+            if case .failed(let reason) = outcome, reason.code == .mayBePaired { throw reason }
             throw error
         }
         driver.trust = nil

@@ -89,6 +89,8 @@ struct ChannelMachine: ~Copyable {
 
     /// Whether both sides are proven, so that identities may be reported and data may flow.
     var isReady: Bool { session != nil }
+    /// Whether a pairing is at its last confirmations.
+    var hasConfirmedPairing: Bool { (stage as? PairingStage)?.hasConfirmed ?? false }
     var isOver: Bool { outcome != nil }
     var phase: ChannelPhase { stage?.phase ?? (isOver ? .closed : .negotiating) }
     /// The peer's identity, once proven.

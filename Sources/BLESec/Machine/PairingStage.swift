@@ -77,8 +77,11 @@ final class PairingStage: UnauthenticatedStage {
         hasAsked = false
         do throws(ChannelError) {
             try call()
-        } catch  where error.code == .untrusted {
-            refusal = error
+        } catch {
+            // The peer learns in which way this side pairs, also if the ways differ.
+            while let record = exchange.nextRecord() { try records.seal(.pair, record) }
+            guard error.code != .protocolViolation else { throw error }
+            refusal = reason(for: error, whileBinding: exchange.isBinding)
             return
         }
         while let record = exchange.nextRecord() { try records.seal(.pair, record) }
@@ -128,15 +131,25 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     override func reason(for error: ChannelError) -> ChannelError {
-        if let refusal { return refusal }
-        guard exchange.hasConfirmed, !exchange.isComplete,
-            [.truncated, .link, .timedOut, .closed, .cancelled].contains(error.code)
-        else { return error }
+        refusal ?? reason(for: error, whileBinding: exchange.isBinding)
+    }
+
+    /// The error, or that the two may be paired: if this side has confirmed, the peer may have stored
+    /// it, unless the peer has refused in place of its own confirmation.
+    private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
+        let isDecided =
+            exchange.awaitsConfirmation && [.refused, .untrusted].contains(error.code)
+        guard exchange.hasConfirmed, !exchange.isComplete, !isDecided || isBinding else {
+            return error
+        }
         var result = ChannelError(
             .mayBePaired,
-            "the link was lost behind the last confirmation: this side and the peer may be paired; "
-                + "pair again within 24 hours to end it (\(error.reason))")
+            "this side and the peer may be paired: pair again within 24 hours to end it "
+                + "(\(error.reason))")
         result.underlying = error.underlying
         return result
     }
+
+    /// Whether the peer may store this side, so that the channel should not make room for another one.
+    var hasConfirmed: Bool { exchange.hasConfirmed }
 }

@@ -32,7 +32,7 @@ final class ReadyExchange: UnauthenticatedStage {
         // The session begins only when this side's `ready` is sealed, too.
         if isPeerReady {
             guard hasSealedReady else { return .wait }
-            return .next(nextStage(now: now))
+            return .next(try nextStage(now: now))
         }
         guard !records.inbound.isEmpty, let record = try records.open() else { return .wait }
         if let plaintext = record.plaintext { isPeerReady = try isReady(plaintext) }
@@ -40,12 +40,13 @@ final class ReadyExchange: UnauthenticatedStage {
         return .again
     }
 
-    private func nextStage(now: UInt64) -> ChannelStage {
-        // Both sides have agreed to pair only if this side's policy does, and each proves a key then.
-        guard let rule = configuration.trust.pairingRule,
-            let own = configuration.ownFingerprint(for: agreement.protocolName),
+    private func nextStage(now: UInt64) throws(ChannelError) -> ChannelStage {
+        guard let rule = configuration.trust.pairingRule else {
+            return NegotiatedSession(after: self, agreement, now: now)
+        }
+        guard let own = configuration.ownFingerprint(for: agreement.protocolName),
             let peer = agreement.peer.fingerprint
-        else { return NegotiatedSession(after: self, agreement, now: now) }
+        else { throw ChannelError(.configuration, "pairing needs a key that each side proves") }
         return PairingStage(after: self, agreement, rule, own: own, peer: peer, now: now)
     }
 

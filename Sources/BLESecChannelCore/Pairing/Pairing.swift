@@ -6,14 +6,22 @@ extension TrustPolicy {
         /// One side shows a short code, and a person gives it to the other.
         case code(PairingCode)
         /// Both sides show six digits, and a person says on both whether they are the same.
-        case comparison(confirm: @Sendable (_ digits: String) async throws -> Bool)
+        case comparing(PairingComparison)
+
+        /// Both sides show six digits, and `confirm` asks a person whether they are the same; see
+        /// ``PairingComparison``.
+        public static func comparison(
+            confirm: @escaping PairingComparison.Confirmation
+        ) -> Pairing {
+            .comparing(PairingComparison(confirm: confirm))
+        }
 
         /// The number of the way in a record of type `pair`.
         var number: UInt8 {
             switch self {
             case .invitation: 1
             case .code: 2
-            case .comparison: 3
+            case .comparing: 3
             }
         }
 
@@ -31,7 +39,7 @@ extension TrustPolicy {
             switch self {
             case .invitation(let invitation): invitation.close()
             case .code(let code): code.close()
-            case .comparison: break
+            case .comparing(let comparison): comparison.close()
             }
         }
     }
@@ -47,22 +55,38 @@ extension TrustPolicy {
             if case .invitation(let invitation) = way { invitation } else { nil }
         }
 
+        /// What this side has kept of the key, under the name that the peer is to have.
+        func kept(of key: Fingerprint) throws(ChannelError) -> KeptPeer? {
+            if try store.key(named: name) == key { return .known }
+            guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }
+            return .pending(pending)
+        }
+
         /// Decides whether to begin to pair with the holder of `key`. May block.
         func verdict(on key: Fingerprint) throws(ChannelError) -> Verdict {
             if let bound = try store.key(named: name), bound != key {
                 return .refuse("\(name) is known with \(bound), and this peer has \(key)")
             }
+            // A pairing that was interrupted is ended without what it began with.
+            if try kept(of: key) != nil { return .admit }
+            return refusal(of: key).map { .refuse($0) } ?? .admit
+        }
+
+        /// Why what the pairing needs is not valid for this key; nil if it is.
+        func refusal(of key: Fingerprint) -> String? {
             switch way {
-            case .invitation(let invitation): return invitation.verdict(on: key)
-            case .code(let code):
-                // A pairing that was interrupted is ended without the code.
-                if try store.pendingPeer(key) == nil, let refusal = code.refusal {
-                    return .refuse(refusal)
-                }
-                return .admit
-            case .comparison: return .admit
+            case .invitation(let invitation):
+                if case .refuse(let reason) = invitation.verdict(on: key) { reason } else { nil }
+            case .code(let code): code.refusal
+            case .comparing(let comparison): comparison.refusal
             }
         }
+    }
+
+    /// What a side has kept of a peer's key.
+    enum KeptPeer {
+        case known
+        case pending(PendingPeer)
     }
 
     /// How the policy pairs; nil if it does not.

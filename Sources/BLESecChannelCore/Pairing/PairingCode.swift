@@ -1,4 +1,3 @@
-internal import BLESecLocking
 internal import BLESecPrimitives
 
 extension TrustPolicy {
@@ -11,21 +10,19 @@ extension TrustPolicy {
         /// The lengths that a code may have, in digits; 6 by default.
         public static let lengths = 4...12
         /// How often a code may be tried: 3.
-        public static let maximumTries = 3
+        public static var maximumTries: Int { PairingTries.maximum }
         /// How long a code is valid by default: 120 seconds.
         public static let defaultLifetime: Duration = .seconds(120)
 
-        private enum Status { case open, used }
-
         private let secret: SecretBytes
-        private let deadline: ContinuousClock.Instant
-        private let state = Locked((tries: 0, status: Status.open))
+        private let tries: PairingTries
+        private static let name = "the code"
 
         /// Makes a new random code. The length is one of ``lengths``.
         public init(length: Int = 6, lifetime: Duration = defaultLifetime) {
             precondition(Self.lengths.contains(length), "a code has 4 to 12 digits")
             secret = Self.random(length)
-            deadline = .now + lifetime
+            tries = PairingTries(lifetime: lifetime)
         }
 
         /// Takes the code that a person has read on the other device. Spaces and hyphens between
@@ -43,7 +40,7 @@ extension TrustPolicy {
                     .badKey, "a code has 4 to 12 digits, as the other device shows them")
             }
             secret = SecretBytes(copying: digits.span)
-            deadline = .now + lifetime
+            tries = PairingTries(lifetime: lifetime)
         }
 
         /// The digits, to show them to a person.
@@ -52,41 +49,14 @@ extension TrustPolicy {
         }
 
         /// How often the code may still be tried now; 0 when it was used, or is too old.
-        public var triesLeft: Int {
-            isExpired
-                ? 0
-                : state.withLock { $0.status == .used ? 0 : Self.maximumTries - $0.tries }
-        }
-
-        /// When the code ceases to be valid.
-        public var expires: ContinuousClock.Instant { deadline }
+        public var triesLeft: Int { tries.left }
 
         /// Ends the code: nobody can pair with it any more.
-        public func close() { state.withLock { $0.status = .used } }
-
-        private var isExpired: Bool { ContinuousClock.now >= deadline }
+        public func close() { tries.close() }
 
         /// The reason why nobody can pair with the code any more; nil while it is valid.
-        package var refusal: String? {
-            let (tries, status) = state.withLock { $0 }
-            if status == .used { return "the code was used already" }
-            if isExpired { return "the code is too old" }
-            return tries < Self.maximumTries
-                ? nil : "the code was tried \(Self.maximumTries) times; make a new one"
-        }
-
-        /// Counts one try; throws if none is left.
-        func spend() throws(ChannelError) {
-            if let refusal { throw ChannelError(.untrusted, refusal) }
-            let isSpent = state.withLock { state in
-                guard state.status == .open, state.tries < Self.maximumTries else { return false }
-                state.tries += 1
-                return true
-            }
-            guard isSpent else {
-                throw ChannelError(.untrusted, refusal ?? "the code was used already")
-            }
-        }
+        package var refusal: String? { tries.refusal(of: Self.name) }
+        func spend() throws(ChannelError) { try tries.spend(Self.name) }
 
         func begin(_ context: CPace.Context, isInitiator: Bool) -> CPace {
             CPace(code: secret, context, isInitiator: isInitiator)

@@ -48,6 +48,8 @@ package final class PairingExchange {
         case keeping
         /// The store binds the name; then the peer is told, or not.
         case binding(tells: Bool)
+        /// The store keeps the peer as verified; this side's proof is next.
+        case settling
         /// The store forgets the peer; then the exchange fails.
         case failing(ChannelError)
         case complete
@@ -57,7 +59,9 @@ package final class PairingExchange {
     private let parties: Parties
     private var state = State.lookingUp
     private var records: [[UInt8]] = []
-    private let kept = Locked<(pending: TrustPolicy.PendingPeer?, isKnown: Bool)>((nil, false))
+    private let kept = Locked<TrustPolicy.KeptPeer?>(nil)
+    /// The store's last error.
+    private let storeError = Locked<ChannelError?>(nil)
     private var standing = PairingStanding.nothing
     private var run: CPace?
     /// The dialer's nonce, or its commitment on the acceptor's side; then the acceptor's nonce.
@@ -77,11 +81,10 @@ package final class PairingExchange {
     package init(_ rule: TrustPolicy.PairingRule, _ parties: Parties) {
         self.rule = rule
         self.parties = parties
-        let (store, key, kept) = (rule.store, parties.peer, kept)
+        let (key, kept) = (parties.peer, kept)
         ask { () throws(ChannelError) in
-            let pending = try store.pendingPeer(key)
-            let isKnown = try store.contains(key)
-            kept.withLock { $0 = (pending, isKnown) }
+            let peer = try rule.kept(of: key)
+            kept.withLock { $0 = peer }
         }
     }
 
@@ -89,9 +92,17 @@ package final class PairingExchange {
     package var isComplete: Bool { if case .complete = state { true } else { false } }
     /// Whether the peer's next record may be passed in.
     package var wantsRecord: Bool { if case .awaiting = state { true } else { false } }
+    /// Whether the peer's confirmation is the next record: without it, this side knows that the peer
+    /// has not confirmed.
+    package var awaitsConfirmation: Bool {
+        guard isDialer, case .awaiting(.confirm) = state else { return false }
+        return true
+    }
+    /// Whether the store is storing a peer that has confirmed.
+    package var isBinding: Bool { if case .binding = state { true } else { false } }
     /// Whether the peer's next record waits for a person on the peer's side.
     package var awaitsPerson: Bool {
-        guard case .comparison = rule.way, case .awaiting(.confirm) = state else { return false }
+        guard case .comparing = rule.way, case .awaiting(.confirm) = state else { return false }
         return true
     }
 
@@ -113,11 +124,11 @@ package final class PairingExchange {
         switch expected {
         case .begin: try didBegin(value)
         case .share: try didReceiveShare(value)
-        case .commit: didReceiveCommitment(value)
+        case .commit: try didReceiveCommitment(value)
         case .nonce: try didReceiveNonce(value)
         case .confirm: try didReceiveConfirmation(value)
         case .settle: try didReceiveProof(value)
-        case .done: bind(tells: false)
+        case .done: if standing == .known { finish(tells: false) } else { bind(tells: false) }
         }
     }
 
@@ -125,7 +136,9 @@ package final class PairingExchange {
     package func didDecide(_ verdict: TrustPolicy.Verdict) throws(ChannelError) {
         question = nil
         if case .failing(let error) = state { throw error }
-        if case .refuse(let reason) = verdict { throw ChannelError(.untrusted, reason) }
+        if case .refuse(let reason) = verdict {
+            throw storeError.withLock { $0.take() } ?? ChannelError(.untrusted, reason)
+        }
         switch state {
         case .lookingUp: begin()
         case .comparing: if isDialer { keep(isVerified: true) } else { state = .awaiting(.confirm) }
@@ -133,10 +146,10 @@ package final class PairingExchange {
             hasConfirmed = true
             send(.confirm, confirmation)
             state = .awaiting(isDialer ? .confirm : .done)
-        case .binding(let tells):
-            rule.way.close()
-            if tells { send(.done, []) }
-            state = .complete
+        case .binding(let tells): finish(tells: tells)
+        case .settling:
+            sendProof()
+            state = .awaiting(.done)
         case .awaiting, .failing, .complete: break
         }
     }
@@ -150,11 +163,12 @@ package final class PairingExchange {
     // MARK: - The beginning
 
     private func begin() {
-        let (pending, isKnown) = kept.withLock { $0 }
         standing =
-            if isKnown { .known } else if let pending {
-                pending.isVerified ? .verified : .pending
-            } else { .nothing }
+            switch kept.withLock({ $0 }) {
+            case .known: .known
+            case .pending(let peer): peer.isVerified ? .verified : .pending
+            case nil: .nothing
+            }
         if isDialer { sendBegin() }
         state = .awaiting(.begin)
     }
@@ -164,11 +178,14 @@ package final class PairingExchange {
     private func didBegin(_ value: [UInt8]) throws(ChannelError) {
         guard let peerStanding = PairingStanding(rawValue: value[1]) else { throw Self.outOfPlace }
         if !isDialer { sendBegin() }
-        switch PairingCourse(own: standing, peer: peerStanding) {
-        case .tell: return bind(tells: true)
-        case .listen: state = .awaiting(.done)
+        switch PairingCourse(own: standing, peer: peerStanding, role: parties.role) {
+        case .tell: finish(tells: true)
+        case .listen:
+            // The peer knows this side, or says so.
+            hasConfirmed = true
+            state = .awaiting(.done)
         case .settle:
-            transcript = kept.withLock { $0.pending?.transcript } ?? []
+            if case .pending(let peer) = kept.withLock({ $0 }) { transcript = peer.transcript }
             if isDialer { sendProof() }
             state = .awaiting(.settle)
         case .full:
@@ -184,9 +201,9 @@ package final class PairingExchange {
     }
 
     private func pair() throws(ChannelError) {
+        if let refusal = rule.refusal(of: parties.peer) { throw ChannelError(.untrusted, refusal) }
         switch rule.way {
         case .code(let code):
-            if let refusal = code.refusal { throw ChannelError(.untrusted, refusal) }
             let run = code.begin(context, isInitiator: isDialer)
             // The acceptor's share waits for the dialer's.
             if isDialer { send(.share, run.share) }
@@ -195,9 +212,12 @@ package final class PairingExchange {
         case .invitation:
             transcript = sha256(Self.label("transcript"), parties.handshakeHash)
             if isDialer { keep(isVerified: true) } else { state = .awaiting(.confirm) }
-        case .comparison:
+        case .comparing(let comparison):
             transcript = sha256(Self.label("transcript"), parties.handshakeHash)
             nonce = randomBytes(count: 32)
+            // Counted before this side is bound to anything: whoever knows one side's digits could
+            // try for the same on the other side, and give up each time unseen.
+            if isDialer { try comparison.spend() }
             if isDialer { send(.commit, commitment(to: nonce)) }
             state = .awaiting(isDialer ? .nonce : .commit)
         }
@@ -266,14 +286,16 @@ package final class PairingExchange {
             parties.handshakeHash, nonce)
     }
 
-    private func didReceiveCommitment(_ value: [UInt8]) {
+    private func didReceiveCommitment(_ value: [UInt8]) throws(ChannelError) {
+        guard case .comparing(let comparison) = rule.way else { throw Self.outOfPlace }
+        try comparison.spend()
         commitment = value
         send(.nonce, nonce)
         state = .awaiting(.nonce)
     }
 
     private func didReceiveNonce(_ value: [UInt8]) throws(ChannelError) {
-        guard case .comparison(let confirm) = rule.way else { throw Self.outOfPlace }
+        guard case .comparing(let comparison) = rule.way else { throw Self.outOfPlace }
         if isDialer {
             send(.nonce, nonce)
         } else {
@@ -291,7 +313,7 @@ package final class PairingExchange {
         let digits = String(repeating: "0", count: 6 - text.count) + text
         state = .comparing
         question = .person {
-            try await confirm(digits)
+            try await comparison.confirm(digits)
                 ? .admit : .refuse("the digits differ, or nobody has confirmed them")
         }
     }
@@ -325,8 +347,17 @@ package final class PairingExchange {
             return ask { () throws(ChannelError) in try store.forgetPending(key) }
         }
         if isDialer { return bind(tells: true) }
-        sendProof()
-        state = .awaiting(.done)
+        guard case .pending(let peer) = kept.withLock({ $0 }), !peer.isVerified else {
+            sendProof()
+            state = .awaiting(.done)
+            return
+        }
+        // The proof of this side lets the peer store this side: from then on, the peer's word counts.
+        let verified = TrustPolicy.PendingPeer(
+            name: peer.name, key: peer.key, transcript: peer.transcript, isVerified: true)
+        let store = rule.store
+        state = .settling
+        ask { () throws(ChannelError) in try store.keepPending(verified) }
     }
 
     // MARK: - The store
@@ -344,16 +375,25 @@ package final class PairingExchange {
         state = .binding(tells: tells)
         ask { () throws(ChannelError) in
             try store.bind(name, to: key)
-            try store.forgetPending(key)
+            // What stays there has no effect: a known key takes precedence.
+            try? store.forgetPending(key)
         }
     }
 
+    private func finish(tells: Bool) {
+        rule.way.close()
+        if tells { send(.done, []) }
+        state = .complete
+    }
+
     private func ask(_ call: @escaping @Sendable () throws(ChannelError) -> Void) {
+        let storeError = storeError
         question = .store {
             do throws(ChannelError) {
                 try call()
                 return .admit
             } catch {
+                storeError.withLock { $0 = error }
                 return .refuse(error.reason)
             }
         }

@@ -13,6 +13,8 @@ public final class PairingInvitation: Sendable {
     public static let defaultLifetime: Duration = .seconds(120)
     /// The length of the secret in bytes.
     static let secretLength = 32
+    /// How many keys ``strangers`` has at the most.
+    private static let mostStrangers = 16
     /// The longest URI that is read, in bytes.
     static let maximumLength = 512
 
@@ -86,7 +88,7 @@ public final class PairingInvitation: Sendable {
     public var isOwn: Bool { deadline != nil }
 
     /// The keys, other than that of the first, that have shown the invitation's secret: it was seen
-    /// by someone else.
+    /// by someone else. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.others } }
 
     /// Ends the invitation: nobody can pair with it any more.
@@ -107,7 +109,9 @@ public final class PairingInvitation: Sendable {
         }
         let owner = state.withLock { state in
             if let owner = state.owner {
-                if owner != peer { state.others.insert(peer) }
+                if owner != peer, state.others.count < Self.mostStrangers {
+                    state.others.insert(peer)
+                }
             } else if refusalIsAbsent(state) {
                 state.owner = peer
             }

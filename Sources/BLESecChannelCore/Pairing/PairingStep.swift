@@ -6,7 +6,8 @@ package enum PairingStep: UInt8, Sendable {
     case share = 1
     /// This side's confirmation. With a code, the confirmation of CPace, 64 bytes; otherwise nothing.
     case confirm = 2
-    /// This side has the peer's confirmation, and has stored the peer. Nothing follows.
+    /// The dialer has the acceptor's confirmation, and has stored the acceptor; or, in another course,
+    /// this side has stored the peer before. Nothing follows.
     case done = 3
     /// The dialer's commitment to its nonce, 32 bytes.
     case commit = 4
@@ -33,7 +34,7 @@ enum PairingStanding: UInt8 {
     case pending = 1
     /// The pairing is not ended, but the peer has proven its part.
     case verified = 2
-    /// The peer's key is known.
+    /// The peer's key is known under the name that it is to have.
     case known = 3
 }
 
@@ -43,12 +44,12 @@ enum PairingCourse: Equatable {
     case full
     /// They end an earlier pairing with proofs of it.
     case settle
-    /// The peer has proven its part earlier, and is told that this side has stored it.
+    /// The peer is known here, and is told so.
     case tell
-    /// This side has verified the peer earlier, and is told that the peer has stored it.
+    /// This side knows the peer, or has verified it earlier, and is told that the peer knows this side.
     case listen
 
-    init(own: PairingStanding, peer: PairingStanding) {
+    init(own: PairingStanding, peer: PairingStanding, role: ChannelRole) {
         self =
             switch (own, peer) {
             case (.pending, .pending), (.pending, .verified), (.verified, .pending),
@@ -56,6 +57,7 @@ enum PairingCourse: Equatable {
                 .settle
             case (.known, .verified): .tell
             case (.verified, .known): .listen
+            case (.known, .known): role == .dialer ? .tell : .listen
             default: .full
             }
     }

@@ -4,7 +4,7 @@ extension TrustPolicy {
     ///
     /// Such a peer is not trusted. The entry is usable only to end the pairing when the two meet
     /// again.
-    public struct PendingPeer: Sendable, Hashable {
+    public struct PendingPeer: Sendable, Hashable, CustomStringConvertible {
         /// How long a store keeps the entry: 24 hours.
         public static let lifetime: Duration = .seconds(24 * 60 * 60)
         /// The length of ``transcript`` in bytes.
@@ -17,7 +17,8 @@ extension TrustPolicy {
         /// A hash over the pairing, 32 bytes, which only the two sides of a pairing that succeeded
         /// can calculate.
         public let transcript: [UInt8]
-        /// Whether the peer has proven its part of the pairing to this side.
+        /// Whether this side has accepted the peer: the peer has proven its part, or a person on this
+        /// side has confirmed the digits.
         public let isVerified: Bool
 
         /// Makes an entry, for a store that reads it.
@@ -27,6 +28,9 @@ extension TrustPolicy {
             self.transcript = transcript
             self.isVerified = isVerified
         }
+
+        /// The name and the key, without the transcript's hash.
+        public var description: String { "\(name) \(key)" }
     }
 }
 

@@ -86,7 +86,7 @@ enum PairCommand {
         let folder = try StateFolder.make(path)
         try folder.check()
         let identity = try identity(arguments, folder)
-        let way = try way(arguments, kind, identity, place)
+        let way = way(kind, identity, place)
         if case .invitation(let read) = way, !read.isOwn, read.expires < time(nil) {
             Diagnostics.note(
                 "by this side's clock the invitation has expired; the inviter decides", "old")
@@ -96,7 +96,7 @@ enum PairCommand {
             trust: .pairing(way, store: folder.knownPeers, name: name))
         configuration.protocols = [ChannelOptions.defaultProtocol(for: identity)]
         let session = PairingSession(
-            way: way, place: place, configuration: configuration, lifetime: try lifetime(arguments),
+            way: way, place: place, configuration: configuration, lifetime: kind.lifetime,
             timeLimit: try TimeLimit(arguments))
         let interruption = Interruption()
         let offer = kind.isOffer ? PairingOffer(way, png: arguments.value(png)) : nil
@@ -122,7 +122,17 @@ enum PairCommand {
 
     /// What the command line says about the way of pairing.
     enum Kind {
-        case newCode, code(TrustPolicy.PairingCode), newInvitation, invitation(PairingInvitation)
+        case newCode(length: Int), code(TrustPolicy.PairingCode)
+        case newInvitation(lifetime: Duration), invitation(PairingInvitation)
+
+        /// How long this side may use what it has.
+        var lifetime: Duration {
+            switch self {
+            case .newInvitation(let lifetime): lifetime
+            case .invitation: PairingInvitation.defaultLifetime
+            case .newCode, .code: TrustPolicy.PairingCode.defaultLifetime
+            }
+        }
 
         /// Whether this side shows what the other side is given.
         var isOffer: Bool {
@@ -143,7 +153,14 @@ enum PairCommand {
         if !isOffer || !isInvitation {
             try arguments.refuse([png, expires], "goes with a new invitation")
         }
-        if isOffer { return isInvitation ? .newInvitation : .newCode }
+        if isOffer {
+            let length = try arguments.number(digits, in: TrustPolicy.PairingCode.lengths)
+            let seconds = try arguments.number(expires, in: 1...3_600)
+            return isInvitation
+                ? .newInvitation(
+                    lifetime: seconds.map { .seconds($0) } ?? PairingInvitation.defaultLifetime)
+                : .newCode(length: length ?? 6)
+        }
         return isInvitation
             ? .invitation(try PairingInvitation(parsing: given))
             : .code(try TrustPolicy.PairingCode(given))
@@ -162,27 +179,19 @@ enum PairCommand {
     }
 
     private static func way(
-        _ arguments: Arguments, _ kind: Kind, _ identity: IdentityKey, _ place: PairingPlace
-    ) throws(ChannelError) -> TrustPolicy.Pairing {
+        _ kind: Kind, _ identity: IdentityKey, _ place: PairingPlace
+    ) -> TrustPolicy.Pairing {
         switch kind {
-        case .newCode:
-            let lengths = TrustPolicy.PairingCode.lengths
-            return .code(
-                TrustPolicy.PairingCode(length: try arguments.number(digits, in: lengths) ?? 6))
+        case .newCode(let length): return .code(TrustPolicy.PairingCode(length: length))
         case .code(let code): return .code(code)
-        case .newInvitation:
+        case .newInvitation(let lifetime):
             return .invitation(
                 PairingInvitation(
                     from: identity.fingerprint,
                     service: place.service.map { $0.description.lowercased() },
-                    lifetime: try lifetime(arguments), now: Int64(time(nil))))
+                    lifetime: lifetime, now: Int64(time(nil))))
         case .invitation(let invitation): return .invitation(invitation)
         }
-    }
-
-    private static func lifetime(_ arguments: Arguments) throws(ChannelError) -> Duration {
-        try arguments.number(expires, in: 1...3_600).map { .seconds($0) }
-            ?? PairingInvitation.defaultLifetime
     }
 
     /// Reports the pairing, and closes the channel.

@@ -18,7 +18,7 @@ struct PairingOffer: Sendable {
             (text, event, picture) = (code.digits, "code", nil)
         case .invitation(let invitation):
             (text, event, picture) = (invitation.uri, "uri", try? QRCode(invitation.uri))
-        case .comparison: return nil
+        case .comparing: return nil
         }
         self.file = file
     }

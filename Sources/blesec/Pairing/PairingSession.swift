@@ -87,7 +87,7 @@ final class PairingSession: Sendable {
     }
 
     private func firstOf(_ next: @escaping Next) async throws(ChannelError) -> SecureChannel {
-        let limit = min(timeLimit?.duration ?? .seconds(86_400), validity)
+        let limit = min(timeLimit?.duration ?? lifetime, lifetime)
         let result = await withTaskGroup(of: Result<SecureChannel, ChannelError>.self) { group in
             group.addTask {
                 do throws(ChannelError) {
@@ -104,20 +104,22 @@ final class PairingSession: Sendable {
                 try? await EventLoop.shared.sleep(for: limit)
                 return .failure(
                     ChannelError(
-                        .timedOut, "nobody has paired in time: begin again, with a new code"))
+                        .timedOut,
+                        "nobody has paired in time: begin again, with a new code or invitation"))
             }
             let first = await group.next()
             group.cancelAll()
-            // A pairing that ended at the last moment is one.
-            for await other in group { if case .success = other { return other } }
+            // A pairing that ended at the last moment is one, or may be.
+            for await other in group {
+                switch other {
+                case .success: return other
+                case .failure(let error) where error.code == .mayBePaired: return other
+                case .failure: continue
+                }
+            }
             return first ?? .failure(ChannelError(.cancelled, "interrupted"))
         }
         return try result.get()
-    }
-
-    /// How long what this side has may be used.
-    private var validity: Duration {
-        if case .invitation = way { lifetime } else { TrustPolicy.PairingCode.defaultLifetime }
     }
 
     // MARK: - Failures

@@ -1,0 +1,31 @@
+extension TrustPolicy {
+    /// Six digits that both devices show, and a person who says whether they are the same.
+    ///
+    /// As with a ``PairingCode``, only three runs may begin, over all links that use this object, and
+    /// only for a limited time: each run gives an attacker one chance in a million.
+    public final class PairingComparison: Sendable {
+        /// Shows digits, and returns whether the other device shows the same.
+        public typealias Confirmation = @Sendable (_ digits: String) async throws -> Bool
+
+        let confirm: Confirmation
+        private let tries: PairingTries
+        private static let name = "the comparison"
+
+        /// Makes a comparison for one pairing.
+        public init(
+            lifetime: Duration = PairingCode.defaultLifetime, confirm: @escaping Confirmation
+        ) {
+            self.confirm = confirm
+            tries = PairingTries(lifetime: lifetime)
+        }
+
+        /// How many runs may still begin.
+        public var triesLeft: Int { tries.left }
+
+        /// Ends the comparison: nobody can pair with it any more.
+        public func close() { tries.close() }
+
+        var refusal: String? { tries.refusal(of: Self.name) }
+        func spend() throws(ChannelError) { try tries.spend(Self.name) }
+    }
+}

@@ -1,0 +1,43 @@
+internal import BLESecLocking
+
+/// How often something that is good for one pairing may still be tried, over all links.
+final class PairingTries: Sendable {
+    /// How often: 3.
+    static let maximum = 3
+
+    private let deadline: ContinuousClock.Instant
+    private let state = Locked((spent: 0, isUsed: false))
+
+    init(lifetime: Duration) { deadline = .now + lifetime }
+
+    /// How many tries are left now.
+    var left: Int {
+        ContinuousClock.now >= deadline
+            ? 0 : state.withLock { $0.isUsed ? 0 : Self.maximum - $0.spent }
+    }
+
+    /// Why `what` cannot be tried any more; nil while it can.
+    func refusal(of what: String) -> String? {
+        let (spent, isUsed) = state.withLock { $0 }
+        if isUsed { return "\(what) was used already" }
+        if ContinuousClock.now >= deadline { return "\(what) is too old" }
+        return spent < Self.maximum
+            ? nil : "\(what) was tried \(Self.maximum) times; make a new one"
+    }
+
+    /// Counts one try; throws if none is left.
+    func spend(_ what: String) throws(ChannelError) {
+        if let refusal = refusal(of: what) { throw ChannelError(.untrusted, refusal) }
+        let isSpent = state.withLock { state in
+            guard !state.isUsed, state.spent < Self.maximum else { return false }
+            state.spent += 1
+            return true
+        }
+        guard isSpent else {
+            throw ChannelError(.untrusted, refusal(of: what) ?? "\(what) was used already")
+        }
+    }
+
+    /// Ends all tries.
+    func close() { state.withLock { $0.isUsed = true } }
+}

@@ -1,0 +1,153 @@
+import BLESecChannelCore
+import BLESecCredentials
+import Glibc
+import TestSupport
+import Testing
+
+extension Integration {
+    /// `blesec pair` from end to end, without Bluetooth.
+    @Suite struct PairCommandTests {
+        private let folder = ScratchFolder()
+        private var endpoint: String { "unix:\(folder.file("socket"))" }
+
+        private func state(_ side: String) -> [String] { ["--state", folder.file(side)] }
+
+        /// Starts the side that waits, and returns it when it can be dialed, with what it shows.
+        private func listen(
+            _ arguments: [String], shows: String
+        ) throws -> (tool: Subprocess, shown: String) {
+            let tool = try Tool.start(
+                ["pair", endpoint, "--listen", "--name", "bob"] + state("alice") + arguments)
+            let line = try tool.line("\(shows): ")
+            return (tool, String(line.dropFirst(shows.count + 2)))
+        }
+
+        private func dial(_ arguments: [String]) throws -> Subprocess.Outcome {
+            try Tool.run(
+                arguments: ["pair", endpoint, "--name", "alice"] + state("bob") + arguments)
+        }
+
+        private func names(_ side: String) throws -> [String: Fingerprint] {
+            let peers = try KnownPeersFile(folder.file("\(side)/known_peers")).peers()
+            return Dictionary(
+                peers.map { ($0.name, $0.key) }, uniquingKeysWith: { first, _ in first })
+        }
+
+        /// Expects that both sides have said that they are paired, and have stored each other.
+        private func expectPaired(
+            _ listener: Subprocess.Outcome, _ dialer: Subprocess.Outcome
+        ) throws {
+            #expect(listener.status == 0, "\(listener.errors)")
+            #expect(dialer.status == 0, "\(dialer.errors)")
+            let bob = try #require(try names("alice")["bob"])
+            let alice = try #require(try names("bob")["alice"])
+            #expect(listener.text == "paired: bob \(bob)\n")
+            #expect(dialer.text == "paired: alice \(alice)\n")
+        }
+
+        @Test("two tools pair by a code, and then each is accepted by the other's name for it")
+        func code() throws {
+            let (listener, code) = try listen([], shows: "code")
+            #expect(code.count == 6 && code.allSatisfy(\.isNumber))
+            let dialer = try dial(["--code", code])
+            try expectPaired(try listener.wait(), dialer)
+            // From now on, names are enough: the keys are in the folders.
+            let accepting = try Tool.start(
+                ["chat", endpoint, "--listen", "--remember", "bob"] + state("alice"),
+                input: .bytes(Array("from alice\n".utf8)))
+            _ = try accepting.line("listening on ")
+            let dialing = try Tool.run(
+                arguments: ["chat", endpoint, "--remember", "alice"] + state("bob"))
+            #expect(dialing.status == 0, "\(dialing.errors)")
+            #expect(try accepting.wait().status == 0)
+        }
+
+        @Test(
+            "two tools pair by an invitation, from the argument or standard input, and the PNG has it"
+        )
+        func invitation() throws {
+            for (round, fromInput) in [false, true].enumerated() {
+                let picture = folder.file("\(round).png")
+                let (listener, uri) = try listen(["--uri", "--png", picture], shows: "uri")
+                let read = try Subprocess.run("zbarimg", ["--raw", "-q", picture])
+                #expect(read.text == uri + "\n")
+                let outcome: Subprocess.Outcome
+                if fromInput {
+                    let dialer = try Tool.start(
+                        ["pair", endpoint, "--name", "alice", "--uri", "-"] + state("bob"),
+                        input: .bytes(Array("\(uri)\n".utf8)))
+                    outcome = try dialer.wait()
+                } else {
+                    outcome = try dial(["--uri", uri])
+                }
+                try expectPaired(try listener.wait(), outcome)
+                #expect(folder.mode("\(round).png") == 0o600)
+            }
+        }
+
+        @Test("three wrong codes end the wait, and nothing is known on either side")
+        func wrongCodes() throws {
+            let (listener, code) = try listen(["--digits", "4"], shows: "code")
+            #expect(code.count == 4)
+            let wrong = code == "0000" ? "0001" : "0000"
+            for _ in 0..<3 {
+                let dialer = try dial(["--code", wrong])
+                #expect(dialer.status == 69, "\(dialer.errors)")
+                #expect(dialer.errors.contains("refuses to pair"))
+            }
+            let outcome = try listener.wait()
+            #expect(outcome.status == 77 && outcome.text == "")
+            #expect(outcome.errors.contains("make a new one"))
+            #expect(try names("alice").isEmpty && names("bob").isEmpty)
+        }
+
+        @Test("a used or expired invitation pairs nobody")
+        func oldInvitation() throws {
+            let (listener, uri) = try listen(["--uri", "--expires", "1"], shows: "uri")
+            let outcome = try listener.wait()
+            #expect(outcome.status == 75, "\(outcome.errors)")
+            #expect(outcome.errors.contains("nobody has paired in time"))
+            // A listener with another invitation does not accept the old one.
+            let (next, _) = try listen(["--uri"], shows: "uri")
+            let dialer = try dial(["--uri", uri])
+            #expect(dialer.status == 76, "\(dialer.errors)")
+            next.signal(SIGINT)
+            #expect(try next.wait().status == 130)
+            #expect(try names("alice").isEmpty && names("bob").isEmpty)
+        }
+
+        @Test("what contradicts itself is refused, with the remedy, and no folder is made")
+        func usage() throws {
+            for (arguments, status, reason) in [
+                (["pair"], Int32(64), "--name is missing"),
+                (["pair", "--name", ""], 64, "a name has 1 to 255 bytes"),
+                (["pair", "--name", "x", "--code", "12"], 65, "4 to 12 digits"),
+                (["pair", "--name", "x", "--uri", "blesec:pair?v=9"], 65, "no invitation"),
+                (["pair", "--name", "x", "--code", "1234", "--uri"], 64, "exclude each other"),
+                (["pair", "--name", "x", "--png", "f"], 64, "goes with a new invitation"),
+                (["pair", "--name", "x", "--digits", "3"], 64, "4 to 12"),
+                (["pair", endpoint, "--name", "x", "--uri"], 64, "give --listen"),
+                (["pair", "peer:x", "--name", "x"], 64, "no name"),
+                (["pair", "--name", "x", "--listen"], 64, "goes with an endpoint"),
+            ] {
+                let outcome = try Tool.run(arguments: arguments + state("none"))
+                #expect(outcome.status == status, "\(arguments): \(outcome.errors)")
+                #expect(outcome.errors.contains(reason), "\(outcome.errors)")
+            }
+            #expect(folder.read("none/identity") == nil)
+        }
+
+        @Test("with --json, the code and the result are objects")
+        func json() throws {
+            let listener = try Tool.start(
+                ["pair", endpoint, "--listen", "--name", "bob", "--json"] + state("alice"))
+            let line = try listener.line(#"{"event": "code""#)
+            let code = String(line.filter(\.isNumber))
+            let dialer = try dial(["--code", code, "--json"])
+            let outcome = try listener.wait()
+            let key = try #require(try names("alice")["bob"])
+            #expect(outcome.text == "{\"paired\": \"bob\", \"fingerprint\": \"\(key)\"}\n")
+            #expect(dialer.status == 0)
+        }
+    }
+}
