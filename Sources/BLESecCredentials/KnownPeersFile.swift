@@ -97,7 +97,8 @@ public final class KnownPeersFile: TrustStore {
                 return false
             }
             // Otherwise the next meeting could bind the name again.
-            try pending.forget(bound)
+            let isPending = try pending.peers().contains { $0.key == bound && $0.name == name }
+            if isPending { try pending.forget(bound) }
             let numbers = present.peers.filter { $0.name == name }.map(\.line)
             var lines = KeyListing.rawLines(of: text)
             for number in numbers.reversed() { lines.remove(at: number - 1) }

@@ -45,21 +45,26 @@ extension Integration {
             #expect(dialer.text == "paired: alice \(alice)\n")
         }
 
-        @Test("two tools pair by a code, and then each is accepted by the other's name for it")
+        @Test("two tools pair by a code, and then the name is enough to be accepted")
         func code() throws {
             let (listener, code) = try listen([], shows: "code")
             #expect(code.count == 6 && code.allSatisfy(\.isNumber))
             let dialer = try dial(["--code", code])
             try expectPaired(try listener.wait(), dialer)
-            // From now on, names are enough: the keys are in the folders.
+            // From now on, the name is enough for the dialer: keys and identity are in the folder.
+            let bob = try #require(try names("alice")["bob"])
             let accepting = try Tool.start(
-                ["chat", endpoint, "--listen", "--remember", "bob"] + state("alice"),
-                input: .bytes(Array("from alice\n".utf8)))
+                [
+                    "listen", endpoint, "--identity", folder.file("alice/identity"), "--peer",
+                    bob.description,
+                ])
             _ = try accepting.line("listening on ")
-            let dialing = try Tool.run(
-                arguments: ["chat", endpoint, "--remember", "alice"] + state("bob"))
-            #expect(dialing.status == 0, "\(dialing.errors)")
-            #expect(try accepting.wait().status == 0)
+            let dialing = try Tool.start(
+                ["connect", endpoint, "--remember", "alice"] + state("bob"),
+                input: .bytes(Array("from bob".utf8)))
+            let (ended, listened) = (try dialing.wait(), try accepting.wait())
+            #expect(ended.status == 0, "\(ended.errors)")
+            #expect(listened.status == 0 && listened.text == "from bob", "\(listened.errors)")
         }
 
         @Test(

@@ -1,0 +1,93 @@
+import BLESecChannelCore
+import BLESecCredentials
+import Glibc
+import TestSupport
+import Testing
+
+/// Pairings that are not ended, in the file beside the known peers.
+@Suite struct PendingPeersTests {
+    let folder = ScratchFolder()
+    var path: String { folder.file("known_peers") }
+    var pendingPath: String { folder.file("known_peers.pending") }
+
+    private func peer(
+        _ number: UInt8, name: String = "a b%\u{1B}", isVerified: Bool = true
+    ) -> TrustPolicy.PendingPeer {
+        TrustPolicy.PendingPeer(
+            name: name, key: Fingerprint(subjectPublicKeyInfo: [number]),
+            transcript: [UInt8](repeating: number, count: 32), isVerified: isVerified)
+    }
+
+    @Test("a pending peer is found by its key, replaced, and forgotten, and is not known meanwhile")
+    func keeping() throws {
+        let store = KnownPeersFile(path)
+        #expect(try store.pendingPeer(peer(1).key) == nil)
+        try store.forgetPending(peer(1).key)
+        try store.keepPending(peer(1, isVerified: false))
+        try store.keepPending(peer(2, name: "b"))
+        try store.keepPending(peer(1))
+        let other = KnownPeersFile(path)
+        #expect(try other.pendingPeer(peer(1).key) == peer(1))
+        #expect(try other.pendingPeers() == [peer(2, name: "b"), peer(1)])
+        #expect(try other.contains(peer(1).key) == false)
+        #expect(try other.key(named: "b") == nil)
+        #expect(folder.mode("known_peers.pending") == 0o600)
+        try other.forgetPending(peer(1).key)
+        #expect(try store.pendingPeers() == [peer(2, name: "b")])
+        #expect(!peer(1).description.contains("AQEB"))
+    }
+
+    @Test("a peer is pending for 24 hours, and a clock that is set back does not lengthen that")
+    func lifetime() throws {
+        let store = KnownPeersFile(path)
+        try store.keepPending(peer(1))
+        let now = time(nil)
+        func rewrite(_ expiry: Int) {
+            let text = String(decoding: folder.read("known_peers.pending") ?? [], as: UTF8.self)
+            let words = text.split(separator: " ").dropLast().joined(separator: " ")
+            folder.write("known_peers.pending", "\(words) \(expiry)\n")
+        }
+        let written = folder.read("known_peers.pending") ?? []
+        let expiry = Int(String(decoding: written, as: UTF8.self).split { " \n".contains($0) }[4])
+        #expect((86_390...86_400).contains((expiry ?? 0) - now))
+        rewrite(now - 1)
+        #expect(try store.pendingPeers().isEmpty)
+        rewrite(now + 1_000_000)
+        #expect(try store.pendingPeers() == [peer(1)])
+        try store.keepPending(peer(2))
+        let lines = String(decoding: folder.read("known_peers.pending") ?? [], as: UTF8.self)
+        #expect(!lines.contains("\(now + 1_000_000)"))
+    }
+
+    @Test(
+        "a malformed line is an error that names the line, and a file that others can change is refused"
+    )
+    func malformed() throws {
+        let store = KnownPeersFile(path)
+        try store.keepPending(peer(1))
+        let good = String(decoding: folder.read("known_peers.pending") ?? [], as: UTF8.self)
+        for bad in [
+            "x\n", good.replacing("verified", with: "sure"), good + "x y\n",
+            good.replacing("AQEB", with: "AQE"),
+        ] {
+            folder.write("known_peers.pending", bad)
+            do throws(ChannelError) {
+                _ = try store.pendingPeers()
+                Issue.record("\(bad) is read")
+            } catch {
+                #expect(error.code == .badKey && error.reason.contains("line "))
+            }
+        }
+        folder.write("known_peers.pending", good, mode: 0o666)
+        #expect(throws: ChannelError(.badKey, "")) { try store.pendingPeers() }
+    }
+
+    @Test("removing a name removes the pending pairing of its key under this name")
+    func removing() throws {
+        let store = KnownPeersFile(path)
+        try store.bind("b", to: peer(1).key)
+        try store.keepPending(peer(1, name: "b"))
+        #expect(try store.remove("b"))
+        #expect(try store.pendingPeers().isEmpty)
+    }
+}
