@@ -87,7 +87,8 @@ enum ForwardCommand {
         let way: RouteArguments
         do throws(ChannelError) {
             way = try await RouteArguments(
-                arguments, endpoint: named == nil ? place : nil, options, configuration, notes, failures)
+                arguments, endpoint: named == nil ? place : nil, options, configuration, notes,
+                failures)
         } catch {
             await listener?.close()
             throw error

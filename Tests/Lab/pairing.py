@@ -1,0 +1,117 @@
+#!/usr/bin/python3
+"""Tests/Lab/pairing.py: two devices that know only a service pair, and then know each other by name.
+Runs in the laboratory: Tests/Lab/run pairing.
+"""
+
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from discovery import OFTEN, SERVICE, DiscoveryTests
+from tool import BLESEC, main
+
+ADAPTERS = {"alice": "hci0", "bob": "hci1"}
+
+
+class Device:
+    """A running `blesec`, whose lines are read as they arrive."""
+
+    def __init__(self, test, who, command, *words):
+        self.lines, self.errors = queue.SimpleQueue(), queue.SimpleQueue()
+        self.seen = []
+        self.process = subprocess.Popen(
+            [BLESEC, command, *words, "--adapter", ADAPTERS[who], "--state", test.folder / f"{who}.state", *OFTEN],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.errors)):
+            threading.Thread(target=self.read, args=(stream, lines), daemon=True).start()
+        test.addCleanup(self.kill)
+
+    def read(self, stream, lines):
+        for line in stream:
+            self.seen.append(line.rstrip("\n"))
+            lines.put(line.rstrip("\n"))
+        lines.put(None)
+
+    def line(self, lines, beginning, within):
+        """The rest of the next line that begins with this text."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                line = lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line is None:
+                raise AssertionError(f"no line `{beginning}`: {self.seen}")
+            if line.startswith(beginning):
+                return line[len(beginning):]
+
+    def end(self, within=60):
+        return self.process.wait(within)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class PairingTests(DiscoveryTests):
+    def pair(self, way, *options):
+        """Pairs by `--code` or `--uri`; alice shows what bob is given."""
+        shower = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", way, *options)
+        shown = shower.line(shower.errors, f"{way[2:]}: ", 30)
+        # An invitation says where its maker is.
+        where = [] if way == "--uri" else [f"service:{SERVICE}"]
+        taker = Device(self, "bob", "pair", *where, "--name", "alice", f"{way}={shown}")
+        results = [
+            device.line(device.lines, f"paired: {name} ", 90)
+            for device, name in ((shower, "bob"), (taker, "alice"))]
+        self.assertEqual([shower.end(), taker.end()], [0, 0], [shower.seen, taker.seen])
+        self.assertNotEqual(*results)
+        return results
+
+    def chat(self, text):
+        """Chats by name until each side has the other's line, and then ends both."""
+        chats = {
+            who: Device(self, who, "chat", f"peer:{peer}", "--service", SERVICE)
+            for who, peer in (("alice", "bob"), ("bob", "alice"))}
+        for who, chat in chats.items():
+            chat.process.stdin.write(f"{text} from {who}\n")
+            chat.process.stdin.flush()
+        for who, peer in (("alice", "bob"), ("bob", "alice")):
+            chat = chats[who]
+            chat.line(chat.lines, f"{text} from {peer}", 90)
+        for chat in chats.values():
+            chat.process.send_signal(signal.SIGINT)
+        for chat in chats.values():
+            chat.end()
+
+    def test_pairing_code(self):
+        """two devices that know only a service pair by a code, and then chat by name, also after a restart"""
+        self.pair("--code")
+        for text in ("first", "second"):
+            self.chat(text)
+
+    def test_pairing_uri(self):
+        """two devices that know only a service pair by an invitation, and then chat by name"""
+        self.pair("--uri")
+        self.chat("first")
+
+    def test_pairing_wrong(self):
+        """a wrong code is refused on both sides, and nobody is known"""
+        shower = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", "--code")
+        code = shower.line(shower.errors, "code: ", 30)
+        wrong = "000000" if code != "000000" else "000001"
+        taker = Device(self, "bob", "pair", f"service:{SERVICE}", "--name", "alice", "--code", wrong)
+        self.assertEqual(taker.end(90), 69, taker.seen)
+        shower.process.send_signal(signal.SIGINT)
+        self.assertEqual(shower.end(), 130, shower.seen)
+        for who in ADAPTERS:
+            listed = subprocess.run(
+                [BLESEC, "peers", "list", "--state", self.folder / f"{who}.state"], capture_output=True, text=True)
+            self.assertEqual((listed.returncode, listed.stdout), (0, ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["test_pairing"], PairingTests))
