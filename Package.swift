@@ -193,7 +193,8 @@ let package = Package(
         .testTarget(
             name: "Integration",
             dependencies: [
-                "BLESec", "BLESecStore", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials", "BLESecLinks",
+                "BLESec", "BLESecStore", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials",
+                "BLESecLinks",
                 "BLESecNoise", "BLESecPrimitives", "TestSupport",
             ], exclude: ["Peers"], swiftSettings: strict),
         // Subprocesses, scratch folders and certificate authorities, for tests only.

@@ -1,0 +1,101 @@
+import BLESecLocking
+import BLESecPrimitives
+import Glibc
+import Testing
+
+@testable import BLESecChannelCore
+
+/// Peers that know neither a code nor a secret, and send whatever they like.
+@Suite("Pairing generator")
+struct PairingGeneratorTests {
+    /// Random runs begin with this seed; BLESEC_SEED sets another one.
+    static let seed: UInt64 = {
+        let seed = unsafe getenv("BLESEC_SEED").flatMap { unsafe UInt64(String(cString: $0)) } ?? 1
+        print("PairingGeneratorTests: runs from seed \(seed); BLESEC_SEED=N takes another")
+        return seed
+    }()
+
+    /// A peer that makes up its records: well formed ones, changed ones, and those of its victim.
+    struct Liar {
+        var random: Random
+        let code: TrustPolicy.PairingCode
+        var seen: [[UInt8]] = []
+
+        mutating func record(expected: PairingStep?) -> [UInt8] {
+            let step =
+                random.number(0...9) < 7
+                ? expected?.rawValue ?? 0 : UInt8(random.number(0...7))
+            switch random.number(0...9) {
+            case 0: return random.bytes(random.number(0...70))
+            case 1: return seen.randomElement(using: &random) ?? []
+            case 2: return [step]
+            default: break
+            }
+            let lengths = PairingStep(rawValue: step)?.lengths ?? [random.number(0...70)]
+            let length = lengths.randomElement(using: &random) ?? 0
+            switch step {
+            case PairingStep.begin.rawValue:
+                return [step, UInt8(random.number(1...3)), UInt8(random.number(0...4))]
+            case PairingStep.share.rawValue:
+                let uniform = SecretBytes(randomCount: Ristretto255.uniformLength)
+                return [step] + Ristretto255.element(from: uniform).span.array
+            default: return [step] + random.bytes(length)
+            }
+        }
+    }
+
+    @Test(
+        "whatever a peer sends that does not know the code, nothing is stored but a pending key",
+        arguments: ["code", "comparison"])
+    func liars(way: String) async throws {
+        var ends: [String: Int] = [:]
+        for number in 0..<1_500 {
+            var liar = Liar(
+                random: Random(seed: Self.seed &+ UInt64(number)),
+                code: TrustPolicy.PairingCode())
+            let victim = try PairingDevice()
+            let peer = try IdentityKey.generate().fingerprint
+            let pairing: TrustPolicy.Pairing =
+                way == "code"
+                ? .code(TrustPolicy.PairingCode()) : .comparison { _ in false }
+            // In a part of the runs something is kept from before, under the same or another name.
+            let kept = liar.random.number(0...5)
+            let transcript = liar.random.bytes(32)
+            if kept < 3 {
+                try victim.store.keepPending(
+                    TrustPolicy.PendingPeer(
+                        name: kept == 0 ? "other" : "peer", key: peer, transcript: transcript,
+                        isVerified: kept == 0))
+            } else if kept == 3 {
+                try victim.store.bind("other", to: peer)
+            }
+            let before = victim.names
+            let role: ChannelRole = liar.random.number(0...1) == 0 ? .dialer : .acceptor
+            let exchange = PairingExchange(
+                try PairingRun.policy(pairing, victim, name: "peer"),
+                .init(
+                    role: role, own: victim.key, peer: peer,
+                    handshakeHash: liar.random.bytes(32)))
+            var error: ChannelError?
+            for _ in 0..<30 where error == nil {
+                do throws(ChannelError) {
+                    if let question = exchange.question {
+                        try exchange.didDecide(await PairingRun.answer(question))
+                    } else {
+                        try exchange.receive(liar.record(expected: exchange.expectedStep))
+                    }
+                } catch let thrown {
+                    error = thrown
+                }
+                while let record = exchange.nextRecord() { liar.seen.append(record) }
+            }
+            #expect(!exchange.isComplete, "seed \(Self.seed) + \(number)")
+            #expect(victim.names == before && victim.pending.count <= 1)
+            ends[error?.code.rawValue ?? "none", default: 0] += 1
+        }
+        // The generator reaches more than the first record.
+        #expect(
+            ends["untrusted", default: 0] > 50 && ends["protocol-violation", default: 0] > 50,
+            "\(ends)")
+    }
+}
