@@ -328,4 +328,78 @@ struct PairingTests {
                 $0.certificateTrust = .authority()
             })
     }
+
+    /// Dials a listener that pairs, as a device with a key of its own.
+    private func dial(
+        _ meeting: Meeting, _ endpoint: Endpoint, _ code: String, as device: Device
+    ) async throws -> ChannelError? {
+        let way = TrustPolicy.Pairing.code(try TrustPolicy.PairingCode(code))
+        let configuration = meeting.configuration(device, way, .code, name: "bob")
+        do throws(ChannelError) {
+            let channel = try await SecureChannel.dial(endpoint, configuration: configuration)
+            await channel.abort()
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    private func listen(
+        _ meeting: Meeting, _ code: TrustPolicy.PairingCode
+    ) async throws -> SecureListener {
+        try await SecureListener.listen(
+            on: Endpoint(parsing: "unix:\(meeting.folder.file("socket"))"),
+            configuration: meeting.configuration(meeting.bob, .code(code), .code, name: "alice"))
+    }
+
+    @Test(
+        "of two devices that are given the same code at once, one is paired, and the other is told")
+    func atOnce() async throws {
+        for _ in 0..<5 {
+            let meeting = try Meeting()
+            let code = TrustPolicy.PairingCode()
+            let listener = try await listen(meeting, code)
+            let devices = [try Device(meeting.folder, "one"), try Device(meeting.folder, "two")]
+            async let first = dial(
+                meeting, listener.localEndpoint, code.digits, as: devices[0])
+            async let second = dial(
+                meeting, listener.localEndpoint, code.digits, as: devices[1])
+            let accepted = try await listener.accept()
+            let errors = [try await first, try await second]
+            let winners = errors.indices.filter { errors[$0] == nil }
+            #expect(winners.count == 1, "\(errors)")
+            for case let error? in errors {
+                #expect([.refused, .mayBePaired].contains(error.code), "\(error)")
+            }
+            let names = try meeting.bob.names()
+            #expect(names.count == 1)
+            #expect(winners.map { devices[$0].identity.fingerprint } == Array(names.values))
+            await accepted.abort()
+            await listener.close()
+            await meeting.loop.shutdown()
+        }
+    }
+
+    @Test("a third device that guesses uses the tries up, and then the right code is refused, too")
+    func interference() async throws {
+        let meeting = try Meeting()
+        let code = try TrustPolicy.PairingCode("123456")
+        let listener = try await listen(meeting, code)
+        let failures = await listener.failures()
+        let eve = try Device(meeting.folder, "eve")
+        for guess in ["000000", "000001", "000002"] {
+            #expect(
+                try await dial(meeting, listener.localEndpoint, guess, as: eve)?.code == .refused)
+        }
+        #expect(code.triesLeft == 0)
+        let alice = try await dial(meeting, listener.localEndpoint, "123456", as: meeting.alice)
+        #expect(alice?.code == .refused)
+        var reasons: [String] = []
+        for await failure in failures.prefix(4) { reasons.append(failure.error.reason) }
+        #expect(reasons.prefix(3).allSatisfy { $0.contains("the codes differ") }, "\(reasons)")
+        #expect(reasons.last?.contains("was tried 3 times") == true)
+        #expect(try meeting.bob.names().isEmpty && meeting.alice.names().isEmpty)
+        await listener.close()
+        await meeting.loop.shutdown()
+    }
 }

@@ -137,7 +137,7 @@ struct PairingRun {
         return outcome
     }
 
-    private static func answer(_ question: PairingExchange.Question) async -> TrustPolicy.Verdict {
+    static func answer(_ question: PairingExchange.Question) async -> TrustPolicy.Verdict {
         switch question {
         case .store(let call): return call()
         case .person(let call):

@@ -34,6 +34,16 @@ extension TrustPolicy {
             }
         }
 
+        /// Gives what is good for one pairing to a key that this side has verified; false if another key
+        /// has it.
+        func claim(_ key: Fingerprint) -> Bool {
+            switch self {
+            case .invitation: true
+            case .code(let code): code.claim(key)
+            case .comparing(let comparison): comparison.claim(key)
+            }
+        }
+
         /// Ends what was good for one pairing.
         func close() {
             switch self {

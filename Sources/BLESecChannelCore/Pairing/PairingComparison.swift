@@ -27,5 +27,6 @@ extension TrustPolicy {
 
         var refusal: String? { tries.refusal(of: Self.name) }
         func spend() throws(ChannelError) { try tries.spend(Self.name) }
+        func claim(_ key: Fingerprint) -> Bool { tries.claim(key) }
     }
 }

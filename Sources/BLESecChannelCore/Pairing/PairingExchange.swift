@@ -92,6 +92,8 @@ package final class PairingExchange {
     package var isComplete: Bool { if case .complete = state { true } else { false } }
     /// Whether the peer's next record may be passed in.
     package var wantsRecord: Bool { if case .awaiting = state { true } else { false } }
+    /// The step that the peer's next record must have; nil while none is expected.
+    var expectedStep: PairingStep? { if case .awaiting(let step) = state { step } else { nil } }
     /// Whether the peer's confirmation is the next record: without it, this side knows that the peer
     /// has not confirmed.
     package var awaitsConfirmation: Bool {
@@ -141,7 +143,8 @@ package final class PairingExchange {
         }
         switch state {
         case .lookingUp: begin()
-        case .comparing: if isDialer { keep(isVerified: true) } else { state = .awaiting(.confirm) }
+        case .comparing:
+            if isDialer { try keep(isVerified: true) } else { state = .awaiting(.confirm) }
         case .keeping:
             hasConfirmed = true
             send(.confirm, confirmation)
@@ -211,7 +214,7 @@ package final class PairingExchange {
             state = .awaiting(.share)
         case .invitation:
             transcript = sha256(Self.label("transcript"), parties.handshakeHash)
-            if isDialer { keep(isVerified: true) } else { state = .awaiting(.confirm) }
+            if isDialer { try keep(isVerified: true) } else { state = .awaiting(.confirm) }
         case .comparing(let comparison):
             transcript = sha256(Self.label("transcript"), parties.handshakeHash)
             nonce = randomBytes(count: 32)
@@ -250,7 +253,7 @@ package final class PairingExchange {
         if isDialer {
             // Counted before the confirmation leaves, because it lets the peer check a guess.
             try code.spend()
-            keep(isVerified: false)
+            try keep(isVerified: false)
         } else {
             send(.share, ownShare)
             state = .awaiting(.confirm)
@@ -275,7 +278,19 @@ package final class PairingExchange {
         } else if !value.isEmpty {
             throw Self.outOfPlace
         }
-        if isDialer { bind(tells: true) } else { keep(isVerified: true) }
+        if isDialer {
+            try claim()
+            bind(tells: true)
+        } else {
+            try keep(isVerified: true)
+        }
+    }
+
+    /// Throws if another peer was verified with the same code or comparison.
+    private func claim() throws(ChannelError) {
+        guard rule.way.claim(parties.peer) else {
+            throw ChannelError(.untrusted, "another peer was first to pair")
+        }
     }
 
     // MARK: - By comparison
@@ -362,7 +377,8 @@ package final class PairingExchange {
 
     // MARK: - The store
 
-    private func keep(isVerified: Bool) {
+    private func keep(isVerified: Bool) throws(ChannelError) {
+        if isVerified { try claim() }
         let peer = TrustPolicy.PendingPeer(
             name: rule.name, key: parties.peer, transcript: transcript, isVerified: isVerified)
         let store = rule.store

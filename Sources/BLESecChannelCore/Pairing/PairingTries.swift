@@ -6,7 +6,7 @@ final class PairingTries: Sendable {
     static let maximum = 3
 
     private let deadline: ContinuousClock.Instant
-    private let state = Locked((spent: 0, isUsed: false))
+    private let state = Locked<(spent: Int, isUsed: Bool, owner: Fingerprint?)>((0, false, nil))
 
     init(lifetime: Duration) { deadline = .now + lifetime }
 
@@ -18,7 +18,7 @@ final class PairingTries: Sendable {
 
     /// Why `what` cannot be tried any more; nil while it can.
     func refusal(of what: String) -> String? {
-        let (spent, isUsed) = state.withLock { $0 }
+        let (spent, isUsed, _) = state.withLock { $0 }
         if isUsed { return "\(what) was used already" }
         if ContinuousClock.now >= deadline { return "\(what) is too old" }
         return spent < Self.maximum
@@ -35,6 +35,15 @@ final class PairingTries: Sendable {
         }
         guard isSpent else {
             throw ChannelError(.untrusted, refusal(of: what) ?? "\(what) was used already")
+        }
+    }
+
+    /// Gives what is tried to the first key that has been verified; false for any other key. So of two
+    /// peers that come at once, only one is told that this side has confirmed.
+    func claim(_ key: Fingerprint) -> Bool {
+        state.withLock { state in
+            if state.owner == nil { state.owner = key }
+            return state.owner == key
         }
     }
 
