@@ -194,8 +194,7 @@ let package = Package(
             name: "Integration",
             dependencies: [
                 "BLESec", "BLESecStore", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials",
-                "BLESecLinks",
-                "BLESecNoise", "BLESecPrimitives", "TestSupport",
+                "BLESecLinks", "BLESecLocking", "BLESecNoise", "BLESecPrimitives", "TestSupport",
             ], exclude: ["Peers"], swiftSettings: strict),
         // Subprocesses, scratch folders and certificate authorities, for tests only.
         .target(

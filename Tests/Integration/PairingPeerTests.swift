@@ -1,0 +1,649 @@
+import BLESec
+import BLESecLocking
+import TestSupport
+import Testing
+
+extension Integration {
+    /// Channels that pair with `pairing_peer.py`, a peer that is written from the wire-format page and
+    /// CPace's draft on top of `noiseprotocol` and libsodium's ristretto255.
+    @Suite struct PairingPeerTests {
+        enum Way: String, CaseIterable, Sendable, CustomTestStringConvertible {
+            case invitation, code, comparison
+            var testDescription: String { rawValue }
+        }
+
+        static let roles = [ChannelRole.dialer, .acceptor]
+
+        @Test("CPace in Python agrees with the draft's vectors")
+        func vectors() throws {
+            let outcome = try Subprocess.run(PairingPeer.python, [PairingPeer.folder + "cpace.py"])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            #expect(outcome.text == "the draft's vectors agree\n")
+        }
+
+        @Test(
+            "a Python peer pairs in either role, both sides store each other, and messages follow",
+            arguments: Way.allCases, roles)
+        func pairs(way: Way, role: ChannelRole) async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(way, role, with: peer, "bob")
+            let outcome = try await meeting.run("bob")
+            #expect(outcome.library == nil, "\(String(describing: outcome.library))")
+            #expect(outcome.peer == "paired known=1 pending=0")
+            #expect(try library.names() == ["peer": peer.key("bob")])
+            #expect(try library.store.pendingPeers().isEmpty)
+            if way == .comparison {
+                #expect(outcome.digits?.count == 6 && outcome.digits == library.digits)
+            }
+            await meeting.end()
+        }
+
+        @Test(
+            "a wrong code is refused on both sides, and the next try succeeds with the right one",
+            arguments: roles)
+        func wrongCode(role: ChannelRole) async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(.code, role, with: peer, "bob")
+            for tries in 1...2 {
+                let wrong = try await meeting.run("bob", value: "654321")
+                // The acceptor has the dialer's confirmation first, and refuses it.
+                if role == .dialer {
+                    #expect(wrong.library?.code == .untrusted)
+                    #expect(wrong.library?.reason.contains("the codes differ") == true)
+                    #expect(wrong.peer == "refused 1 known=0 pending=1")
+                } else {
+                    #expect(wrong.library?.code == .refused)
+                    #expect(wrong.peer == "refuses known=0 pending=0")
+                }
+                #expect(library.code.triesLeft == 3 - tries)
+                #expect(try library.names().isEmpty)
+                #expect(try library.store.pendingPeers().count == (role == .dialer ? 0 : 1))
+            }
+            let right = try await meeting.run("bob")
+            #expect(right.library == nil && right.peer.hasPrefix("paired"), "\(right)")
+            #expect(library.code.triesLeft == 0)
+            #expect(try library.names() == ["peer": peer.key("bob")])
+            await meeting.end()
+        }
+
+        @Test("after three wrong codes the right one is refused, too", arguments: roles)
+        func threeTries(role: ChannelRole) async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(.code, role, with: peer, "bob")
+            for number in 0..<3 {
+                let wrong = try await meeting.run("bob-\(number)", value: "654321")
+                #expect(wrong.library != nil && !wrong.peer.hasPrefix("paired"))
+            }
+            let late = try await meeting.run("bob")
+            #expect(late.library?.code == .untrusted)
+            #expect(late.library?.reason.contains("tried 3 times") == true, "\(late)")
+            #expect(try library.names().isEmpty)
+            await meeting.end()
+        }
+
+        /// A meeting that is interrupted at the peer, and the next one, which ends the pairing.
+        struct Interruption: Sendable, CustomTestStringConvertible {
+            let role: ChannelRole
+            let cut: String
+            /// What the library's channel fails with; nil if it is paired already.
+            let code: ChannelError.Code?
+            /// What the library has kept, and the peer.
+            let known: [Int]
+
+            var testDescription: String { "\(role) \(cut)" }
+        }
+
+        static let interruptions = [
+            // Nothing is kept but by the dialer, before its `confirm` leaves.
+            Interruption(role: .dialer, cut: "confirm", code: .truncated, known: [0, 0]),
+            Interruption(role: .dialer, cut: "unstored", code: .mayBePaired, known: [0, 0]),
+            Interruption(role: .dialer, cut: "done", code: .mayBePaired, known: [0, 1]),
+            Interruption(role: .acceptor, cut: "confirm", code: .mayBePaired, known: [0, 0]),
+            Interruption(role: .acceptor, cut: "unstored", code: nil, known: [1, 0]),
+        ]
+
+        @Test(
+            "a pairing that a Python peer interrupts is ended when the two meet again, without the code",
+            arguments: interruptions, [1, 2, 3, 4, 5, 6])
+        func interrupted(_ interruption: Interruption, variant: Int) async throws {
+            let way = Way.allCases[variant % 3]
+            let again = variant > 3 ? interruption.role.peer : interruption.role
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let first = try library.meeting(way, interruption.role, with: peer, "bob")
+            let cut = try await first.run("bob", "cut=\(interruption.cut)")
+            await first.end()
+            // A channel whose pairing has succeeded is cut, too, and so its first message is.
+            if interruption.code == nil {
+                #expect(cut.library?.code == .truncated || cut.library?.code == .link, "\(cut)")
+            } else {
+                #expect(cut.library?.code == interruption.code, "\(cut)")
+            }
+            let isAlone = interruption.code == .truncated
+            #expect(cut.peer.hasPrefix("cut known=\(interruption.known[1])"), "\(cut)")
+            #expect(try library.names().count == interruption.known[0])
+            let kept = try library.store.pendingPeers()
+            #expect(kept.count == (isAlone || interruption.known[0] == 1 ? 0 : 1))
+            let known = try peer.key("bob")
+            #expect(kept.allSatisfy { $0.key == known && $0.name == "peer" })
+            // Only a dialer with a code has not verified the peer.
+            let isVerified = way != .code || interruption.role == .dialer
+            #expect(kept.allSatisfy { $0.isVerified == isVerified })
+            // They meet again by a code, which differs on the two sides unless it is needed.
+            try library.makeCode()
+            let second = try library.meeting(.code, again, with: peer, "bob")
+            let last = try await second.run("bob", value: isAlone ? "123456" : "654321")
+            #expect(last.library == nil && last.peer == "paired known=1 pending=0", "\(last)")
+            #expect(try library.names() == ["peer": known])
+            #expect(try library.store.pendingPeers().isEmpty)
+            // Both know each other now, and need no code.
+            let third = try await second.run("bob", value: "111111")
+            #expect(third.library == nil && third.peer == "paired known=1 pending=0", "\(third)")
+            await second.end()
+        }
+
+        /// What a hostile peer sends in place of its records, and what the library's channel fails with.
+        struct Attack: Sendable, CustomTestStringConvertible {
+            let way: Way
+            let role: ChannelRole
+            let words: String
+            let code: ChannelError.Code
+
+            init(_ way: Way, _ role: ChannelRole, _ words: String, _ code: ChannelError.Code) {
+                self.way = way
+                self.role = role
+                self.words = words
+                self.code = code
+            }
+
+            var testDescription: String { "\(way.rawValue) \(role) \(words)" }
+        }
+
+        /// An element whose encoding is not canonical, one that is negative, one that is on no curve,
+        /// and the points of small order of edwards25519 and curve25519. The identity is all zeros.
+        private static let invalidElements = [
+            String(repeating: "00", count: 32),
+            "01" + String(repeating: "00", count: 31),
+            "02" + String(repeating: "00", count: 31),
+            "ed" + String(repeating: "ff", count: 30) + "7f",
+            "ec" + String(repeating: "ff", count: 30) + "7f",
+            String(repeating: "00", count: 31) + "80",
+            String(repeating: "ff", count: 32),
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        ]
+
+        /// Records that any peer may send in place of its own, with either role.
+        private static func common(_ role: ChannelRole) -> [Attack] {
+            let violation = ChannelError.Code.protocolViolation
+            var attacks = invalidElements.map {
+                Attack(.code, role, "share=01\($0)", violation)
+            }
+            attacks += [
+                // The first record.
+                Attack(.code, role, "begin=", violation),
+                Attack(.code, role, "begin=00", violation),
+                Attack(.code, role, "begin=short", violation),
+                Attack(.code, role, "begin=long", violation),
+                Attack(.code, role, "begin=000204", violation),
+                Attack(.code, role, "begin=0002ff", violation),
+                Attack(.code, role, "begin=070200", violation),
+                Attack(.code, role, "begin=ff0200", violation),
+                Attack(.code, role, "begin=03", violation),
+                Attack(.code, role, "begin=000000", .untrusted),
+                Attack(.code, role, "begin=000400", .untrusted),
+                Attack(.code, role, "begin=00ff00", .untrusted),
+                Attack(.code, role, "begin=000300", .untrusted),
+                Attack(.code, role, "begin=own+own", violation),
+                // The share.
+                Attack(.code, role, "share=short", violation),
+                Attack(.code, role, "share=long", violation),
+                Attack(.code, role, "share=01", violation),
+                Attack(.code, role, "share=own+own", violation),
+                Attack(.code, role, "share=03", violation),
+                Attack(.code, role, "share=02" + String(repeating: "00", count: 64), violation),
+                Attack(.code, role, "share=06" + String(repeating: "00", count: 32), violation),
+                Attack(.code, role, "share=05" + String(repeating: "00", count: 32), violation),
+                // The confirmation.
+                Attack(.code, role, "confirm=flipped", .untrusted),
+                Attack(.code, role, "confirm=02" + String(repeating: "00", count: 64), .untrusted),
+                Attack(.code, role, "confirm=02", violation),
+                Attack(.code, role, "confirm=short", violation),
+                Attack(.code, role, "confirm=long", violation),
+                Attack(.code, role, "confirm=03", violation),
+                Attack(.code, role, "confirm=000200", violation),
+                Attack(
+                    .invitation, role, "confirm=02" + String(repeating: "00", count: 64), violation),
+                Attack(.invitation, role, "confirm=03", violation),
+                Attack(.invitation, role, "confirm=long", violation),
+                Attack(
+                    .comparison, role, "confirm=02" + String(repeating: "00", count: 64), violation),
+                Attack(.comparison, role, "confirm=03", violation),
+                Attack(.comparison, role, "nonce=short", violation),
+                Attack(.comparison, role, "nonce=long", violation),
+                Attack(.comparison, role, "nonce=02", violation),
+                // Records of other types, which have to wait for the end.
+                Attack(.code, role, "share=00:68656c6c6f+own", violation),
+                Attack(.code, role, "confirm=01:68656c6c6f", violation),
+                Attack(.code, role, "confirm=02:00", violation),
+                Attack(.invitation, role, "confirm=08:0000000000000000+own", violation),
+                Attack(.comparison, role, "nonce=03:", violation),
+                Attack(.code, role, "share=05:", violation),
+                Attack(.code, role, "begin=06:" + String(repeating: "00", count: 32), violation),
+                Attack(.code, role, "share=07:01" + String(repeating: "00", count: 31), .refused),
+                Attack(.code, role, "share=7f:", violation),
+                // 33,000 bytes of padding.
+                Attack(.code, role, "share=fill16500+fill16500+own", .limitExceeded),
+                Attack(.invitation, role, "confirm=fill33000+own", .limitExceeded),
+                Attack(.code, role, "confirm=fill32600", .limitExceeded),
+            ]
+            return attacks
+        }
+
+        /// What only one role can do.
+        private static let special = [
+            Attack(.code, .acceptor, "share=echo", .protocolViolation),
+            Attack(.code, .acceptor, "confirm=echo", .untrusted),
+            Attack(.code, .acceptor, "begin=echo+03", .protocolViolation),
+            Attack(.comparison, .acceptor, "nonce=echo", .protocolViolation),
+            Attack(.code, .dialer, "confirm=own+own", .protocolViolation),
+            Attack(.invitation, .dialer, "confirm=own+own", .protocolViolation),
+            Attack(.comparison, .dialer, "confirm=own+own", .protocolViolation),
+            Attack(.code, .dialer, "done=long", .protocolViolation),
+            Attack(.code, .dialer, "done=00:68656c6c6f+own", .protocolViolation),
+            Attack(.comparison, .dialer, "nonce=flipped", .protocolViolation),
+            Attack(.comparison, .dialer, "nonce=echo", .protocolViolation),
+            Attack(.comparison, .dialer, "commit=short", .protocolViolation),
+            Attack(.comparison, .dialer, "commit=own+own", .protocolViolation),
+            Attack(.comparison, .dialer, "commit=03", .protocolViolation),
+        ]
+
+        @Test(
+            "records that are malformed or out of place end the channel, nothing is known, and the next peer is served",
+            arguments: Way.allCases, roles)
+        func hostile(way: Way, role: ChannelRole) async throws {
+            let peer = try PairingPeer(within: 110)
+            let attacks = (Self.common(role) + Self.special)
+                .filter { $0.way == way && $0.role == role }
+            try #require(attacks.count >= 5)
+            for (number, attack) in attacks.enumerated() {
+                let library = try PairingLibrary()
+                let (eve, bob) = ("eve-\(number)", "bob-\(number)")
+                let meeting = try library.meeting(
+                    way, role, with: peer, way == .invitation ? eve : bob)
+                let outcome = try await meeting.run(eve, attack.words)
+                #expect(
+                    outcome.peer.hasPrefix("closed") || outcome.peer.hasPrefix("refused 1"),
+                    "\(attack): \(outcome)")
+                #expect(try library.names().isEmpty, "\(attack)")
+                let evesKey = try peer.key(eve)
+                let kept = try library.store.pendingPeers()
+                #expect(kept.allSatisfy { $0.key == evesKey }, "\(attack)")
+                // Behind its own confirmation the library says that the two may be paired, and why not.
+                #expect(
+                    outcome.library?.code == attack.code
+                        || outcome.library?.code == .mayBePaired && !kept.isEmpty,
+                    "\(attack): \(outcome)")
+                // Whoever has shown an invitation's secret owns it, and may try again.
+                let honest = way == .invitation ? eve : bob
+                let next = try await meeting.run(honest)
+                #expect(
+                    next.library == nil && next.peer.hasPrefix("paired known=1"),
+                    "\(attack): \(next)")
+                #expect(try library.names() == ["peer": peer.key(honest)])
+                await meeting.end()
+            }
+        }
+
+        @Test("padding of less than 32 KiB means nothing", arguments: roles)
+        func padding(role: ChannelRole) async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(.code, role, with: peer, "bob")
+            let outcome = try await meeting.run(
+                "bob", "share=fill10000+own+fill0 confirm=fill10000+own done=fill9000+own")
+            #expect(outcome.library == nil && outcome.peer.hasPrefix("paired"), "\(outcome)")
+            await meeting.end()
+        }
+
+        @Test("a confirmation that comes again, behind the pairing, ends the channel")
+        func repeatedLate() async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(.code, .acceptor, with: peer, "bob")
+            let outcome = try await meeting.run("bob", "confirm=own+own")
+            #expect(outcome.library?.code == .protocolViolation, "\(outcome)")
+            await meeting.end()
+        }
+
+        @Test(
+            "a peer that did not know the code gains nothing by a standing that it claims",
+            arguments: roles, [0, 1, 2, 3])
+        func claims(role: ChannelRole, claim: Int) async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(.code, role, with: peer, "bob")
+            // A stranger, whom the library has not seen before.
+            let stranger = try await meeting.run("eve", "claim=\(claim)", value: "654321")
+            #expect(stranger.library.map { [.untrusted, .refused].contains($0.code) } == true)
+            #expect(stranger.peer.hasPrefix("refuse"), "\(stranger)")
+            #expect(try library.names().isEmpty)
+            await meeting.end()
+            // A key that the library, as the dialer, has kept behind a wrong guess.
+            let keeping = try PairingLibrary()
+            let guess = try keeping.meeting(.code, .acceptor, with: peer, "bob")
+            _ = try await guess.run("mallory", value: "654321")
+            #expect(try keeping.store.pendingPeers().map(\.isVerified) == [false])
+            await guess.end()
+            let next = try keeping.meeting(.code, role, with: peer, "bob")
+            let again = try await next.run("mallory", "claim=\(claim)", value: "654321")
+            // The dialer has sent its proof, if the peer claims to have kept a pairing.
+            let sendsProof = role == .acceptor && [1, 2].contains(claim)
+            #expect(
+                again.library.map {
+                    [.untrusted, .refused, sendsProof ? .mayBePaired : .refused].contains($0.code)
+                } == true, "\(again)")
+            #expect(again.peer.hasPrefix("refuse"), "\(again)")
+            #expect(try keeping.names().isEmpty)
+            // The next peer is served, and an attempt to settle leaves nothing behind.
+            let bob = try await next.run("bob")
+            #expect(bob.library == nil && bob.peer.hasPrefix("paired"), "\(bob)")
+            #expect(try keeping.names() == ["peer": peer.key("bob")])
+            await next.end()
+        }
+
+        @Test(
+            "a proof of an earlier pairing that is wrong is refused, and the pairing forgotten",
+            arguments: roles, ["settle=flipped", "settle=06" + String(repeating: "00", count: 32)])
+        func wrongProof(role: ChannelRole, words: String) async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let first = try library.meeting(.code, .acceptor, with: peer, "bob")
+            _ = try await first.run("bob", "cut=confirm")
+            #expect(try library.store.pendingPeers().count == 1)
+            await first.end()
+            let second = try library.meeting(.code, role, with: peer, "bob")
+            let outcome = try await second.run("bob", words)
+            #expect(
+                outcome.library?.reason.contains("the peer has kept another one") == true,
+                "\(outcome)")
+            #expect(outcome.peer == "refused 1 known=0 pending=1")
+            #expect(try library.names().isEmpty && library.store.pendingPeers().isEmpty)
+            let last = try await second.run("bob")
+            #expect(last.library == nil && last.peer == "paired known=1 pending=0", "\(last)")
+            await second.end()
+        }
+
+        @Test("a proof that is malformed or comes too early ends the channel", arguments: roles)
+        func malformedProof(role: ChannelRole) async throws {
+            for words in ["settle=short", "settle=long", "settle=03", "settle=02", "begin=own+03"] {
+                let (peer, library) = (try PairingPeer(), try PairingLibrary())
+                let first = try library.meeting(.code, .acceptor, with: peer, "bob")
+                _ = try await first.run("bob", "cut=confirm")
+                await first.end()
+                let second = try library.meeting(.code, role, with: peer, "bob")
+                let outcome = try await second.run("bob", words)
+                // The dialer has sent its proof, and the peer may have stored it.
+                #expect(
+                    outcome.library?.code == (role == .dialer ? .protocolViolation : .mayBePaired),
+                    "\(words): \(outcome)")
+                #expect(try library.names().isEmpty)
+                let last = try await second.run("bob")
+                #expect(last.library == nil && last.peer == "paired known=1 pending=0", "\(last)")
+                await second.end()
+            }
+        }
+
+        @Test("an invitation that someone else has begun to use admits no second key")
+        func seenInvitation() async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(.invitation, .dialer, with: peer, "bob")
+            // Nobody can begin without the secret.
+            let (uri, secret) = (
+                meeting.value, try #require(meeting.value.firstRange(of: "secret="))
+            )
+            let guess = uri.replacingCharacter(
+                at: secret.upperBound, with: uri[secret.upperBound] == "A" ? "B" : "A")
+            let blind = try await meeting.run("eve", value: guess)
+            #expect(blind.library?.code == .authenticationFailed, "\(blind)")
+            #expect(blind.peer.hasPrefix("closed"), "\(blind)")
+            _ = try await meeting.run("bob", "cut=confirm")
+            let eve = try await meeting.run("eve")
+            #expect(eve.library?.code == .untrusted && eve.peer.hasPrefix("refused 1"), "\(eve)")
+            let bob = try await meeting.run("bob")
+            #expect(bob.library == nil && bob.peer.hasPrefix("paired"), "\(bob)")
+            // Bob is known now, and may come again; nobody else may.
+            let known = try await meeting.run("bob")
+            #expect(known.library == nil && known.peer.hasPrefix("paired"), "\(known)")
+            let late = try await meeting.run("eve")
+            #expect(late.library?.code == .untrusted && late.peer.hasPrefix("refused 1"), "\(late)")
+            await meeting.end()
+        }
+
+        @Test("digits that either person refuses end the pairing on both sides", arguments: roles)
+        func differentDigits(role: ChannelRole) async throws {
+            let (peer, library) = (try PairingPeer(), try PairingLibrary())
+            let meeting = try library.meeting(.comparison, role, with: peer, "bob")
+            let theirs = try await meeting.run("bob", "answer=no")
+            #expect(
+                theirs.library?.code == .refused && theirs.peer.hasPrefix("refuses"), "\(theirs)")
+            library.confirms.withLock { $0 = false }
+            let ours = try await meeting.run("bob")
+            #expect(ours.library?.code == .untrusted && ours.peer.hasPrefix("refused 1"), "\(ours)")
+            #expect(try library.names().isEmpty)
+            library.confirms.withLock { $0 = true }
+            let both = try await meeting.run("bob")
+            #expect(both.library == nil && both.peer.hasPrefix("paired"), "\(both)")
+            await meeting.end()
+        }
+    }
+}
+
+/// The program `pairing_peer.py`, which answers one request after another.
+private final class PairingPeer {
+    static let folder = #filePath.replacing("PairingPeerTests.swift", with: "Peers/")
+    static let python = #filePath.replacing(
+        "Tests/Integration/PairingPeerTests.swift", with: ".build/venv/bin/python")
+
+    private let program: Subprocess
+    private var count = 0
+
+    init(within seconds: Double = 60) throws {
+        program = try Subprocess(
+            Self.python, [Self.folder + "pairing_peer.py"], input: .held, within: seconds)
+    }
+
+    /// Sends a request, and returns its number.
+    func request(_ words: String) -> Int {
+        program.send(Array((words + "\n").utf8))
+        count += 1
+        return count
+    }
+
+    /// Waits for a line with the request's number that begins with `word`; returns the rest.
+    func answer(_ number: Int, _ word: String) throws -> String {
+        let prefix = "\(number) \(word)"
+        return String(try program.line(prefix).dropFirst(prefix.count).drop { $0 == " " })
+    }
+
+    func key(_ device: String) throws -> Fingerprint {
+        let text = try answer(request("key device=\(device)"), "key")
+        return try #require(Fingerprint(text))
+    }
+}
+
+/// The side that the library plays: an identity, a file of known peers, and a code.
+private final class PairingLibrary {
+    let folder = ScratchFolder()
+    let identity: IdentityKey
+    let store: KnownPeersFile
+    private(set) var code: TrustPolicy.PairingCode
+    /// What the person on this side says about digits.
+    let confirms = Locked(true)
+    private let shown = Locked<String?>(nil)
+    private var count = 0
+
+    init() throws {
+        identity = try IdentityKey.generate()
+        store = KnownPeersFile(folder.file("known_peers"))
+        code = try TrustPolicy.PairingCode("123456")
+    }
+
+    /// Makes the same code anew, with all tries.
+    func makeCode() throws { code = try TrustPolicy.PairingCode("123456") }
+
+    /// The digits that were shown last.
+    var digits: String? { shown.withLock { $0 } }
+
+    func names() throws -> [String: Fingerprint] {
+        Dictionary(uniqueKeysWithValues: try store.peers().map { ($0.name, $0.key) })
+    }
+
+    /// Prepares meetings with a peer in that role; `inviter` is who invites if the peer accepts.
+    func meeting(
+        _ way: Integration.PairingPeerTests.Way, _ role: ChannelRole, with peer: PairingPeer,
+        _ inviter: String
+    ) throws -> PairingMeeting {
+        let pairing: TrustPolicy.Pairing
+        var value = "123456"
+        switch way {
+        case .invitation where role == .dialer:
+            let invitation = PairingInvitation(from: identity.fingerprint, now: 1_800_000_000)
+            pairing = .invitation(invitation)
+            value = invitation.uri
+        case .invitation:
+            value = try peer.answer(peer.request("invite device=\(inviter)"), "invitation")
+            pairing = .invitation(try PairingInvitation(parsing: value))
+        case .code: pairing = .code(code)
+        case .comparison:
+            pairing = .comparison { [confirms, shown] digits in
+                shown.withLock { $0 = digits }
+                return confirms.withLock { $0 }
+            }
+        }
+        var configuration = ChannelConfiguration(
+            identity: identity, trust: .pairing(pairing, store: store, name: "peer"))
+        configuration.timeouts.ready = .seconds(5)
+        count += 1
+        return PairingMeeting(
+            peer: peer, role: role, configuration: configuration,
+            socket: folder.file("socket-\(count)"), words: "way=\(way.rawValue) value=",
+            value: value)
+    }
+}
+
+/// Meetings of the library with a peer that has one of the roles.
+private final class PairingMeeting {
+    struct Outcome {
+        /// What the library's channel has failed with; nil if it has paired, and ended well.
+        let library: ChannelError?
+        /// What the peer says.
+        let peer: String
+        /// The digits that the peer shows.
+        var digits: String?
+    }
+
+    private let peer: PairingPeer
+    private let role: ChannelRole
+    private let configuration: ChannelConfiguration
+    private let socket: String
+    private let words: String
+    /// The invitation or the code.
+    let value: String
+    private var host: PairingHost?
+
+    init(
+        peer: PairingPeer, role: ChannelRole, configuration: ChannelConfiguration, socket: String,
+        words: String, value: String
+    ) {
+        self.peer = peer
+        self.role = role
+        self.configuration = configuration
+        self.socket = socket
+        self.words = words
+        self.value = value
+    }
+
+    /// One link with a device of the peer.
+    func run(
+        _ device: String, _ more: String = "", value: String? = nil
+    ) async throws -> Outcome {
+        let rest = "device=\(device) socket=\(socket) \(words)\(value ?? self.value) \(more)"
+        let number: Int
+        let end: ChannelError?
+        let said: String
+        switch role {
+        case .dialer:
+            if host == nil {
+                host = try await PairingHost(
+                    Endpoint(parsing: "unix:\(socket)"), configuration)
+            }
+            let host = try #require(host)
+            number = peer.request("dial \(rest)")
+            said = try peer.answer(number, "outcome")
+            end = try #require(await host.ends.first { _ in true }).error
+        case .acceptor:
+            number = peer.request("accept \(rest)")
+            _ = try peer.answer(number, "listening")
+            let endpoint = try Endpoint(parsing: "unix:\(socket)")
+            let dialing = Task(executorPreference: EventLoop.shared) { [configuration] in
+                await PairingHost.end {
+                    () async throws(ChannelError) in
+                    try await SecureChannel.dial(endpoint, configuration: configuration)
+                }
+            }
+            said = try peer.answer(number, "outcome")
+            end = await dialing.value.error
+        }
+        let digits =
+            said.hasPrefix("paired") && words.contains("comparison")
+            ? try peer.answer(number, "digits") : nil
+        return Outcome(library: end, peer: said, digits: digits)
+    }
+
+    func end() async { await host?.listener.close() }
+}
+
+/// A listener of the library that talks to whoever has paired, and reports how each link has ended.
+private final class PairingHost: Sendable {
+    struct End: Sendable {
+        let error: ChannelError?
+    }
+
+    let listener: SecureListener
+    let ends: AsyncStream<End>
+
+    init(_ endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws {
+        let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
+        let failures = await listener.failures()
+        let (ends, continuation) = AsyncStream.makeStream(of: End.self)
+        Task(executorPreference: EventLoop.shared) {
+            for await failure in failures { continuation.yield(End(error: failure.error)) }
+        }
+        Task(executorPreference: EventLoop.shared) {
+            for try await channel in listener.channels {
+                continuation.yield(await Self.end { channel })
+            }
+        }
+        self.listener = listener
+        self.ends = ends
+    }
+
+    /// Opens a channel, exchanges a message, and closes.
+    static func end(
+        _ open: @Sendable () async throws(ChannelError) -> SecureChannel
+    ) async -> End {
+        do throws(ChannelError) {
+            let channel = try await open()
+            try await channel.send(Array("from the library".utf8))
+            let message = try await channel.receive()
+            guard message == Array("from the peer".utf8) else {
+                throw ChannelError(.internal, "another message has arrived")
+            }
+            try await channel.close()
+            return End(error: nil)
+        } catch {
+            return End(error: error)
+        }
+    }
+}
+
+extension String {
+    fileprivate func replacingCharacter(at index: Index, with character: Character) -> String {
+        String(self[..<index]) + String(character) + String(self[self.index(after: index)...])
+    }
+}
