@@ -284,6 +284,71 @@ struct PairingTests {
     }
 
     @Test(
+        "a middleman without an invitation's secret pairs with neither side, even if he has both sides' keys",
+        arguments: [true, false])
+    func middlemanWithoutSecret(hasKeys: Bool) async throws {
+        let meeting = try Meeting()
+        let made = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let read = try PairingInvitation(parsing: made.uri)
+        let mallory = try Device(meeting.folder, "mallory.peers")
+        // Between Alice and Bob: as Bob with Alice, and as Alice with Bob.
+        let (toAlice, toBob) = hasKeys ? (meeting.bob, meeting.alice) : (mallory, mallory)
+        func mallorys(_ identity: IdentityKey, _ pairing: TrustPolicy.Pairing)
+            -> ChannelConfiguration
+        {
+            var configuration = ChannelConfiguration(
+                identity: identity, trust: .pairing(pairing, store: mallory.store, name: "victim"))
+            configuration.timeouts.ready = .seconds(3)
+            return configuration
+        }
+        let alices = meeting.configuration(
+            meeting.alice, .invitation(read), .invitation, name: "bob")
+        let bobs = meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice")
+        let own = PairingInvitation(from: toAlice.identity.fingerprint, now: 1_800_000_000)
+        let first = await meeting.meet(alices, mallorys(toAlice.identity, .invitation(own)))
+        // Alice refuses another key before she sends hers, and without the secret her key cannot be read.
+        #expect(Self.code(first[.dialer]) == (hasKeys ? .truncated : .untrusted))
+        #expect(
+            Self.code(first[.acceptor]) == (hasKeys ? .authenticationFailed : .truncated))
+        let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let guess = TrustPolicy.Pairing.invitation(try PairingInvitation(parsing: other.uri))
+        let second = await meeting.meet(mallorys(toBob.identity, guess), bobs)
+        #expect(Self.code(second[.acceptor]) == .authenticationFailed)
+        #expect(Self.code(second[.dialer]) == .truncated)
+        // Nothing is stored, nobody owns the invitation, and the two can still pair.
+        #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
+        for store in [meeting.alice.store, meeting.bob.store] {
+            #expect(try store.pendingPeers().isEmpty)
+        }
+        #expect(made.strangers.isEmpty)
+        let ends = await meeting.meet(alices, bobs)
+        #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
+        #expect(try meeting.knowEachOther(.invitation))
+        await meeting.loop.shutdown()
+    }
+
+    @Test("with an invitation's secret a stranger pairs in place of its reader: the control")
+    func middlemanWithSecret() async throws {
+        let meeting = try Meeting()
+        let made = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let mallory = try Device(meeting.folder, "mallory.peers")
+        let read = try PairingInvitation(parsing: made.uri)
+        let ends = await meeting.meet(
+            meeting.configuration(mallory, .invitation(read), .invitation, name: "bob"),
+            meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice"))
+        #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
+        #expect(try meeting.bob.names() == ["alice": mallory.identity.fingerprint])
+        // Alice comes too late, and both learn that the invitation was used by someone else.
+        let late = await meeting.meet(
+            meeting.configuration(
+                meeting.alice, .invitation(try PairingInvitation(parsing: made.uri)), .invitation,
+                name: "bob"),
+            meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice"))
+        #expect(Self.code(late[.dialer]) == .refused && Self.code(late[.acceptor]) == .untrusted)
+        await meeting.loop.shutdown()
+    }
+
+    @Test(
         "pairing that contradicts the role, the mode or the protocols is refused before anything is sent"
     )
     func contradictions() throws {
