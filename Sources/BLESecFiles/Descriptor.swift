@@ -53,7 +53,9 @@ final class Descriptor {
 
     /// Opens a folder, and makes it first if it does not exist.
     func folder(_ name: String, mode: mode_t) throws(FileFailure) -> Descriptor {
-        for attempt in 1... {
+        var attempts = 100
+        while true {
+            attempts -= 1
             if unsafe mkdirat(number, name, mode) != 0, errno != EEXIST {
                 throw FileFailure(name, errno)
             }
@@ -61,15 +63,12 @@ final class Descriptor {
                 return try open(name, O_RDONLY | O_DIRECTORY)
             } catch {
                 // Another transfer may have removed the empty folder between the two calls.
-                guard attempt < Self.attempts, status(of: name) == nil else {
+                guard attempts > 0, status(of: name) == nil else {
                     throw FileFailure(.cannotWrite, error.text)
                 }
             }
         }
     }
-
-    /// How often a folder is made again that others remove.
-    private static let attempts = 100
 
     /// Whether the folder is still in another one.
     var isThere: Bool { status.map { $0.st_nlink > 0 } ?? false }

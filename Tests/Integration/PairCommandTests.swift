@@ -90,6 +90,44 @@ extension Integration {
             }
         }
 
+        @Test("a pairing that was interrupted is ended by name, if this side has verified the peer")
+        func pendingByName() throws {
+            let (listener, code) = try listen([], shows: "code")
+            let dialer = try dial(["--code", code])
+            try expectPaired(try listener.wait(), dialer)
+            let alice = try #require(try names("bob")["alice"])
+            let bob = try #require(try names("alice")["bob"])
+            let known = KnownPeersFile(folder.file("bob/known_peers"))
+            for isVerified in [false, true] {
+                // As if the last record had not come.
+                #expect(try known.remove("alice") == !isVerified)
+                try known.keepPending(
+                    TrustPolicy.PendingPeer(
+                        name: "alice", key: alice, transcript: [UInt8](repeating: 1, count: 32),
+                        isVerified: isVerified))
+                let accepting = try Tool.start(
+                    [
+                        "listen", endpoint, "--identity", folder.file("alice/identity"),
+                        "--peer", bob.description,
+                    ])
+                _ = try accepting.line("listening on ")
+                let dialing = try Tool.run(
+                    arguments: ["connect", "peer:alice", "--timeout", "20"] + state("bob"))
+                if isVerified {
+                    #expect(dialing.status == 0, "\(dialing.errors)")
+                    #expect(dialing.errors.contains("paired: alice \(alice)\n"))
+                    #expect(try accepting.wait().status == 0)
+                } else {
+                    #expect(dialing.status == 68, "\(dialing.errors)")
+                    #expect(dialing.errors.contains("run `blesec pair` on both sides again"))
+                    accepting.signal(SIGTERM)
+                    _ = try accepting.wait()
+                }
+            }
+            #expect(try names("bob") == ["alice": alice])
+            #expect(try known.pendingPeers().isEmpty)
+        }
+
         @Test("three wrong codes end the wait, and nothing is known on either side")
         func wrongCodes() throws {
             let (listener, code) = try listen(["--digits", "4"], shows: "code")

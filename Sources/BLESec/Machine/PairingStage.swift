@@ -80,7 +80,9 @@ final class PairingStage: UnauthenticatedStage {
         } catch {
             // The peer learns in which way this side pairs, also if the ways differ.
             while let record = exchange.nextRecord() { try records.seal(.pair, record) }
-            guard error.code != .protocolViolation else { throw error }
+            // A dialer that has sent `done` has begun its session, in which there is no `reject`.
+            let isLate = parameters.role == .acceptor && exchange.isBinding
+            guard error.code != .protocolViolation, !isLate else { throw error }
             refusal = reason(for: error, whileBinding: exchange.isBinding)
             return
         }
@@ -134,14 +136,14 @@ final class PairingStage: UnauthenticatedStage {
         refusal ?? reason(for: error, whileBinding: exchange.isBinding)
     }
 
-    /// The error, or that the two may be paired: if this side has confirmed, the peer may have stored
-    /// it, unless the peer has refused in place of its own confirmation.
+    /// The error, or that the two may be paired: this side has confirmed, and does not know what the
+    /// peer has got. A dialer knows more: before its `done` has left, the peer stores nothing, so a peer
+    /// that refuses or breaks the protocol is not paired.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
         let isDecided =
-            exchange.awaitsConfirmation && [.refused, .untrusted].contains(error.code)
-        guard exchange.hasConfirmed, !exchange.isComplete, !isDecided || isBinding else {
-            return error
-        }
+            parameters.role == .dialer && !isBinding
+            && [.refused, .untrusted, .protocolViolation, .limitExceeded].contains(error.code)
+        guard exchange.hasConfirmed, !exchange.isComplete, !isDecided else { return error }
         var result = ChannelError(
             .mayBePaired,
             "this side and the peer may be paired: pair again within 24 hours to end it "

@@ -94,12 +94,6 @@ package final class PairingExchange {
     package var wantsRecord: Bool { if case .awaiting = state { true } else { false } }
     /// The step that the peer's next record must have; nil while none is expected.
     var expectedStep: PairingStep? { if case .awaiting(let step) = state { step } else { nil } }
-    /// Whether the peer's confirmation is the next record: without it, this side knows that the peer
-    /// has not confirmed.
-    package var awaitsConfirmation: Bool {
-        guard isDialer, case .awaiting(.confirm) = state else { return false }
-        return true
-    }
     /// Whether the store is storing a peer that has confirmed.
     package var isBinding: Bool { if case .binding = state { true } else { false } }
     /// Whether the peer's next record waits for a person on the peer's side.
