@@ -2,7 +2,8 @@ package import BLESecChannelCore
 
 /// A command's words, sorted into options and operands.
 ///
-/// `--option VALUE` and `--option=VALUE` are the same; `--` ends the options. Options cannot be
+/// `--option VALUE` and `--option=VALUE` are the same, and for a short option `-o VALUE` and
+/// `-oVALUE`; short options without values may share a dash; `--` ends the options. Long options cannot be
 /// abbreviated, and only options marked as repeatable may be repeated.
 package struct Arguments: Sendable {
     private var values: [Option: [String]] = [:]
@@ -29,15 +30,16 @@ package struct Arguments: Sendable {
             case "--help", "-h":
                 wantsHelp = true
                 return
-            case "--version":
+            case "--version", "-V":
                 wantsVersion = true
                 return
-            default: try read(word, &rest)
+            case _ where word.hasPrefix("--"): try readLong(word, &rest)
+            default: try readShort(word, &rest)
             }
         }
     }
 
-    private mutating func read(
+    private mutating func readLong(
         _ word: String, _ rest: inout ArraySlice<String>
     ) throws(ChannelError) {
         let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
@@ -46,7 +48,33 @@ package struct Arguments: Sendable {
             let names = command.options.map(\.name) + ["--help", "--version"]
             throw usage("unknown option `\(name)`\(Suggestion.text(for: name, among: names))")
         }
-        var value = parts.count > 1 ? String(parts[1]) : nil
+        try read(option, name, parts.count > 1 ? String(parts[1]) : nil, &rest)
+    }
+
+    /// Reads one or more short options behind one dash. The letters behind an option with a value
+    /// are the value.
+    private mutating func readShort(
+        _ word: String, _ rest: inout ArraySlice<String>
+    ) throws(ChannelError) {
+        var letters = word.dropFirst()
+        while let letter = letters.popFirst() {
+            let name = "-\(letter)"
+            guard let option = command.options.first(where: { $0.short == letter }) else {
+                throw usage("unknown option `\(name)`" + (word.count > 2 ? " in `\(word)`" : ""))
+            }
+            guard option.valueName != nil, !letters.isEmpty else {
+                try read(option, name, nil, &rest)
+                continue
+            }
+            return try read(option, name, String(letters), &rest)
+        }
+    }
+
+    /// Reads an option that was given as `name`, with the value in the same word if there is one.
+    private mutating func read(
+        _ option: Option, _ name: String, _ given: String?, _ rest: inout ArraySlice<String>
+    ) throws(ChannelError) {
+        var value = given
         if let valueName = option.valueName {
             // A word that looks like an option probably means that the value was forgotten.
             if value == nil, let next = rest.first, option.takes(next) {
@@ -76,11 +104,22 @@ package struct Arguments: Sendable {
             throw usage("unexpected argument `\(operands[names.count])`")
         }
         if let index = operands.firstIndex(of: "") {
-            throw usage("\(names[min(index, names.count - 1)]) is empty")
+            let name = names[min(index, names.count - 1)].filter { !"[].".contains($0) }
+            throw usage("\(name) is empty")
+        }
+    }
+
+    /// Throws if there is an operand.
+    func requireNoOperands(_ option: String) throws(ChannelError) {
+        if let operand = operands.first {
+            throw usage("unexpected argument `\(operand)` with \(option)")
         }
     }
 
     package func has(_ option: Option) -> Bool { values[option] != nil }
+
+    /// How often an option was given.
+    func count(_ option: Option) -> Int { values[option]?.count ?? 0 }
 
     /// The value of an option, or nil when it was not given.
     package func value(_ option: Option) -> String? { values[option]?.first }

@@ -43,21 +43,28 @@ package struct Command: Sendable {
 package struct Option: Sendable, Hashable {
     /// The name, with its dashes.
     package let name: String
+    /// The letter that may stand for the name, behind one dash.
+    let short: Character?
     /// The name of the option's value; nil if the option takes no value.
     let valueName: String?
     /// With what a value begins that may also be missing; nil if the value is required. Any value is
     /// taken behind `=`, and the word `-`.
     let valueBeginnings: [String]?
     let isRepeatable: Bool
+    /// What a shell offers for the value.
+    let completion: Completion
     /// The description, in sentences.
     let help: String
 
     package init(
-        name: String, value: String? = nil, orNothingUnless valueBeginnings: [String]? = nil,
-        isRepeatable: Bool = false, help: String
+        name: String, short: Character? = nil, value: String? = nil,
+        orNothingUnless valueBeginnings: [String]? = nil, isRepeatable: Bool = false,
+        completion: Completion? = nil, help: String
     ) {
         self.name = name
+        self.short = short
         valueName = value
+        self.completion = completion ?? value.map(Completion.init(named:)) ?? .nothing
         self.valueBeginnings = valueBeginnings
         self.isRepeatable = isRepeatable
         self.help = help
@@ -67,14 +74,29 @@ package struct Option: Sendable, Hashable {
     package static let json = Option(
         name: "--json",
         help: "Write results and diagnostics as JSON, one object a line, instead of text.")
-    static let help = Option(name: "--help", help: "Print this page and exit.")
-    static let version = Option(name: "--version", help: "Print the version and exit.")
+    /// The option `--verbose`, for commands that report what they do on standard error.
+    package static let verbose = Option(
+        name: "--verbose", short: "v", isRepeatable: true,
+        help: "Report more on standard error: each attempt to reach a peer, and each refused peer. "
+            + "Given twice, each change of a state, with the time in front of each line.")
+    /// The option `--quiet`, for the same commands.
+    package static let quiet = Option(
+        name: "--quiet", short: "q", help: "Report only errors on standard error.")
+    static let help = Option(name: "--help", short: "h", help: "Print this page and exit.")
+    static let version = Option(
+        name: "--version", short: "V", help: "Print the version and exit.")
+
+    /// The option in the form that a page's list shows.
+    var heading: String { short.map { "-\($0), \(usage)" } ?? usage }
 
     /// The option in the form that a synopsis shows.
     package var usage: String {
         guard let valueName else { return name }
         return valueBeginnings == nil ? "\(name) \(valueName)" : "\(name) [\(valueName)]"
     }
+
+    /// Whether `word` is the option's name, or its letter behind a dash.
+    func isNamed(_ word: String) -> Bool { word == name || short.map { "-\($0)" } == word }
 
     /// Whether the next word is the option's value.
     func takes(_ word: String) -> Bool {

@@ -7,6 +7,7 @@ internal import Synchronization
 /// Lines on standard error, each written immediately.
 package enum Diagnostics {
     private static let json = Atomic(false)
+    private static let level = Atomic(0)
     private static let name = Locked("blesec")
     private static let display = Locked<(@Sendable (_ line: () -> Void) -> Void)?>(nil)
 
@@ -28,22 +29,51 @@ package enum Diagnostics {
         set { json.store(newValue, ordering: .relaxed) }
     }
 
+    /// How much is reported: -1 only errors, with `--quiet`; 0 what a user needs; 1 and 2 more, with
+    /// `--verbose` once and twice.
+    package static var verbosity: Int {
+        get { level.load(ordering: .relaxed) }
+        set { level.store(newValue, ordering: .relaxed) }
+    }
+
     /// Prints an error: `NAME: …`.
     package static func print(_ error: ChannelError) {
         let exit = Int(ExitStatus(error).rawValue)
-        note("\(program): " + error.reason, "error", error.members + [("exit", .number(exit))])
+        write("\(program): " + error.reason, "error", error.members + [("exit", .number(exit))])
     }
 
-    /// Prints an event: `text`, or an object with `event` and `fields`.
-    package static func note(_ text: String, _ event: String, _ fields: [(String, JSONValue)] = [])
-    {
+    /// Prints an event, if `verbosity` is at least `level`: `text`, or an object with `event` and
+    /// `fields`.
+    package static func note(
+        _ text: @autoclosure () -> String, _ event: String, _ fields: [(String, JSONValue)] = [],
+        at level: Int = 0
+    ) {
+        if verbosity >= level { write(text(), event, fields) }
+    }
+
+    private static func write(_ text: String, _ event: String, _ fields: [(String, JSONValue)]) {
         let object = JSONValue.object([("event", .string(event))] + fields)
-        let line = isJSON ? JSONWriter.line(object) : oneLine(text)
+        let time = verbosity > 1 ? clock + " " : ""
+        let line = isJSON ? JSONWriter.line(object) : time + oneLine(text)
         // A failure to write to standard error cannot be reported.
         let write = {
             _ = try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
         }
         if let display = display.withLock({ $0 }) { display(write) } else { write() }
+    }
+
+    /// The time of day, with milliseconds.
+    private static var clock: String {
+        var now = timespec()
+        var parts = unsafe tm()
+        unsafe clock_gettime(CLOCK_REALTIME, &now)
+        guard unsafe localtime_r(&now.tv_sec, &parts) != nil else { return "" }
+        let digits = { (number: Int, count: Int) in
+            let text = String(number)
+            return String(repeating: "0", count: max(0, count - text.count)) + text
+        }
+        let clock = unsafe [parts.tm_hour, parts.tm_min, parts.tm_sec].map { digits(Int($0), 2) }
+        return clock.joined(separator: ":") + "." + digits(now.tv_nsec / 1_000_000, 3)
     }
 
     /// `text` on one line, with control characters replaced: a file's name may contain a line feed

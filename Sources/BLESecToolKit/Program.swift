@@ -19,14 +19,17 @@ package struct Program: Sendable {
     /// Words, besides options, with which the default command's arguments may begin.
     private let defaultWords: [String]
 
-    /// The version that `--version` prints.
+    /// The page about concepts; nil if there is none.
+    private let guide: ManualPage?
+
+    /// The version. The package and the manuals take it from this line.
     package static let version = "0.1.0"
 
     package init(
         name: String, summary: String, description: [String],
         commands: KeyValuePairs<String, @Sendable () -> Command>,
         groups: KeyValuePairs<String, @Sendable () -> Program> = [:],
-        defaultCommand: Command? = nil, defaultWords: [String] = []
+        defaultCommand: Command? = nil, defaultWords: [String] = [], guide: ManualPage? = nil
     ) {
         self.name = name
         self.summary = summary
@@ -35,6 +38,7 @@ package struct Program: Sendable {
         self.groups = groups
         self.defaultCommand = defaultCommand
         self.defaultWords = defaultWords
+        self.guide = guide
     }
 
     /// Runs the command that the command line names, and ends the process.
@@ -94,6 +98,9 @@ package struct Program: Sendable {
         if let make = groups.first(where: { $0.key == words.first })?.value {
             return try make().call(of: rest)
         }
+        if let builtIn = builtIns.first(where: { $0.word == words.first })?.command {
+            return try call(builtIn, rest)
+        }
         if let defaultCommand, words.first.map(beginsDefault) ?? true {
             return try call(defaultCommand, words)
         }
@@ -102,19 +109,29 @@ package struct Program: Sendable {
             throw .usage("a command is missing: \(commandWords.alternatives); see `\(name) --help`")
         }
         switch word {
-        case "--help", "-h", "help":
-            try ManualPage.print(self)
+        case "--help", "-h":
+            try page.print()
             return nil
-        case "--version":
+        case "--version", "-V":
             try printVersion()
             return nil
         default: break
         }
-        let what = word.hasPrefix("-") ? "option" : "command"
-        let names = commandWords + defaultWords + ["--help", "--version"]
-        throw .usage(
-            "unknown \(what) `\(word)`\(Suggestion.text(for: word, among: names)); "
-                + "see `\(name) --help`")
+        throw unknown(word, among: commandWords + defaultWords + builtIns.map(\.word))
+    }
+
+    /// The error for a first word that is neither a command nor an option of the tool.
+    private func unknown(_ word: String, among words: [String]) -> ChannelError {
+        let isOption = word.hasPrefix("-")
+        let names = isOption ? ["--help", "--version"] : words
+        var reason = "unknown \(isOption ? "option" : "command") `\(word)`"
+        let owners = commands.filter { $0.value().options.contains { $0.isNamed(word) } }.map(\.key)
+        if isOption, let owner = owners.first {
+            reason = "\(word) goes behind a command, such as `\(name) \(owner) \(word)`"
+        } else {
+            reason += Suggestion.text(for: word, among: names)
+        }
+        return .usage("\(reason); see `\(name) --help`")
     }
 
     private func beginsDefault(_ word: String) -> Bool {
@@ -126,7 +143,7 @@ package struct Program: Sendable {
     ) throws(ChannelError) -> Call? {
         let arguments = try Arguments(words, of: command)
         if arguments.wantsHelp {
-            try ManualPage.print(command)
+            try ManualPage(command).print()
             return nil
         }
         if arguments.wantsVersion {
@@ -134,6 +151,8 @@ package struct Program: Sendable {
             return nil
         }
         Diagnostics.isJSON = arguments.has(.json)
+        try arguments.exclude(.verbose, .quiet)
+        Diagnostics.verbosity = arguments.has(.quiet) ? -1 : arguments.count(.verbose)
         try arguments.requireOperands()
         return Call(command: command, arguments: arguments)
     }
@@ -145,5 +164,156 @@ package struct Program: Sendable {
     /// The commands and groups, each with its summary.
     var table: [(word: String, summary: String)] {
         commands.map { ($0.key, $0.value().summary) } + groups.map { ($0.key, $0.value().summary) }
+            + builtIns.map { ($0.word, $0.command.summary) }
+    }
+
+    /// The exit statuses of all commands.
+    var statuses: [ExitStatus] {
+        let own = commands.flatMap { $0.value().statuses }
+        let all = Set(own + groups.flatMap { $0.value().statuses })
+        return ExitStatus.allCases.filter(all.contains)
+    }
+}
+
+extension Program {
+    /// The page that `--help` prints.
+    var page: ManualPage {
+        defaultCommand.map { ManualPage($0) } ?? ManualPage(self)
+    }
+
+    /// All pages of the tool.
+    private var pages: [ManualPage] {
+        [page] + (guide.map { [$0] } ?? []) + commands.map { ManualPage($0.value()) }
+            + builtIns.map { ManualPage($0.command) } + groups.flatMap { $0.value().pages }
+    }
+
+    /// Whether this is a group of another tool's commands.
+    private var isGroup: Bool { name.contains(" ") }
+
+    /// The commands that every tool has.
+    private var builtIns: [(word: String, command: Command)] {
+        isGroup ? [] : [("help", helpCommand), ("completion", completionCommand)]
+    }
+
+    private static let mdoc = Option(
+        name: "--mdoc", value: "DIR",
+        help: "Write all pages into the folder DIR as sources for `man`, in the language mdoc(7). "
+            + "The pages have the date of SOURCE_DATE_EPOCH, if it is set, and otherwise today's.")
+
+    private var helpCommand: Command {
+        let concepts = guide.map { " `\(name) help concepts` shows \($0.name)(7)." } ?? ""
+        return Command(
+            name: "\(name) help", summary: "show the manual page of a command",
+            operands: ["[COMMAND]..."], options: [Self.mdoc],
+            description: [
+                "Shows the page of COMMAND, as `\(name) COMMAND --help` does, or without COMMAND the "
+                    + "page of \(name)." + concepts
+            ],
+            examples: [
+                "\(name) help": "Show the list of commands.",
+                "\(name) help --mdoc man": "Write the pages into the folder man.",
+            ], statuses: [.success, .usage, .cannotCreate, .inputOutput]
+        ) { arguments throws(ChannelError) in
+            if let folder = arguments.value(Self.mdoc) {
+                try arguments.requireNoOperands("--mdoc")
+                return try self.writePages(into: folder)
+            }
+            try self.page(of: arguments.operands[...]).print()
+        }
+    }
+
+    private var completionCommand: Command {
+        Command(
+            name: "\(name) completion", summary: "print a script that completes words in a shell",
+            operands: ["bash"], options: [],
+            description: [
+                "Prints a script for bash. With it, the Tab key completes commands, options, "
+                    + "adapters, names of remembered peers and files. Debian's package installs it."
+            ],
+            examples: [
+                "source <(\(name) completion bash)": "Complete words in this shell from now on."
+            ], statuses: [.success, .usage, .inputOutput]
+        ) { arguments throws(ChannelError) in
+            guard arguments.operands == ["bash"] else {
+                throw arguments.usage("the shell is bash, and not `\(arguments.operands[0])`")
+            }
+            try StandardOutput.print(BashCompletion(self).text)
+        }
+    }
+
+    /// The page of the command, group or guide that `words` name.
+    private func page(of words: ArraySlice<String>) throws(ChannelError) -> ManualPage {
+        guard let word = words.first else { return page }
+        let rest = words.dropFirst()
+        if let group = groups.first(where: { $0.key == word })?.value {
+            return try group().page(of: rest)
+        }
+        if let unexpected = rest.first {
+            throw .usage("unexpected argument `\(unexpected)`; see `\(name) help --help`")
+        }
+        if let guide, word == "concepts" { return guide }
+        if let command = commands.first(where: { $0.key == word })?.value {
+            return ManualPage(command())
+        }
+        if let command = builtIns.first(where: { $0.word == word })?.command {
+            return ManualPage(command)
+        }
+        let words = table.map(\.word) + (guide == nil ? [] : ["concepts"])
+        throw .usage(
+            "there is no page on `\(word)`\(Suggestion.text(for: word, among: words)); "
+                + "see `\(name) --help`")
+    }
+
+    /// Writes each page into a file of its own, such as `blesec-listen.1`.
+    private func writePages(into folder: String) throws(ChannelError) {
+        let date = PageDate.now.description
+        let pages = pages
+        for var page in pages {
+            let others =
+                page.title == name
+                ? pages : pages.filter { [name, guide?.name].contains($0.title) }
+            page.references = others.filter { ($0.title, $0.chapter) != (page.title, page.chapter) }
+                .map { ($0.title, $0.chapter) }
+            let path = "\(folder)/\(page.title).\(page.chapter)"
+            let flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC
+            let descriptor = unsafe open(path, flags, 0o644)
+            guard descriptor >= 0 else {
+                throw .system(.cannotCreate, "\(path) cannot be created", errno)
+            }
+            defer { close(descriptor) }
+            try StandardOutput.write(Array(MdocPage(page, date: date).text.utf8), to: descriptor)
+        }
+    }
+
+    /// The commands with their words behind the tool's name, for completion.
+    var completed: [(words: [String], command: Command)] {
+        let own = commands.map { ([$0.key], $0.value()) } + builtIns.map { ([$0.word], $0.command) }
+        let deeper = groups.flatMap { word, group in
+            group().completed.map { ([word] + $0.words, $0.command) }
+        }
+        return own + deeper + (defaultCommand.map { [([], $0)] } ?? [])
+    }
+}
+
+/// A day, in the form that mdoc(7) wants.
+private struct PageDate: CustomStringConvertible {
+    let description: String
+
+    private static let months = [
+        "January", "February", "March", "April", "May", "June", "July", "August", "September",
+        "October", "November", "December",
+    ]
+
+    /// The day of SOURCE_DATE_EPOCH in UTC, or today's.
+    static var now: PageDate {
+        let given = unsafe getenv("SOURCE_DATE_EPOCH").flatMap {
+            time_t(unsafe String(cString: $0))
+        }
+        var seconds = given ?? time(nil)
+        var parts = unsafe tm()
+        guard unsafe gmtime_r(&seconds, &parts) != nil else { return PageDate(description: "") }
+        let month = unsafe months[Int(parts.tm_mon)]
+        return PageDate(
+            description: "\(month) \(unsafe parts.tm_mday), \(unsafe parts.tm_year + 1900)")
     }
 }

@@ -7,14 +7,17 @@ package enum Suggestion {
     }
 
     /// The candidate from which the word differs by the fewest typing errors. One error is always
-    /// allowed; a longer candidate allows one for every three of its letters. Otherwise the only
+    /// allowed; a longer candidate allows one for every three of its letters, without the dashes of
+    /// an option. Otherwise the only
     /// candidate that begins with the word, if the word has at least three letters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
         // A word that is far too long is not compared letter by letter.
         guard word.utf8.count <= 64 else { return nil }
         let rated = candidates.map { (word: $0, distance: distance(word, $0)) }
         let best = rated.min { $0.distance < $1.distance }
-        if let best, best.distance <= max(1, best.word.count / 3) { return best.word }
+        if let best, best.distance <= max(1, best.word.drop { $0 == "-" }.count / 3) {
+            return best.word
+        }
         let longer = candidates.filter { word.count > 2 && $0.hasPrefix(word) }
         return longer.count == 1 ? longer.first : nil
     }

@@ -7,7 +7,8 @@ internal import BLESecToolKit
         description: [
             "Opens a channel between two devices over Bluetooth LE, without an internet connection "
                 + "and without Bluetooth's own pairing. Both devices prove their keys, and nobody else can read or "
-                + "change what they send. Each command has its own help page."
+                + "change what they send. `blesec help COMMAND` shows the page of a command, and "
+                + "`blesec help concepts` explains endpoints, keys and exit statuses."
         ],
         commands: [
             "keygen": { KeygenCommand.command }, "pubkey": { PubkeyCommand.command },
@@ -17,7 +18,8 @@ internal import BLESecToolKit
             "chat": { ChatCommand.command }, "forward": { ForwardCommand.command },
             "outbox": { OutboxCommand.command }, "scan": { ScanCommand.command },
             "doctor": { DoctorCommand.command }, "vectors": { VectorsCommand.command },
-        ], groups: ["ca": { AuthorityOptions.group }, "peers": { PeersGroup.group }])
+        ], groups: ["ca": { AuthorityOptions.group }, "peers": { PeersGroup.group }],
+        guide: Concepts.page)
 
     static func main() { program.main() }
 }

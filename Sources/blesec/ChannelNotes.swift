@@ -31,7 +31,8 @@ enum ChannelNotes {
 }
 
 /// Reports failed attempts at a channel: each of the first eight, and then only the 16th, the 32nd,
-/// the 64th and so on, so that unauthenticated peers cannot fill a log.
+/// the 64th and so on, so that unauthenticated peers cannot fill a log. With `--verbose`, each of
+/// them.
 final class FailureLog: Sendable {
     /// The number of failures that are all reported, from the first on.
     private static let reportedIndividually = 8
@@ -52,7 +53,8 @@ final class FailureLog: Sendable {
             count += 1
             return count
         }
-        guard count <= Self.reportedIndividually || count.nonzeroBitCount == 1 else { return }
+        let isReported = count <= Self.reportedIndividually || count.nonzeroBitCount == 1
+        guard isReported || Diagnostics.verbosity > 0 else { return }
         let total = count <= Self.reportedIndividually ? "" : " (\(count) so far)"
         Diagnostics.note(
             "blesec: no channel with \(peer): \(error.reason)\(total)", "refused",

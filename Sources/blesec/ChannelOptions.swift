@@ -9,10 +9,10 @@ struct ChannelOptions: Sendable {
         help: "Use this Bluetooth adapter, such as hci1. By default the kernel selects an "
             + "adapter.")
     static let addressType = Option(
-        name: "--address-type", value: "TYPE",
+        name: "--address-type", value: "TYPE", completion: .words(["public", "random"]),
         help: "The type of the Bluetooth address to dial: public (the default) or random.")
     static let identity = Option(
-        name: "--identity", value: "FILE",
+        name: "--identity", short: "i", value: "FILE",
         help: "With Noise, prove the identity in FILE, which `blesec keygen` made. By default a "
             + "new key is made for this run alone, so that no peer can know the key beforehand; but a "
             + "command that names a remembered peer uses the key that `blesec pair` has made, if "
@@ -28,6 +28,7 @@ struct ChannelOptions: Sendable {
             + "compare the fingerprints.")
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
+        completion: .words([TLSContext.protocolName, ChannelConfiguration.defaultProtocol]),
         help: "Offer this protocol: \(TLSContext.protocolName) or a Noise protocol. To offer "
             + "several protocols, repeat the option, with the best protocol first. The default "
             + "with --certificate is \(TLSContext.protocolName). The default with --identity is "
@@ -45,10 +46,10 @@ struct ChannelOptions: Sendable {
     /// All options, in the order of the manual pages.
     static let all =
         [adapter, addressType, identity] + CertificateOptions.all + IdentityOptions.all
-        + [peer, anyone, `protocol`, direct, TimeLimit.option, .json]
+        + [peer, anyone, `protocol`, direct, TimeLimit.option, .verbose, .quiet, .json]
 
     /// The exit statuses of every command that opens a channel.
-    static let statuses = ExitStatus.allCases
+    static let statuses = ExitStatus.allCases.filter { $0 != .worse }
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?

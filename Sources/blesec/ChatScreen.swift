@@ -34,7 +34,7 @@ struct ChatScreen: Sendable {
             return Diagnostics.note("\(word) \(number)", word, [("number", .number(number))])
         }
         // The terminal already shows the typed line.
-        guard let fate else { return }
+        guard let fate, Diagnostics.verbosity >= 0 else { return }
         let mark = (fate == .unknown ? "\u{1B}[1;31m  " : "\u{1B}[2m  ") + fate.rawValue
         let room = max(8, Environment.width - 16)
         let text = Self.text(message)

@@ -83,7 +83,9 @@ enum ConnectCommand {
     ) async throws(ChannelError) {
         let interruption = Interruption()
         let limit = options.timeLimit
-        let dial = { @Sendable () async throws(ChannelError) in try await way.dial { _ in } }
+        let dial = { @Sendable () async throws(ChannelError) in
+            try await way.dial(ConnectionNotes.attempt)
+        }
         let channel: SecureChannel
         do throws(ChannelError) {
             channel = try await interruption.cancelling { () async throws(ChannelError) in

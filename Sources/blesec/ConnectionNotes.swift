@@ -73,8 +73,15 @@ final class ConnectionNotes: Sendable {
                 "no channel\(reason); again in \(Double(left.components.seconds) + fraction) s",
                 "state")
         case .outOfRange: Diagnostics.note("the peer is out of range; still looking", "state")
-        case .searching, .dialing, .opening, .handshaking, .closed: break
+        case .searching, .dialing, .opening, .handshaking, .closed:
+            Diagnostics.note("state: \(status.state.rawValue)", "state", at: 2)
         }
+    }
+
+    /// Reports the steps of a single attempt, with `--verbose`.
+    static let attempt: PeerRoute.Progress = { state in
+        let name = state.rawValue
+        Diagnostics.note("state: \(name)", "state", [("state", .string(name))], at: 1)
     }
 
     private static func members(_ status: ConnectionStatus) -> [(String, JSONValue)] {

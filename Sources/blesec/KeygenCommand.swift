@@ -5,10 +5,10 @@ internal import BLESecToolKit
 /// `blesec keygen FILE`
 enum KeygenCommand {
     private static let curve = Option(
-        name: "--curve", value: "CURVE",
+        name: "--curve", value: "CURVE", completion: .words(["x25519", "x448"]),
         help: "The curve of the key: x25519 (the default, which most peers have) or x448.")
     private static let hash = Option(
-        name: "--hash", value: "HASH",
+        name: "--hash", value: "HASH", completion: .words(HashAlgorithm.allCases.map(\.noiseName)),
         help: "The hash of the key: \(HashAlgorithm.noiseNames). Only protocols with this hash may "
             + "use the key. The default is SHA256.")
 

@@ -9,6 +9,7 @@ struct NearbyArguments: Sendable {
             + "UUID. The default is blesec's own service, \(BluetoothUUID.blesec).")
     static let advertise = Option(
         name: "--advertise", value: "WAY",
+        completion: .words(["name", "service-data", "manufacturer-data"]),
         help: "Advertise where to dial in this form: name (the default, the device's name beside "
             + "the service, which phones can advertise too), service-data or manufacturer-data.")
     static let hidePSM = Option(
@@ -16,7 +17,7 @@ struct NearbyArguments: Sendable {
         help: "Leave the PSM out of the advertisement. A dialer then has to ask for the PSM over "
             + "GATT.")
     static let transport = Option(
-        name: "--transport", value: "WAY",
+        name: "--transport", value: "WAY", completion: .words(["l2cap", "gatt", "any"]),
         help: "What the channel runs over: l2cap; gatt, which is a byte stream over two GATT "
             + "characteristics, for peers without L2CAP channels; or any (the default), which is "
             + "L2CAP if the peer has it, and GATT otherwise.")

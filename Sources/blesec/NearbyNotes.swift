@@ -18,9 +18,18 @@ struct NearbyNotes: Sendable {
                 Diagnostics.note(
                     "one of two channels to \(peer) is enough", "duplicate",
                     [("peer", .string(peer.description))])
-            case .dialing, .opening, .handshaking: break
+            case .dialing(let candidate): Self.attempt("dialing", candidate, at: 1)
+            case .opening(let candidate): Self.attempt("opening", candidate, at: 2)
+            case .handshaking(let candidate, _): Self.attempt("handshaking", candidate, at: 2)
             }
         }
+    }
+
+    /// Reports a step of an attempt to reach a candidate, with `--verbose`.
+    private static func attempt(_ step: String, _ candidate: Candidate, at level: Int) {
+        let address = candidate.address.description
+        Diagnostics.note(
+            "\(step) \(address)", step, [("address", .string(address))], at: level)
     }
 
     /// Reports the adapter's state, such as `the adapter is on again`.

@@ -6,7 +6,7 @@ internal import BLESecToolKit
 /// `blesec vectors [FILE|DIR]...`
 enum VectorsCommand {
     private static let verbose = Option(
-        name: "--verbose", help: "List the skipped vectors too, each with the reason.")
+        name: "--verbose", short: "v", help: "List the skipped vectors too, each with the reason.")
     private static let make = Option(
         name: "--make", value: "N",
         help:

@@ -41,6 +41,15 @@ extension Integration {
                 ),
                 (["pubkey", "--curve", "x448", "a"], "unknown option `--curve`"),
                 (
+                    ["--persist"],
+                    "--persist goes behind a command, such as `blesec listen --persist`; see"
+                ),
+                (["listen", "-vq", "unix:a"], "--verbose and --quiet exclude each other"),
+                (["listen", "-vx", "unix:a"], "unknown option `-x` in `-vx`"),
+                (["listen", "unix:a", "-i"], "-i needs a value: `-i FILE`"),
+                (["listen", "unix:a", "-ia", "-i", "b"], "-i is given twice"),
+                (["completion", "zsh"], "the shell is bash, and not `zsh`"),
+                (
                     ["connect", "service:180F", "--anyone", "--transport", "radio"],
                     "--transport is l2cap, gatt or any, and not `radio`"
                 ),
@@ -130,7 +139,8 @@ extension Integration {
 
         @Test("the version is printed as one line")
         func version() throws {
-            for outcome in [try Tool.run("--version"), try Tool.run("keygen", "--version")] {
+            for words in [["--version"], ["-V"], ["keygen", "--version"], ["keygen", "-V"]] {
+                let outcome = try Tool.run(arguments: words)
                 #expect(outcome.status == 0)
                 #expect(outcome.text.hasPrefix("blesec "))
                 #expect(outcome.text.filter { $0 == "\n" }.count == 1)

@@ -117,7 +117,7 @@ extension Integration {
                     try run("drop", "--", text), status: 64,
                     "NUMBER is a number from 1 to 9223372036854775807, and not `\(text)`")
             }
-            Tool.expect(try run("drop", ""), status: 64, "[NUMBER]... is empty")
+            Tool.expect(try run("drop", ""), status: 64, "NUMBER is empty")
             Tool.expect(
                 try run("drop"), status: 64, "NUMBER is missing; see `blesec outbox --help`")
             Tool.expect(try run(), status: 64, "list|drop is missing; see `blesec outbox --help`")

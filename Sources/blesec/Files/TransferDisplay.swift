@@ -25,7 +25,8 @@ final class TransferDisplay: Sendable {
 
     init(total: (count: Int, bytes: UInt64)? = nil) {
         self.total = total
-        isTerminal = isatty(STDERR_FILENO) == 1 && !Diagnostics.isJSON
+        isTerminal =
+            isatty(STDERR_FILENO) == 1 && !Diagnostics.isJSON && Diagnostics.verbosity >= 0
         hasColours = isTerminal && Environment.allowsColours
         guard isTerminal else { return }
         Diagnostics.show(by: { [weak self] line in
@@ -99,7 +100,9 @@ final class TransferDisplay: Sendable {
             let bytes = transfer.current.bytes
             state.endedBytes = bytes > .max - state.endedBytes ? .max : state.endedBytes + bytes
         }
-        guard hasColours else { return Diagnostics.note(text, event, members) }
+        guard hasColours else {
+            return Diagnostics.note(text, event, members, at: isFailure ? -1 : 0)
+        }
         let colour = isFailure ? "\u{1B}[31m" : "\u{1B}[32m"
         state.withLock { state in
             draw([], &state)

@@ -31,7 +31,7 @@ struct Forwarder: Sendable {
                 } catch let error as LinkError {
                     if error.code == .closed || error.code == .cancelled { return }
                     // Descriptors or memory ran out: wait until some are freed.
-                    Diagnostics.note("forward: \(error)", "forward-failed")
+                    Diagnostics.note("forward: \(error)", "forward-failed", at: -1)
                     try? await connection.loop.sleep(for: .milliseconds(100))
                 } catch {
                     return
@@ -50,7 +50,7 @@ struct Forwarder: Sendable {
             case .notReached: "the peer cannot reach \(target)"
             case .broken, nil: nil
             }
-        if let problem { Diagnostics.note("forward: \(problem)", "forward-failed") }
+        if let problem { Diagnostics.note("forward: \(problem)", "forward-failed", at: -1) }
     }
 
     /// Connects the streams that the peer opens to the targets that they name, until it is
@@ -76,7 +76,7 @@ struct Forwarder: Sendable {
                 until: loop.now.advanced(by: Self.dialTimeout), on: loop)
             await splice(ForwardedSocket(link), stream)
         } catch {
-            Diagnostics.note("forward: \(error)", "forward-failed")
+            Diagnostics.note("forward: \(error)", "forward-failed", at: -1)
             await refuse(stream, .notReached)
         }
     }

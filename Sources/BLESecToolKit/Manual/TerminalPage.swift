@@ -1,46 +1,36 @@
-internal import BLESecChannelCore
 internal import Glibc
 
 /// A manual page as text. It is as wide as the terminal, from 40 to 100 columns, or 80 columns wide
 /// without a terminal.
-struct ManualPage {
-    private var text = ""
+struct TerminalPage {
+    private(set) var text = ""
     private let width = Self.terminalWidth
 
     private static let indent = 7
     private static let deepIndent = 14
 
-    /// Prints the page of a command.
-    static func print(_ command: Command) throws(ChannelError) {
-        var page = ManualPage()
-        page.begin(command.name, command.summary)
-        let options = command.options.map { "[\($0.usage)]" + ($0.isRepeatable ? "..." : "") }
-        page.synopsis(command.name, command.operands + options)
-        page.description(command.description)
-        page.options(command.options)
-        page.statuses(command.statuses)
-        page.heading("EXAMPLES")
-        for (command, purpose) in command.examples {
-            page.line(command, indent: indent)
-            page.wrap(purpose, indent: deepIndent)
+    init(_ page: ManualPage) {
+        heading("NAME")
+        paragraph("\(page.name) - \(page.summary)")
+        for section in page.sections {
+            heading(section.title)
+            for block in section.blocks { add(block) }
         }
-        try StandardOutput.print(page.text)
     }
 
-    /// Prints the page of a tool that has commands.
-    static func print(_ program: Program) throws(ChannelError) {
-        var page = ManualPage()
-        page.begin(program.name, program.summary)
-        page.line("\(program.name) COMMAND [ARGUMENT]...", indent: indent)
-        page.line("\(program.name) COMMAND --help", indent: indent)
-        page.description(program.description)
-        page.heading("COMMANDS")
-        for (word, summary) in program.table {
-            page.entry(word, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
+    private mutating func add(_ block: ManualPage.Block) {
+        switch block {
+        case .paragraph(let content): paragraph(content)
+        case .entry(let term, let description): entry(term, description)
+        case .synopsis(let command, let parameters): synopsis(command, parameters.map(\.usage))
+        case .option(let option):
+            line(option.heading, indent: Self.indent)
+            wrap(option.help, indent: Self.deepIndent)
+            text += "\n"
+        case .example(let command, let purpose):
+            line(command, indent: Self.indent)
+            wrap(purpose, indent: Self.deepIndent)
         }
-        page.options([])
-        page.statuses(ExitStatus.allCases)
-        try StandardOutput.print(page.text)
     }
 
     private static var terminalWidth: Int {
@@ -50,33 +40,6 @@ struct ManualPage {
         else { return 80 }
         // Lines beyond 100 columns are hard to read, and below 40 nothing fits.
         return min(max(Int(size.ws_col), 40), 100)
-    }
-
-    /// The name and the summary, and the heading of the synopsis.
-    private mutating func begin(_ name: String, _ summary: String) {
-        heading("NAME")
-        paragraph("\(name) - \(summary)")
-        heading("SYNOPSIS")
-    }
-
-    private mutating func description(_ paragraphs: [String]) {
-        heading("DESCRIPTION")
-        for content in paragraphs { paragraph(content) }
-    }
-
-    /// Each option, with its description on the lines below.
-    private mutating func options(_ options: [Option]) {
-        heading("OPTIONS")
-        for option in options + [.help, .version] {
-            line(option.usage, indent: Self.indent)
-            wrap(option.help, indent: Self.deepIndent)
-            text += "\n"
-        }
-    }
-
-    private mutating func statuses(_ statuses: [ExitStatus]) {
-        heading("EXIT STATUS")
-        for status in statuses { entry("\(status.rawValue)", status.meaning) }
     }
 
     private mutating func heading(_ title: String) {
@@ -132,5 +95,16 @@ struct ManualPage {
             current += current.isEmpty ? String(word) : " " + word
         }
         if !current.isEmpty { line(current, indent: indent) }
+    }
+}
+
+extension ManualPage.Parameter {
+    /// The form in a synopsis: brackets enclose what may be missing.
+    fileprivate var usage: String {
+        switch self {
+        case .operand(let name): name
+        case .option(let option) where option == .help: option.name
+        case .option(let option): "[\(option.usage)]" + (option.isRepeatable ? "..." : "")
+        }
     }
 }

@@ -1,0 +1,197 @@
+/// A script with which bash completes a tool's commands, options and their values.
+///
+/// The function `_TOOL_spec` has what depends on the tool; the others are the same for every tool.
+struct BashCompletion {
+    let text: String
+
+    init(_ program: Program) {
+        let name = program.name
+        let function = "_" + String(name.map { $0 == "-" ? "_" : $0 })
+        let commands = program.completed
+        // The words that may follow the words of a group, or nothing.
+        var following: [(place: String, words: [String])] = []
+        for path in commands.map(\.words) {
+            for depth in path.indices {
+                let place = path[..<depth].joined(separator: " ")
+                let index = following.firstIndex { $0.place == place } ?? following.count
+                if index == following.count { following.append((place, [])) }
+                if !following[index].words.contains(path[depth]) {
+                    following[index].words.append(path[depth])
+                }
+            }
+        }
+        let groups = following.map {
+            "    '\($0.place)') words='\($0.words.joined(separator: " "))' ;;\n"
+        }
+        let places = commands.map { path, command in
+            "    '\(path.joined(separator: " "))') \(Self.spec(command)) ;;\n"
+        }
+        text = """
+            # Completes the words of \(name) in bash. \(name) completion bash has made this.
+
+            # What may stand behind the words $1 of a command: words for the next command, options, the
+            # kinds of the options' values, and the kinds of operands.
+            \(function)_spec() {
+              words='' options='' values='' operands=''
+              case $1 in
+            \(groups.joined())    *) ;;
+              esac
+              case $1 in
+            \(places.joined())    *) options='\(Self.flags([]))' ;;
+              esac
+            }
+
+            # The kind of the value of the option $1; fails if it takes none.
+            \(function)_kind() {
+              local entry
+              for entry in $values; do
+                [[ ${entry%%=*} == "$1" ]] && kind=${entry#*=} && return
+              done
+              return 1
+            }
+
+            \(function)_peers() {
+              blesec peers list 2>/dev/null </dev/null | cut -d ' ' -f 1
+            }
+
+            # Offers the words of kind $1 that begin with $current.
+            \(function)_offer() {
+              local word
+              case $1 in
+                files)
+                  mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                  compopt -o filenames 2>/dev/null
+                  ;;
+                folders)
+                  mapfile -t COMPREPLY < <(compgen -d -- "$current")
+                  compopt -o filenames 2>/dev/null
+                  ;;
+                adapters)
+                  for word in /sys/class/bluetooth/hci*; do
+                    word=${word##*/}
+                    [[ $word != *'*' && $word == "$current"* ]] && COMPREPLY+=("$word")
+                  done
+                  ;;
+                peers) mapfile -t COMPREPLY < <(compgen -W "$(\(function)_peers)" -- "$current") ;;
+                endpoints)
+                  case $current in
+                    unix:* | unix-seqpacket:*)
+                      mapfile -t COMPREPLY < <(compgen -f -P "${current%%:*}:" -- "${current#*:}")
+                      ;;
+                    peer:*)
+                      for word in $(\(function)_peers); do
+                        [[ peer:$word == "$current"* ]] && COMPREPLY+=("peer:$word")
+                      done
+                      ;;
+                    *)
+                      word='l2cap: unix: unix-seqpacket: service: peer:'
+                      mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current")
+                      compopt -o nospace 2>/dev/null
+                      ;;
+                  esac
+                  ;;
+                words:*)
+                  word=${1#words:}
+                  mapfile -t COMPREPLY < <(compgen -W "${word//,/ }" -- "$current")
+                  ;;
+              esac
+            }
+
+            \(function)() {
+              local line=${COMP_LINE:0:COMP_POINT} place='' current word kind next head
+              local words options values operands
+              local -a typed kinds
+              local -i index count=0 ended=0 valued=0
+              COMPREPLY=()
+              # Bash's own words end at colons and equals signs, too.
+              read -ra typed <<<"$line"
+              [[ $line == *[[:space:]] ]] && typed+=('')
+              current=${typed[${#typed[@]} - 1]}
+              \(function)_spec ''
+              for ((index = 1; index < ${#typed[@]} - 1; index++)); do
+                word=${typed[index]}
+                if ((valued)); then
+                  valued=0
+                elif [[ -n $words && " $words " == *" $word "* ]]; then
+                  place=${place:+$place }$word
+                  \(function)_spec "$place"
+                elif ((!ended)) && [[ $word == -- ]]; then
+                  ended=1
+                elif ((!ended)) && [[ $word == -* ]]; then
+                  [[ $word != *=* ]] && \(function)_kind "$word" && valued=1
+                else
+                  count+=1
+                fi
+              done
+              if ((valued)); then
+                \(function)_kind "${typed[${#typed[@]} - 2]}"
+                \(function)_offer "$kind"
+              elif ((!ended)) && [[ $current == --*=* ]]; then
+                \(function)_kind "${current%%=*}" || return 0
+                head=${current%%=*}=
+                current=${current#*=}
+                \(function)_offer "$kind"
+                COMPREPLY=("${COMPREPLY[@]/#/$head}")
+                current=$head$current
+              elif ((!ended)) && [[ $current == -* ]]; then
+                mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
+              elif [[ -n $words ]] && ((count == 0)); then
+                mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+              else
+                read -ra kinds <<<"$operands"
+                # The last operand may be repeated.
+                [[ ${kinds[*]: -1} == *+ ]] || kinds+=(nothing)
+                next=${kinds[count < ${#kinds[@]} ? count : ${#kinds[@]} - 1]}
+                \(function)_offer "${next%+}"
+              fi
+              # Bash replaces only what stands behind the last colon or equals sign.
+              head=''
+              [[ $COMP_WORDBREAKS == *:* && $current == *:* ]] && head=${current%"${current##*:}"}
+              [[ $COMP_WORDBREAKS == *=* && -z $head && $current == *=* ]] && head=${current%%=*}=
+              [[ -n $head ]] && COMPREPLY=("${COMPREPLY[@]#"$head"}")
+              return 0
+            }
+
+            complete -F \(function) \(name)
+
+            """
+    }
+
+    /// The assignments for a command.
+    private static func spec(_ command: Command) -> String {
+        let values = command.options.filter { $0.valueName != nil }.flatMap { option in
+            option.names.map { "\($0)=\(option.completion.word)" }
+        }
+        let operands = command.operands.map { operand in
+            let isPeer = operand.contains("NAME")
+            let kind = isPeer ? Completion.peers : Completion(named: operand)
+            return kind.word + (operand.hasSuffix("...") ? "+" : "")
+        }
+        return "options='\(flags(command.options))' values='\(values.joined(separator: " "))'"
+            + " operands='\(operands.joined(separator: " "))'"
+    }
+
+    private static func flags(_ options: [Option]) -> String {
+        (options + [.help, .version]).flatMap(\.names).joined(separator: " ")
+    }
+}
+
+extension Option {
+    /// The name, and the short name if there is one.
+    fileprivate var names: [String] { [name] + (short.map { ["-\($0)"] } ?? []) }
+}
+
+extension Completion {
+    /// The name of the kind in the script.
+    fileprivate var word: String {
+        switch self {
+        case .nothing: "nothing"
+        case .words(let words): "words:" + words.joined(separator: ",")
+        case .files: "files"
+        case .folders: "folders"
+        case .adapters: "adapters"
+        case .peers: "peers"
+        case .endpoints: "endpoints"
+        }
+    }
+}

@@ -1,0 +1,93 @@
+internal import BLESec
+internal import BLESecToolKit
+
+/// The page blesec(7): what several commands have in common.
+enum Concepts {
+    static let page = ManualPage(
+        guide: "blesec", summary: "endpoints, keys, peers and exit statuses of blesec",
+        sections: [
+            .init("DESCRIPTION", [.paragraph(introduction)]), .init("ENDPOINTS", endpoints),
+            .init("KEYS AND TRUST", trust), .init("MEETING FOR THE FIRST TIME", meeting),
+            .init("WORDS OF PROMISE", promises), .init("ENVIRONMENT", environment),
+            .init("FILES", files), .init("EXIT STATUS", statuses),
+        ])
+
+    private static let introduction =
+        "A channel connects two devices. Both have proven their keys when it is ready, and what they "
+        + "send is encrypted. One side listens and the other dials, or both look for each other over "
+        + "Bluetooth LE. This page explains what the commands have in common."
+
+    private static let endpoints: [ManualPage.Block] = [
+        .paragraph("An ENDPOINT says where a listener is:"),
+        .entry(
+            "l2cap:AA:BB:CC:DD:EE:FF/0x80",
+            "A Bluetooth device by its address, and the PSM at which it listens. --address-type says "
+                + "that the address is random. PSMs of apps are 0x80 to 0xFF."),
+        .entry(
+            "l2cap:any, l2cap:any/0x85",
+            "To listen at every Bluetooth adapter, at a free PSM or at this one."),
+        .entry("unix:PATH", "A Unix socket on this machine, which carries a stream of bytes."),
+        .entry("unix-seqpacket:PATH", "A Unix socket that carries packets, as L2CAP does."),
+        .paragraph("Commands that dial also take:"),
+        .entry(
+            "service:UUID",
+            "Any accepted peer nearby that advertises this GATT service. bluetoothd has to run."),
+        .entry("peer:NAME", "The peer that is remembered by this name."),
+        .entry("peer:KEY", "The peer with this key, wherever it is nearby."),
+    ]
+
+    private static let trust: [ManualPage.Block] = [
+        .paragraph(
+            "A device has a key, which `blesec keygen` makes. Its fingerprint is SHA256: and the "
+                + "digest of its public key, and peers name the device by it. A command accepts only "
+                + "the peers that its options name: --peer KEY accepts the holder of one key, "
+                + "--remember NAME accepts the first peer and from then on only that one, "
+                + "--authority FILE accepts devices with certificates of an authority (over TLS), and "
+                + "--anyone accepts whoever is there."),
+        .paragraph(
+            "With --anyone the channel is encrypted, but the other end may be an attacker: compare "
+                + "the fingerprints that both sides print."),
+    ]
+
+    private static let meeting: [ManualPage.Block] = [
+        .paragraph(
+            "Two people who meet need not copy fingerprints. On one device `blesec pair --name NAME` "
+                + "shows six digits; on the other device `blesec pair --name NAME --code` asks for "
+                + "them. Both then remember each other, and `blesec chat peer:NAME` and other "
+                + "commands find the peer. See the page of `blesec pair` for invitations to scan.")
+    ]
+
+    private static let promises: [ManualPage.Block] = [
+        .entry("ready", "Both sides have proven their keys, and each has accepted the other."),
+        .entry("sent", "The message was handed to the channel. It may be lost with the link."),
+        .entry("delivered", "The peer's program has confirmed the message."),
+        .entry(
+            "unknown",
+            "The link was lost before the confirmation: the peer may have the message, or not."),
+        .entry(
+            "exactly once",
+            "With --persist, over any number of lost links, each message arrives once and in order. "
+                + "With --store it also does so when processes end and begin anew."),
+    ]
+
+    private static let files: [ManualPage.Block] = [
+        .entry(
+            "~/.local/state/blesec",
+            "The remembered peers, and the key that `blesec pair` makes. XDG_STATE_HOME changes the "
+                + "place, and --state names another folder. Only its owner may have access to it.")
+    ]
+
+    private static let environment: [ManualPage.Block] = [
+        .entry("XDG_STATE_HOME", "The parent of the folder with remembered peers."),
+        .entry("NO_COLOR", "If it is set and not empty, nothing is coloured."),
+        .entry("TERM", "On a terminal that is called dumb, nothing is coloured."),
+    ]
+
+    private static let statuses: [ManualPage.Block] =
+        [
+            .paragraph(
+                "Each command's page lists the statuses that it has. Most are those of sysexits(3):"
+            )
+        ]
+        + ExitStatus.allCases.filter { $0 != .worse }.map { .entry("\($0.rawValue)", $0.meaning) }
+}

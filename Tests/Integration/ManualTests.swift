@@ -1,0 +1,123 @@
+import BLESecChannelCore
+import TestSupport
+import Testing
+
+extension Integration {
+    /// The manual pages, and what bash completes.
+    @Suite struct ManualTests {
+        private let folder = ScratchFolder()
+
+        @Test("`help COMMAND` shows the page that `COMMAND --help` shows")
+        func help() throws {
+            for words in [[], ["listen"], ["ca"], ["ca", "init"], ["peers", "list"], ["help"]] {
+                let page = try Tool.run(arguments: ["help"] + words)
+                #expect(page.status == 0)
+                #expect(page.text == (try Tool.run(arguments: words + ["--help"])).text)
+            }
+            let concepts = try Tool.run("help", "concepts")
+            #expect(concepts.text.contains("ENDPOINTS\n"))
+        }
+
+        @Test(
+            "a page that is not there is an error that names a similar one",
+            arguments: [
+                (["lisen"], "there is no page on `lisen`: did you mean `listen`?"),
+                (["ca", "isue"], "there is no page on `isue`: did you mean `issue`?"),
+                (["frobnicate"], "there is no page on `frobnicate`; see"),
+                (["listen", "more"], "unexpected argument `more`"), ([""], "COMMAND is empty"),
+                (["--mdoc"], "--mdoc needs a value"),
+                (["--mdoc", "/", "listen"], "unexpected argument `listen` with --mdoc"),
+            ])
+        func noPage(_ words: [String], _ reason: String) throws {
+            let outcome = try Tool.run(arguments: ["help"] + words)
+            #expect(outcome.status == 64)
+            #expect(outcome.errors.contains(reason))
+        }
+
+        @Test("the pages for `man` have no fault that mandoc finds")
+        func mdoc() throws {
+            let pages = folder.file("pages")
+            let script = """
+                mkdir '\(pages)' && export SOURCE_DATE_EPOCH=1000000000
+                '\(Tool.path)' help --mdoc '\(pages)' && '\(Tool.path)-bench' help --mdoc '\(pages)'
+                cd '\(pages)' && ls | wc -l && grep -L '^[.]Dd September 9, 2001$' *; mandoc -T lint *
+                """
+            let outcome = try Subprocess.run("sh", ["-c", script])
+            // mandoc looks for the pages that these refer to among the installed ones.
+            let lines = outcome.text.split(separator: "\n")
+                .filter { !$0.contains("referenced manual not found") }
+            #expect(lines.dropFirst() == [])
+            #expect(lines.first.flatMap { Int($0) } ?? 0 > 30)
+            #expect(outcome.errors == "")
+            let shown = try Subprocess.run(
+                "sh", ["-c", "mandoc -T ascii '\(pages)/blesec-listen.1' | col -b"])
+            #expect(shown.text.contains("-i, --identity FILE"))
+            #expect(shown.text.contains("blesec-listen"))
+        }
+
+        @Test("pages that cannot be written are an error, with exit status 73")
+        func unwritable() throws {
+            let outcome = try Tool.run("help", "--mdoc", folder.file("missing"))
+            Tool.expect(outcome, status: 73, "blesec.1 cannot be created: No such file")
+        }
+
+        /// What bash offers for the last word of a line.
+        private func completions(_ line: String, state: String? = nil) throws -> [String] {
+            let script = """
+                PATH="$(dirname '\(Tool.path)'):$PATH"
+                source <('\(Tool.path)' completion bash)
+                COMP_LINE="$1" COMP_POINT=${#1}
+                _blesec 2>&1
+                printf '%s\\n' "${COMPREPLY[@]}"
+                """
+            let outcome = try Subprocess.run(
+                "bash", ["-c", script, "bash", line],
+                environment: ["XDG_STATE_HOME": state ?? "/nowhere"])
+            #expect(outcome.errors == "")
+            return outcome.text.split(separator: "\n").map(String.init)
+        }
+
+        @Test(
+            "bash completes commands, options and their values",
+            arguments: [
+                ("blesec lis", ["listen"]), ("blesec ca i", ["init", "issue"]),
+                ("blesec peers ren", ["rename"]), ("blesec keygen --cu", ["--curve"]),
+                ("blesec keygen --curve ", ["x25519", "x448"]),
+                ("blesec keygen --curve x4", ["x448"]),
+                ("blesec keygen --hash=BLAKE2b", ["BLAKE2b"]),
+                ("blesec outbox /tmp l", ["list"]), ("blesec completion ", ["bash"]),
+                ("blesec listen --transport g", ["gatt"]),
+                ("blesec connect un", ["unix:", "unix-seqpacket:"]),
+                ("blesec connect -i nothing pee", ["peer:"]), ("blesec frobnicate ", []),
+                ("blesec listen --service x unix:/nowhere/", []), ("blesec connect a b ", []),
+                ("blesec --ver", ["--version"]), ("blesec listen -- --ver", []),
+            ])
+        func completion(_ line: String, _ words: [String]) throws {
+            #expect(try completions(line) == words)
+        }
+
+        @Test("bash completes files, folders and the names of remembered peers")
+        func files() throws {
+            _ = try Subprocess.run(
+                "mkdir", ["-m", "700", "-p", folder.file("sub/inner"), folder.file("state/blesec")])
+            folder.write("sub/one", "")
+            let sub = folder.file("sub")
+            #expect(try completions("blesec pubkey \(sub)/o") == ["\(sub)/one"])
+            #expect(try completions("blesec ca init \(sub)/") == ["\(sub)/inner"])
+            #expect(try completions("blesec connect unix:\(sub)/o") == ["\(sub)/one"])
+            #expect(try completions("blesec pubkey --passphrase-file=\(sub)/o") == ["\(sub)/one"])
+            let key = Fingerprint(subjectPublicKeyInfo: [1])
+            folder.write("state/blesec/known_peers", "lamp \(key)\n")
+            let state = folder.file("state")
+            #expect(try completions("blesec peers show ", state: state) == ["lamp"])
+            #expect(try completions("blesec connect peer:", state: state) == ["lamp"])
+        }
+
+        @Test("broken files of remembered peers are no error in completion")
+        func brokenState() throws {
+            _ = try Subprocess.run("mkdir", ["-m", "700", "-p", folder.file("state/blesec")])
+            folder.write("state/blesec/known_peers", "\u{0}nonsense\n")
+            #expect(try completions("blesec peers show ", state: folder.file("state")) == [])
+        }
+    }
+}

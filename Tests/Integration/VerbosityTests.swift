@@ -1,0 +1,43 @@
+import TestSupport
+import Testing
+
+extension Integration {
+    /// What `--verbose` and `--quiet` change on standard error.
+    @Suite struct VerbosityTests {
+        /// What a dialer of an open listener writes to standard error.
+        private func dial(_ options: [String]) throws -> [String] {
+            let pair = try ToolPair()
+            let listener = try pair.listen()
+            let words = ["connect", pair.endpoint(), "-i", pair.folder.file("dialer")]
+            let dialer = try Tool.start(words + ["--peer", pair.listenerKey] + options)
+            let outcome = try dialer.wait(with: [listener])
+            #expect(outcome.status == 0)
+            return outcome.errors.split(separator: "\n").map(String.init)
+        }
+
+        @Test("--quiet reports only errors, and --verbose each step")
+        func levels() throws {
+            #expect(try dial(["--quiet"]) == [])
+            #expect(try dial([]).count == 1)
+            let verbose = try dial(["-v"])
+            #expect(verbose.dropLast() == ["state: dialing", "state: handshaking"])
+            #expect(verbose.last?.hasPrefix("channel ready: ") == true)
+            #expect(try dial(["-v", "--json"]).first == #"{"event": "state", "state": "dialing"}"#)
+        }
+
+        @Test("--verbose given twice puts the time in front of each line")
+        func times() throws {
+            for options in [["-vv"], ["--verbose", "-v"]] {
+                for line in try dial(options) {
+                    #expect(line.contains(/^[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3} (state|channel)/))
+                }
+            }
+        }
+
+        @Test("--quiet reports an error")
+        func error() throws {
+            let outcome = try Tool.run("connect", "unix:/nowhere/at/all", "--anyone", "-q")
+            Tool.expect(outcome, status: 68, "/nowhere/at/all")
+        }
+    }
+}
