@@ -11,7 +11,7 @@ import threading
 import time
 
 from chat import ChatTests
-from discovery import SERVICE, restart_bluetoothd
+from discovery import SERVICE, power, restart_bluetoothd
 from tool import main
 
 CUTS = int(os.environ.get("BLESEC_CUTS", 8))
@@ -39,13 +39,33 @@ class Feed(threading.Thread):
 
 
 class DeliveryTests(ChatTests):
-    def more_arrived(self, written, count, within):
-        """Waits until `count` more bytes are in each file."""
+    def more_arrived(self, written, count, within, tools):
+        """Waits until `count` more bytes are in each file. A failure shows what `tools`, the listener and the
+        dialer, said last."""
         wanted = [path.stat().st_size + count for path in written]
         deadline = time.monotonic() + within
         while any(path.stat().st_size < size for path, size in zip(written, wanted)):
-            self.assertLess(time.monotonic(), deadline, [path.stat().st_size for path in written])
+            if time.monotonic() > deadline:
+                sizes = [path.stat().st_size for path in written]
+                said = "\n--\n".join("\n".join(tool.said()[-30:]) for tool in tools)
+                self.fail(f"{sizes} of {wanted} bytes after {within} s\n{said}")
+            if self.has_stopped_dialing(tools[1]):
+                print("   the dialer's kernel dials no more: hci0 is switched off and on", flush=True)
+                power("hci0", False)
+                power("hci0", True)
+                deadline = time.monotonic() + within
             time.sleep(0.05)
+
+    def has_stopped_dialing(self, dialer):
+        """Whether three dials in a row of peers that were heard got no answer: kernel 6.1 sometimes dials no
+        more (docs/laboratory.md). True once for these dials."""
+        lines = dialer.said()
+        ready = max((at for at, line in enumerate(lines) if line.startswith("channel ready")), default=0)
+        unanswered = sum("no answer came in time" in line for line in lines[ready:])
+        if unanswered < 3:
+            return False
+        lines.append("channel ready again after hci0 is switched off and on")
+        return True
 
     def test_delivery_cut(self):
         """bytes arrive exactly once over cuts of the link and restarts of bluetoothd"""
@@ -54,7 +74,7 @@ class DeliveryTests(ChatTests):
         feeds = [Feed(path, seed) for seed, path in enumerate(given)]
         listener = self.listen(*self.pin("dialer"), "--persist", given=given[0], written=written[0])
         dialer = self.connect(
-            f"service:{SERVICE}", *self.pin("listener"), "--persist", given=given[1],
+            f"service:{SERVICE}", *self.pin("listener"), "--persist", "--verbose", given=given[1],
             written=written[1])
         for feed in feeds:
             feed.start()
@@ -63,11 +83,11 @@ class DeliveryTests(ChatTests):
         restarts = [CUTS * (number + 1) // (RESTARTS + 1) for number in range(RESTARTS)]
         cuts = 0
         while cuts < CUTS:
-            self.more_arrived(written, generator.randrange(20_000), within=60)
+            self.more_arrived(written, generator.randrange(20_000), within=60, tools=[listener, dialer])
             if cuts in restarts:
                 restarts.remove(cuts)
                 restart_bluetoothd()
-                self.more_arrived(written, 1, within=60)
+                self.more_arrived(written, 1, within=60, tools=[listener, dialer])
             cuts += self.cut()
         for feed in feeds:
             feed.enough.set()

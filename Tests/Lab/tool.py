@@ -77,11 +77,16 @@ class Tool:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.arguments} still runs after {within} s") from None
         self.reader.join(5)
+        self.said()
+        return status
+
+    def said(self):
+        """All lines of standard error up to now."""
         while not self.unread.empty():
             line = self.unread.get()
             if line is not None:
                 self.lines.append(line)
-        return status
+        return self.lines
 
     def end(self):
         self.process.kill()
