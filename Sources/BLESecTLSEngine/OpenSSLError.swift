@@ -10,6 +10,19 @@ package enum OpenSSLError {
     /// queue.
     package static func take() -> ChannelError.Underlying? { take(ERR_peek_error()) }
 
+    /// The first error of TLS since the queue was cleared, or if there is none, the first error; empties
+    /// the queue. From OpenSSL 3.5 on, an error of TLS may follow one of the primitive that it is
+    /// about: then the first one does not tell what is wrong with the handshake.
+    package static func takeTLS() -> ChannelError.Underlying? {
+        let first = ERR_peek_error()
+        while true {
+            let code = ERR_peek_error()
+            guard code != 0 else { return take(first) }
+            guard blesec_error_is_tls(code) == 0 else { return take(code) }
+            _ = ERR_get_error()
+        }
+    }
+
     /// The last error, which belongs to the last call even if nobody cleared the queue before it;
     /// empties the queue.
     package static func takeLast() -> ChannelError.Underlying? { take(ERR_peek_last_error()) }

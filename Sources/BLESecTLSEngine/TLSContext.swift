@@ -73,9 +73,11 @@ internal import CBLESecOpenSSL
 
     /// Whether the linked OpenSSL has a key exchange group of this name.
     public static func supports(group: String) -> Bool {
-        // A name with `:` or `/`, which separate the groups of a list, is not valid.
-        guard !group.isEmpty,
-            group.utf8.allSatisfy({ (0x2D...0x7A).contains($0) && $0 != 0x2F && $0 != 0x3A })
+        // OpenSSL reads a list, in which other characters separate groups or, before a name, permit
+        // that OpenSSL lacks the group, or remove it. From 3.5 on, DEFAULT stands for several groups.
+        guard let first = group.utf8.first, isLetterOrDigit(first),
+            group.utf8.allSatisfy({ isLetterOrDigit($0) || $0 == 0x2D || $0 == 0x5F }),
+            group.lowercased() != "default"
         else { return false }
         guard let context = unsafe SSL_CTX_new(TLS_method()) else { return false }
         defer {
@@ -83,6 +85,11 @@ internal import CBLESecOpenSSL
             ERR_clear_error()
         }
         return unsafe blesec_ssl_context_groups(context, group) == 1
+    }
+
+    private static func isLetterOrDigit(_ byte: UInt8) -> Bool {
+        (0x30...0x39).contains(byte) || (0x41...0x5A).contains(byte)
+            || (0x61...0x7A).contains(byte)
     }
 
     private func useProfile() throws(ChannelError) {

@@ -85,7 +85,7 @@ internal import CBLESecOpenSSL
         switch unsafe SSL_get_error(ssl, result) {
         case SSL_ERROR_WANT_READ: return .wantsMore
         case SSL_ERROR_WANT_RETRY_VERIFY: return .suspended
-        default: throw refusal ?? ChannelError(tls: OpenSSLError.take())
+        default: throw refusal ?? ChannelError(tls: OpenSSLError.takeTLS())
         }
     }
 
@@ -103,7 +103,7 @@ internal import CBLESecOpenSSL
         guard role == .acceptor, context.sessions != nil else { return }
         OpenSSLError.clear()
         guard unsafe SSL_new_session_ticket(ssl) == 1, unsafe SSL_do_handshake(ssl) == 1 else {
-            throw ChannelError(tls: OpenSSLError.take())
+            throw ChannelError(tls: OpenSSLError.takeTLS())
         }
     }
 
@@ -152,7 +152,7 @@ internal import CBLESecOpenSSL
                     break reading
                 default:
                     throw ChannelError(
-                        tls: OpenSSLError.take(), alertEndsSession: hasReceivedData)
+                        tls: OpenSSLError.takeTLS(), alertEndsSession: hasReceivedData)
                 }
             } while unsafe pipe.inputCount > 0 || SSL_has_pending(ssl) == 1
             guard pipe.inputCount == 0 else { throw .malformedRecord }

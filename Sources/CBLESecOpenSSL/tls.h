@@ -31,6 +31,7 @@ static inline void blesec_bio_set_retry_read(BIO *bio) { BIO_set_retry_read(bio)
 static inline int blesec_error_is_alert(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET;
 }
+static inline int blesec_error_is_tls(unsigned long code) { return ERR_GET_LIB(code) == ERR_LIB_SSL; }
 static inline int blesec_error_reason(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0;
 }
