@@ -225,7 +225,7 @@ import Testing
         let lost = folder.file("no/key")
         try refusesToCreate(lost, identity, "\(lost) cannot be created")
         try refusesToCreate(folder.path + "/", identity, "exists and is not overwritten")
-        try refusesToCreate("/sys/key", identity, "/sys/key cannot be created")
+        try refusesToCreate("/proc/key", identity, "/proc/key cannot be created")
         #expect(folder.names == ["link", "mine"])
     }
 
