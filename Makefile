@@ -1,4 +1,4 @@
-# Commands for development. Each target works as root's first command on a fresh Debian 12 with a
+# Commands for development. Each target works as root's first command on a fresh Debian 12 or 13 with a
 # Swift toolchain and make: it first installs the missing packages that it needs, and prints their
 # names.
 
@@ -13,7 +13,7 @@ release := -c release --static-swift-stdlib --disable-local-rpath \
 tools := .build/release/blesec .build/release/blesec-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test lab check check-release report format docs clean ready ready-python ready-lab release tests
+.PHONY: help bench test debian13 lab check check-release report format docs clean ready ready-python ready-lab release tests
 # These variables add the laboratory's tests and the fuzz targets to the package. The scripts that
 # need them set them; set by the caller, they would change every build.
 unexport BLESEC_LAB BLESEC_FUZZ
@@ -22,6 +22,7 @@ help:
 	@echo 'make bench    measure throughput and round trips, print a table'
 	@echo 'make release  build the two commands, stripped, into .build/release'
 	@echo 'make test     build, and run all tests that need no Bluetooth'
+	@echo 'make debian13 run the same tests on Debian 13, in a root folder of its own'
 	@echo 'make lab      run the Bluetooth tests on a virtual machine with virtual controllers'
 	@echo 'make check    what every change has to pass: format, builds, tests, docs, two suites of the lab'
 	@echo 'make check-release   the same, and what takes too long for every change: sanitizers, campaigns'
@@ -35,6 +36,9 @@ bench: release
 
 test: tests
 	@tools/run-tests -- swift test --skip-build --disable-xctest --no-parallel $(TEST)
+
+debian13: release
+	@tools/debian13
 
 lab: ready-lab ready-python release
 	@Tests/Lab/run $(SUITES)
@@ -57,7 +61,9 @@ format: ready
 docs: ready
 	@tools/docs
 
+# Files in the root folder of Debian 13 may belong to other users; its script can remove them.
 clean:
+	@[ ! -e .build/debian13 ] || tools/debian13 --remove
 	rm -rf .build
 
 ready:

@@ -69,7 +69,7 @@ import Testing
             let parts = try Page(page).text.split(separator: "make ")
             for (before, after) in zip(parts, parts.dropFirst())
             where before.hasSuffix("`") || before.hasSuffix("\n") {
-                let target = after.prefix { $0.isLetter }
+                let target = after.prefix { $0.isLetter || $0.isNumber }
                 #expect(target == "help" || help.contains("make \(target) "), "in \(page)")
             }
         }
