@@ -83,6 +83,8 @@ package actor Bluetoothd {
     var owner: String? { session?.owner }
     /// Why libsystemd, and so bluetoothd, cannot be used; nil if libsystemd is loaded.
     package static var loadFailure: DiscoveryError? { Bus.loadFailure }
+    /// Why bluetoothd, which runs, does not say what it has; nil if it does, or does not run.
+    package var listingFailure: DiscoveryError? { session?.listingFailure }
     /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
     package var processNumber: Int? { get async { await session?.processNumber(isolation: self) } }
 

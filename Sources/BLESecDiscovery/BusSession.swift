@@ -14,6 +14,8 @@ final class BusSession {
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
+    /// Why bluetoothd has not listed its objects, although it runs; nil once it has.
+    private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
     private var isClosed = false
 
@@ -71,6 +73,7 @@ final class BusSession {
     /// bluetoothd has the unique name `name`; if that is nil or empty, it is not known to run.
     private func learnedOwner(_ name: String?) {
         forget()
+        listingFailure = nil
         guard let name, !name.isEmpty else { listingEnded(with: nil); return }
         listObjects(of: name)
     }
@@ -93,10 +96,13 @@ final class BusSession {
             member: "GetManagedObjects")
         bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
             guard let self else { return }
-            if case .success(let values) = result {
+            switch result {
+            case .success(let values):
                 owner = name
+                listingFailure = nil
                 listingEnded(with: values.first ?? .array([], of: "{oa{sa{sv}}}"))
-            } else {
+            case .failure(let error):
+                listingFailure = DiscoveryError(bus: error, cannot: "ask bluetoothd")
                 retrySoon()
                 listingEnded(with: nil)
             }

@@ -38,7 +38,7 @@ import Testing
     @Test(
         "the commands and options of `blesec` in a page's shell blocks exist",
         arguments: [
-            ("README.md", 16), ("docs/authority.md", 6), ("docs/choosing.md", 2),
+            ("README.md", 17), ("docs/authority.md", 6), ("docs/choosing.md", 2),
             ("docs/discovery.md", 7), ("docs/files.md", 4),
         ])
     func toolCommands(_ path: String, commandCount: Int) throws {

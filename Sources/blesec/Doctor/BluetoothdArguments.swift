@@ -1,0 +1,122 @@
+/// What the command line of a running bluetoothd says.
+struct BluetoothdArguments {
+    /// The program, as it was started.
+    let program: String
+    /// The file of `--configfile`.
+    private(set) var configuration = "/etc/bluetooth/main.conf"
+    /// Whether `--experimental` is given.
+    private(set) var isExperimental = false
+    /// The patterns of `--plugin`: only matching plugins run. Nil without the option.
+    private var enabled: [String]?
+    /// The patterns of `--noplugin`: no matching plugin runs.
+    private(set) var disabled: [String] = []
+    /// The arguments without `--noplugin`.
+    private var others: [String] = []
+
+    /// Reads the words as bluetoothd does: by the rules of GLib's options.
+    init(_ words: [String]) {
+        program = words.first ?? "bluetoothd"
+        var rest = words.dropFirst()
+        while let word = rest.popFirst() {
+            guard word.hasPrefix("-"), word != "-" else { continue }
+            if word == "--" { break }
+            if word.hasPrefix("--") {
+                readLong(word, &rest)
+            } else {
+                readShort(word, &rest)
+            }
+        }
+    }
+
+    private mutating func readLong(_ word: String, _ rest: inout ArraySlice<String>) {
+        let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        switch parts[0] {
+        case "--plugin", "--noplugin", "--configfile":
+            let value = parts.count > 1 ? String(parts[1]) : rest.popFirst() ?? ""
+            set(String(parts[0]), value)
+        default:
+            if word == "--experimental" { isExperimental = true }
+            others.append(word)
+        }
+    }
+
+    private mutating func readShort(_ word: String, _ rest: inout ArraySlice<String>) {
+        var letters = word.dropFirst()
+        var kept = "-"
+        while let letter = letters.popFirst() {
+            switch letter {
+            case "p", "P", "f":
+                let value = letters.isEmpty ? rest.popFirst() ?? "" : String(letters)
+                let names: [Character: String] = [
+                    "p": "--plugin", "P": "--noplugin", "f": "--configfile",
+                ]
+                set(names[letter] ?? "", value)
+                letters = ""
+            case "d", "K":
+                // Their value is optional, and behind the letter.
+                kept += String(letter) + letters
+                letters = ""
+            default:
+                if letter == "E" { isExperimental = true }
+                kept.append(letter)
+            }
+        }
+        if kept != "-" { others.append(kept) }
+    }
+
+    private mutating func set(_ name: String, _ value: String) {
+        let patterns = value.split { $0 == "," || $0 == " " }.map(String.init)
+        switch name {
+        case "--plugin":
+            enabled = patterns
+            others.append("--plugin=" + value)
+        case "--noplugin": disabled = patterns
+        default:
+            configuration = value
+            others.append("--configfile=" + value)
+        }
+    }
+
+    /// Whether the options let a plugin of this name run.
+    func runs(_ plugin: String) -> Bool {
+        if disabled.contains(where: { Self.matches($0, plugin) }) { return false }
+        return enabled?.contains { Self.matches($0, plugin) } ?? true
+    }
+
+    /// The same command line, with these plugins left out as well; nil if it has characters that
+    /// systemd would read differently.
+    func leavingOut(_ plugins: [String]) -> String? {
+        let patterns = (disabled + plugins).joined(separator: ",")
+        let words = [program] + others + ["--noplugin=" + patterns]
+        let isPlain = words.allSatisfy { word in
+            word.utf8.allSatisfy { byte in
+                switch byte {
+                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                    UInt8(ascii: "0")...UInt8(ascii: "9"):
+                    true
+                default: "-_=,./:*?".utf8.contains(byte)
+                }
+            }
+        }
+        return isPlain && program.hasPrefix("/") ? words.joined(separator: " ") : nil
+    }
+
+    /// Whether a pattern with `*` and `?` matches the whole name.
+    private static func matches(_ pattern: String, _ name: String) -> Bool {
+        // The row of a table: whether the pattern's beginning matches each beginning of the name.
+        let letters = Array(name.utf8)
+        var row = [true] + letters.map { _ in false }
+        for symbol in pattern.utf8.prefix(1_000) {
+            var next = row.map { _ in false }
+            if symbol == UInt8(ascii: "*") { next[0] = row[0] }
+            for (index, letter) in letters.enumerated() {
+                next[index + 1] =
+                    symbol == UInt8(ascii: "*")
+                    ? row[index + 1] || next[index]
+                    : row[index] && (symbol == letter || symbol == UInt8(ascii: "?"))
+            }
+            row = next
+        }
+        return row.last ?? false
+    }
+}

@@ -1,0 +1,54 @@
+/// The plugins of bluetoothd that use an LE link which another program has made.
+///
+/// bluetoothd lists its plugins only in its log. A plugin runs if the program contains it, and if
+/// neither the command line nor a missing `--experimental` keeps it off.
+enum BluetoothdPlugins {
+    /// A plugin's name, its file in BlueZ's sources, and whether it runs only with experimental
+    /// interfaces.
+    private static let all: [(name: String, source: String, isExperimental: Bool)] =
+        [
+            ("battery", "battery/battery.c", false), ("hog", "input/hog.c", false),
+            ("input", "input/manager.c", false), ("midi", "midi/midi.c", false),
+        ]
+        + ["bap", "bass", "mcp", "vcp", "micp", "ccp", "csip", "tmap", "asha"]
+        .map { ($0, "audio/\($0).c", true) } + [("rap", "ranging/rap.c", true)]
+
+    /// The plugins that run; nil if the program, in which they are looked up, cannot be read.
+    static func running(
+        _ arguments: BluetoothdArguments, _ configuration: MainConfiguration?, _ facts: SystemFacts
+    ) -> [String]? {
+        let paths = (arguments.program.hasPrefix("/") ? [arguments.program] : [])
+        for path in paths + SystemFacts.daemonPaths {
+            guard case .bytes(let program) = facts.read(path, limit: 16 << 20) else { continue }
+            let compiledIn = sources(in: program)
+            guard !compiledIn.isEmpty else { return nil }
+            let isExperimental =
+                arguments.isExperimental
+                || configuration?.text("General", "Experimental") == "true"
+            return all.filter { plugin in
+                compiledIn.contains(plugin.source) && arguments.runs(plugin.name)
+                    && (isExperimental || !plugin.isExperimental)
+            }.map(\.name)
+        }
+        return nil
+    }
+
+    /// The sources that the program's messages name behind `profiles/`: a stripped program has no
+    /// symbols, but each plugin has a debugging message with its file's name.
+    private static func sources(in program: [UInt8]) -> Set<String> {
+        let mark = Array("profiles/".utf8)
+        var sources: Set<String> = []
+        var found = 0
+        var index = 0
+        while index < program.count {
+            let byte = program[index]
+            index += 1
+            found = byte == mark[found] ? found + 1 : byte == mark[0] ? 1 : 0
+            guard found == mark.count else { continue }
+            found = 0
+            let name = program[index...].prefix(64).prefix { $0 > 32 && $0 < 127 }
+            sources.insert(String(decoding: name, as: UTF8.self))
+        }
+        return sources
+    }
+}

@@ -1,0 +1,77 @@
+/// The parameters with which the kernel opens an LE link, if nothing else is asked for.
+struct ConnectionTimes: Equatable {
+    /// In units of 1.25 ms.
+    var minimumInterval = 24, maximumInterval = 40
+    /// The events that the other side may leave out.
+    var latency = 0
+    /// In units of 10 ms.
+    var supervisionTimeout = 42
+
+    /// The longest interval that is not slow: the kernel's default, 50 ms.
+    private static let slowestInterval = 40
+
+    /// The settings below `[LE]`, and their numbers (Core Specification, volume 4, part E, 7.8.12).
+    static let settings: [(key: String, range: ClosedRange<Int>)] = [
+        ("MinConnectionInterval", 6...3_200), ("MaxConnectionInterval", 6...3_200),
+        ("ConnectionLatency", 0...499), ("ConnectionSupervisionTimeout", 10...3_200),
+    ]
+
+    /// The kernel's defaults, in whose place the file's settings come.
+    init(_ configuration: MainConfiguration?) {
+        let numbers = Self.settings.map { key, range -> Int? in
+            guard let number = configuration?.number("LE", key), range.contains(number) else {
+                return nil
+            }
+            return number
+        }
+        minimumInterval = numbers[0] ?? minimumInterval
+        maximumInterval = numbers[1] ?? maximumInterval
+        latency = numbers[2] ?? latency
+        supervisionTimeout = numbers[3] ?? supervisionTimeout
+    }
+
+    /// What the kernel has for an adapter, which only root may read; nil if it cannot be read.
+    init?(adapter: String, _ facts: SystemFacts) {
+        let folder = "/sys/kernel/debug/bluetooth/\(adapter)/"
+        let names = [
+            "conn_min_interval", "conn_max_interval", "conn_latency", "supervision_timeout",
+        ]
+        let numbers = names.compactMap { facts.number(in: folder + $0) }
+        guard numbers.count == names.count,
+            zip(numbers, Self.settings).allSatisfy({ $1.range.contains($0) })
+        else { return nil }
+        (minimumInterval, maximumInterval) = (numbers[0], numbers[1])
+        (latency, supervisionTimeout) = (numbers[2], numbers[3])
+    }
+
+    /// Whether the other side may be reached less often than every 50 ms.
+    var isSlow: Bool { maximumInterval * (latency + 1) > Self.slowestInterval }
+
+    /// Why the kernel does not take these together; nil if it does.
+    var contradiction: String? {
+        if minimumInterval > maximumInterval {
+            return "the shortest interval is longer than the longest"
+        }
+        // The timeout is longer than two intervals with all events that may be left out.
+        if supervisionTimeout * 8 <= maximumInterval * (latency + 1) * 2 {
+            return "the supervision timeout is not longer than two intervals with the latency"
+        }
+        return nil
+    }
+
+    var text: String {
+        "an interval of \(Self.milliseconds(minimumInterval)) to "
+            + "\(Self.milliseconds(maximumInterval)) ms, latency \(latency), a supervision timeout "
+            + "of \(supervisionTimeout * 10) ms"
+    }
+
+    private static func milliseconds(_ units: Int) -> String {
+        let hundredths = units * 125
+        let whole = "\(hundredths / 100)"
+        switch hundredths % 100 {
+        case 0: return whole
+        case let rest where rest % 10 == 0: return whole + ".\(rest / 10)"
+        case let rest: return whole + ".\(rest)"
+        }
+    }
+}

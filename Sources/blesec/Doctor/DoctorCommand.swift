@@ -1,0 +1,56 @@
+internal import BLESec
+internal import BLESecToolKit
+
+/// `blesec doctor`
+enum DoctorCommand {
+    private static let root = Option(
+        name: "--root", value: "DIR",
+        help: "Read the files of the system below DIR instead of /, such as "
+            + "DIR/etc/bluetooth/main.conf and DIR/sys, as in a container that has the host's files "
+            + "there. Nothing else is then checked: neither bluetoothd's answers nor the adapters.")
+
+    static let command = Command(
+        name: "blesec doctor", summary: "check whether this machine is ready for Bluetooth",
+        options: [root, .json],
+        description: [
+            "Checks the kernel, bluetoothd, its plugins and configuration, the adapters, the "
+                + "switches of rfkill and this user's permissions, and prints a "
+                + "line for each finding. The line says whether that part is as it should be and, "
+                + "if it is not, what to do. A line that begins with `note` reports no fault, but "
+                + "a fact that is good to know, or what could not be known.",
+            "With --json, a finding has the members grade, subject and text, and remedy if there is "
+                + "one.",
+        ],
+        examples: [
+            "blesec doctor": "Find faults before you try anything else.",
+            "blesec doctor --root /host": "Check the files of the system below /host.",
+        ],
+        statuses: [.success, .usage, .noInput, .noPeer, .inputOutput], run: run)
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        if let path = arguments.value(root) {
+            let facts = SystemFacts(root: path)
+            guard !path.isEmpty, facts.names(in: "/") != nil else {
+                throw ChannelError(.noSuchFile, "\(path) is no folder that can be read")
+            }
+            var findings = Findings(facts)
+            findings.addKernel()
+            findings.addRights(BluetoothdAnswer.notAsked)
+            findings.addSwitches()
+            findings.addConfiguration(process: facts.bluetoothdProcess)
+            return try findings.print()
+        }
+        var findings = Findings(SystemFacts())
+        findings.addKernel()
+        findings.addSockets()
+        let bluetoothd = await Bluetoothd.connect()
+        await findings.addDaemon(bluetoothd)
+        findings.addSwitches()
+        for adapter in await bluetoothd.inspection { findings.addAdapter(adapter) }
+        if await bluetoothd.isRunning, await bluetoothd.adapters.isEmpty {
+            findings.add(.bad, "adapter", "none; plug one in, or load its driver's firmware")
+        }
+        await bluetoothd.close()
+        try findings.print()
+    }
+}

@@ -1,0 +1,312 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecToolKit
+
+/// How bluetoothd answered this user.
+enum BluetoothdAnswer { case objects, refused, none, notAsked }
+
+/// What the doctor has found, in the order of its output.
+struct Findings {
+    enum Grade: String { case good = "ok", note, bad }
+
+    private struct Finding {
+        let grade: Grade
+        let subject, text: String
+        let remedy: String?
+    }
+
+    private let facts: SystemFacts
+    private var list: [Finding] = []
+
+    init(_ facts: SystemFacts) { self.facts = facts }
+
+    mutating func add(_ grade: Grade, _ subject: String, _ text: String, remedy: String? = nil) {
+        list.append(Finding(grade: grade, subject: subject, text: text, remedy: remedy))
+    }
+
+    /// Prints a line for each finding, and throws an error if any is bad.
+    func print() throws(ChannelError) {
+        for finding in list {
+            let grade = finding.grade.rawValue
+            let word = grade + String(repeating: " ", count: 5 - grade.count)
+            let remedy = finding.remedy.map { "; " + $0 } ?? ""
+            try StandardOutput.print(
+                line: "\(word) \(finding.subject): \(finding.text)\(remedy)",
+                or: [
+                    ("grade", .string(grade)), ("subject", .string(finding.subject)),
+                    ("text", .string(finding.text)),
+                ] + (finding.remedy.map { [("remedy", .string($0))] } ?? []))
+        }
+        let bad = list.count { $0.grade == .bad }
+        guard bad > 0 else { return }
+        throw ChannelError(
+            .noSuchAdapter, "\(bad) of \(list.count) things are not as they should be")
+    }
+
+    // MARK: - The kernel
+
+    mutating func addKernel() {
+        let release = facts.kernelRelease
+        add(.good, "kernel", "Linux " + (release ?? "of unknown version"))
+        if let release, release == "6.1" || release.hasPrefix("6.1.") || release.hasPrefix("6.1-") {
+            add(
+                .note, "kernel",
+                "after many links that were cut in the middle of a dial, Linux 6.1 sometimes dials "
+                    + "no more: every dial times out",
+                remedy: "`bluetoothctl power off` and then `bluetoothctl power on` help")
+        }
+        if facts.firstLine(of: "/sys/module/bluetooth/parameters/enable_ecred") == "Y" {
+            add(
+                .note, "kernel", "enhanced credits are on, which had a run of bugs",
+                remedy: "`modprobe bluetooth enable_ecred=0` switches them off")
+        }
+    }
+
+    mutating func addSockets() {
+        do throws(LinkError) {
+            let adapters = try Adapter.all()
+            add(.good, "sockets", "this user may open Bluetooth channels")
+            if adapters.isEmpty { add(.bad, "adapter", "the kernel knows none") }
+        } catch {
+            add(.bad, "sockets", error.reason)
+        }
+    }
+
+    /// The switches of rfkill.
+    mutating func addSwitches() {
+        let folder = "/sys/class/rfkill"
+        guard let names = facts.names(in: folder) else {
+            return add(
+                .note, "rfkill",
+                "\(folder) cannot be read: whether a switch blocks Bluetooth is not known")
+        }
+        var count = 0
+        for name in names {
+            let file = "\(folder)/\(name)/"
+            guard facts.firstLine(of: file + "type") == "bluetooth" else { continue }
+            count += 1
+            let device = facts.firstLine(of: file + "name") ?? name
+            let soft = facts.number(in: file + "soft")
+            let hard = facts.number(in: file + "hard")
+            if hard == 1 {
+                add(
+                    .bad, "rfkill", "a switch of the machine, or its firmware, blocks \(device)",
+                    remedy: "turn that switch on")
+            }
+            if soft == 1 {
+                add(
+                    .bad, "rfkill", "\(device) is blocked",
+                    remedy: "`rfkill unblock bluetooth` frees it")
+            }
+            if soft == nil || hard == nil {
+                add(.note, "rfkill", "whether \(device) is blocked is not known")
+            }
+        }
+        if !list.contains(where: { $0.subject == "rfkill" }) {
+            add(.good, "rfkill", count == 0 ? "no switch for Bluetooth" : "nothing is blocked")
+        }
+    }
+
+    // MARK: - bluetoothd
+
+    mutating func addDaemon(_ bluetoothd: Bluetoothd) async {
+        let answer: BluetoothdAnswer
+        let process: Int?
+        if await bluetoothd.isRunning {
+            answer = .objects
+            process = await bluetoothd.processNumber
+            let version = SystemFacts.bluetoothdVersion ?? "of a version that it does not tell"
+            add(.good, "bluetoothd", version)
+        } else if let failure = await bluetoothd.listingFailure {
+            answer = failure.code == .permission ? .refused : .none
+            process = facts.bluetoothdProcess
+            add(.bad, "bluetoothd", failure.reason)
+        } else {
+            answer = .none
+            process = facts.bluetoothdProcess
+            let failure = Bluetoothd.loadFailure.map { "\($0.reason) (\($0.loaderError))" }
+            let reason =
+                failure ?? "it does not run, or D-Bus does not: `systemctl start bluetooth`"
+            add(
+                .bad, "bluetoothd", reason + "; listening and dialing by address work without it")
+        }
+        addRights(answer)
+        addConfiguration(process: process)
+    }
+
+    /// What this user may do.
+    mutating func addRights(_ answer: BluetoothdAnswer) {
+        let rights = UserRights(facts)
+        let remedy = "`adduser USER bluetooth` as root, and log in again"
+        switch (answer, rights.isInGroup) {
+        case (.refused, true?):
+            add(
+                .bad, "rights", "D-Bus's policy keeps this user from bluetoothd", remedy: "ask root"
+            )
+        case (.refused, _):
+            add(.bad, "rights", "D-Bus's policy keeps this user from bluetoothd", remedy: remedy)
+        case (.objects, _): add(.good, "rights", "this user may use bluetoothd")
+        case (.none, _) where rights.isRoot, (.notAsked, _) where rights.isRoot:
+            add(.good, "rights", "this user is root")
+        case (_, true?): add(.good, "rights", "this user is in the group bluetooth")
+        case (_, false?):
+            add(
+                .note, "rights",
+                "this user is not in the group bluetooth, which some systems ask for",
+                remedy: remedy)
+        case (_, nil):
+            add(.note, "rights", "whether this user may use bluetoothd is not known")
+        }
+        switch rights.missingCapabilities {
+        case nil: add(.note, "rights", "which capabilities this process has is not known")
+        case []?: break
+        case let missing?:
+            add(
+                .good, "rights",
+                "without \(missing.joined(separator: " and ")): blesec needs neither, but `btmgmt` "
+                    + "and `btmon` do")
+        }
+    }
+
+    /// What bluetoothd's command line and configuration say.
+    mutating func addConfiguration(process: Int?) {
+        let words = process.flatMap { facts.commandLine(of: $0) }
+        if words == nil {
+            add(
+                .note, "plugins",
+                process == nil
+                    ? "bluetoothd is not among the processes: which plugins run is not known"
+                    : "bluetoothd's command line cannot be read: which plugins run is not known")
+        }
+        let arguments = BluetoothdArguments(words ?? [])
+        let configuration = readConfiguration(arguments.configuration)
+        if words != nil { addPlugins(arguments, configuration) }
+        guard let configuration else { return }
+        if words != nil, (configuration.number("GATT", "Channels") ?? 3) != 1 {
+            add(
+                .note, "bluetoothd",
+                "it opens channels of its own to a device that connects, which may confuse the "
+                    + "kernel",
+                remedy: "`Channels = 1` below `[GATT]` in \(arguments.configuration) ends that")
+        }
+        addConnectionTimes(configuration, arguments.configuration)
+    }
+
+    /// The configuration file; nil if it cannot be read.
+    private mutating func readConfiguration(_ path: String) -> MainConfiguration? {
+        switch facts.read(path) {
+        case .bytes(let bytes):
+            let configuration = MainConfiguration(bytes)
+            if let line = configuration.faultyLine {
+                add(
+                    .note, "main.conf",
+                    "line \(line) of \(path) is no setting, so bluetoothd ignores the whole file",
+                    remedy: "correct that line, and run `systemctl restart bluetooth`")
+            }
+            return configuration
+        case .absent: return MainConfiguration([])
+        case .unreadable(let reason):
+            add(.note, "main.conf", "\(path) \(reason): what it sets is not known")
+            return nil
+        }
+    }
+
+    private mutating func addPlugins(
+        _ arguments: BluetoothdArguments, _ configuration: MainConfiguration?
+    ) {
+        guard let running = BluetoothdPlugins.running(arguments, configuration, facts) else {
+            return add(
+                .note, "plugins",
+                "bluetoothd's program cannot be read: which plugins run is not known")
+        }
+        guard !running.isEmpty else {
+            return add(.good, "plugins", "none that uses a link of another program")
+        }
+        let line =
+            arguments.leavingOut(running).map {
+                "type `systemctl edit bluetooth`, and there `[Service]`, `ExecStart=` and "
+                    + "`ExecStart=\($0)`, each in a line of its own; then `systemctl restart "
+                    + "bluetooth`"
+            } ?? "start bluetoothd with `--noplugin=\(running.joined(separator: ","))`"
+        add(
+            .note, "plugins",
+            "bluetoothd runs \(running.joined(separator: ", ")): such plugins use the link of "
+                + "another program, and some ask to pair with a device that connects",
+            remedy: line)
+    }
+
+    /// The intervals of connections.
+    private mutating func addConnectionTimes(_ configuration: MainConfiguration, _ path: String) {
+        for (key, range) in ConnectionTimes.settings {
+            guard let text = configuration.text("LE", key) else { continue }
+            if let number = configuration.number("LE", key), range.contains(number) { continue }
+            add(
+                .note, "intervals",
+                "\(key) below [LE] in \(path) is `\(text.prefix(40))`, and not a number from "
+                    + "\(range.lowerBound) to \(range.upperBound)",
+                remedy: "correct or remove it")
+        }
+        let isSet = ConnectionTimes.settings.contains { configuration.text("LE", $0.key) != nil }
+        let source = isSet ? "from \(path)" : "the kernel's defaults"
+        add(ConnectionTimes(configuration), "intervals", source, path)
+        let adapters = (facts.names(in: "/sys/class/bluetooth") ?? []).filter {
+            $0.hasPrefix("hci") && !$0.contains(":")
+        }
+        for adapter in adapters {
+            guard let times = ConnectionTimes(adapter: adapter, facts),
+                times != ConnectionTimes(configuration)
+            else { continue }
+            add(times, adapter, "from the kernel", path)
+        }
+    }
+
+    private mutating func add(
+        _ times: ConnectionTimes, _ subject: String, _ source: String, _ path: String
+    ) {
+        let remedy =
+            "`MinConnectionInterval=6`, `MaxConnectionInterval=12` and `ConnectionLatency=0` below "
+            + "`[LE]` in \(path) ask for 7.5 to 15 ms; then `systemctl restart bluetooth`"
+        if let contradiction = times.contradiction {
+            add(
+                .note, subject,
+                "\(times.text) (\(source)): \(contradiction), so the kernel may refuse them",
+                remedy: remedy)
+        } else if times.isSlow {
+            add(
+                .note, subject,
+                "\(times.text) (\(source)): slow, since a link carries little in each interval",
+                remedy: remedy)
+        } else {
+            add(.good, subject, "\(times.text) (\(source))")
+        }
+    }
+
+    // MARK: - Adapters
+
+    mutating func addAdapter(_ adapter: AdapterInspection) {
+        if let failure = adapter.state.failure(of: adapter.name) {
+            add(.bad, adapter.name, failure.reason)
+        } else {
+            add(.good, adapter.name, "\(adapter.address), on")
+        }
+        if !adapter.roles.isEmpty, !adapter.roles.contains("peripheral") {
+            add(.bad, adapter.name, "it cannot advertise; it can scan and dial")
+        }
+        if let (active, free) = adapter.advertisements, free == 0 {
+            add(
+                .bad, adapter.name, "all of its \(active) advertisements are in use",
+                remedy: "end the programs that use them")
+        }
+        if adapter.addressType == "public" {
+            add(
+                .note, adapter.name,
+                "it advertises the address that was burned in, by which it can be followed",
+                remedy: "`btmgmt privacy on` hides it where the kernel and adapter can")
+        }
+        if adapter.alias == facts.hostName {
+            add(
+                .note, adapter.name, "it tells the host's name to whoever connects",
+                remedy: "`bluetoothctl system-alias NAME` changes that")
+        }
+    }
+}

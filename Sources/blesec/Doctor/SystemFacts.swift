@@ -1,0 +1,112 @@
+internal import Glibc
+
+/// Facts about a machine, from the files of its system.
+struct SystemFacts {
+    /// What a file contains.
+    enum Content {
+        case bytes([UInt8])
+        case absent
+        /// The reason completes the sentence "it …".
+        case unreadable(String)
+    }
+
+    /// The folder that stands for `/`: empty for this machine.
+    private let root: String
+
+    init(root: String = "") { self.root = root }
+
+    /// The release of the kernel, such as `6.1.0-18-amd64`; nil if it cannot be read.
+    var kernelRelease: String? { firstLine(of: "/proc/sys/kernel/osrelease") }
+
+    var hostName: String? { firstLine(of: "/proc/sys/kernel/hostname") }
+
+    /// The files that may be bluetoothd's program.
+    static let daemonPaths = [
+        "/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd",
+    ]
+
+    /// The first line that `bluetoothd --version` prints; nil if bluetoothd is not found.
+    static var bluetoothdVersion: String? {
+        for path in daemonPaths where unsafe access(path, X_OK) == 0 {
+            guard let pipe = unsafe popen("\(path) --version 2>/dev/null", "re") else { continue }
+            defer { unsafe pclose(pipe) }
+            var bytes = [UInt8](repeating: 0, count: 64)
+            let count = unsafe fread(&bytes, 1, bytes.count, pipe)
+            let line = bytes.prefix(count).prefix { $0 != UInt8(ascii: "\n") }
+            if !line.isEmpty { return String(decoding: line, as: UTF8.self) }
+        }
+        return nil
+    }
+
+    /// The arguments of a process, the program's name first; nil if they cannot be read.
+    func commandLine(of process: Int) -> [String]? {
+        guard case .bytes(let bytes) = read("/proc/\(process)/cmdline"), !bytes.isEmpty else {
+            return nil
+        }
+        return bytes.split(separator: 0, omittingEmptySubsequences: false)
+            .map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    /// The number of a process with the name `bluetoothd`; nil if there is none.
+    var bluetoothdProcess: Int? {
+        for name in names(in: "/proc") ?? [] {
+            guard let number = Int(name), number > 0 else { continue }
+            if firstLine(of: "/proc/\(number)/comm") == "bluetoothd" { return number }
+        }
+        return nil
+    }
+
+    /// The first line of a small file; nil if the file cannot be read.
+    func firstLine(of path: String) -> String? {
+        guard case .bytes(let bytes) = read(path, limit: 4_096) else { return nil }
+        return String(decoding: bytes.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+    }
+
+    /// A number that is the first line of a file.
+    func number(in path: String) -> Int? { firstLine(of: path).flatMap { Int($0) } }
+
+    /// The bytes of a regular file with at most `limit` of them. Nothing else is waited for: not a
+    /// FIFO's writer, and not a device.
+    func read(_ path: String, limit: Int = 1 << 20) -> Content {
+        let flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY
+        let descriptor = unsafe open(root + path, flags)
+        guard descriptor >= 0 else { return Self.failure(errno) }
+        defer { close(descriptor) }
+        var status = stat()
+        guard unsafe fstat(descriptor, &status) == 0 else { return Self.failure(errno) }
+        guard status.st_mode & S_IFMT == S_IFREG else { return .unreadable("is no regular file") }
+        var bytes: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 65_536)
+        while bytes.count <= limit {
+            let count = unsafe Glibc.read(descriptor, &piece, piece.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { return Self.failure(errno) }
+            guard count > 0 else { return .bytes(bytes) }
+            bytes += piece.prefix(count)
+        }
+        return .unreadable("has more than \(limit) bytes")
+    }
+
+    private static func failure(_ number: Int32) -> Content {
+        switch number {
+        case ENOENT, ENOTDIR: .absent
+        case EACCES, EPERM: .unreadable("may not be read by this user")
+        default: .unreadable(unsafe "cannot be read: \(String(cString: strerror(number)))")
+        }
+    }
+
+    /// The names in a folder, sorted; nil if it cannot be read.
+    func names(in path: String) -> [String]? {
+        guard let directory = unsafe opendir(root + path) else { return nil }
+        defer { unsafe closedir(directory) }
+        var names: [String] = []
+        // A folder that has no end, such as one of a faulty file system, is left.
+        while names.count < 100_000, let entry = unsafe readdir(directory) {
+            let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) {
+                unsafe String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            if !name.hasPrefix(".") { names.append(name) }
+        }
+        return names.sorted()
+    }
+}
