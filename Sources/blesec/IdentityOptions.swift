@@ -10,7 +10,8 @@ enum IdentityOptions {
             + "have permission to open FILE.")
     static let passphrasePrompt = Option(
         name: "--passphrase-prompt",
-        help: "Ask for the key's passphrase at the terminal, without showing it.")
+        help: "Ask for the key's passphrase at the terminal, without showing it. For an existing "
+            + "key, this happens without the option, too.")
 
     static let all = [passphraseFile, passphrasePrompt]
 
@@ -21,21 +22,25 @@ enum IdentityOptions {
         return arguments.value(passphraseFile).map { .file($0) }
     }
 
-    /// The source of the passphrase for an existing key. If the command line names none, an
-    /// encrypted key is refused with an error that names both options.
+    /// The source of the passphrase for an existing key. If the command line names none, the
+    /// terminal is asked; without a terminal, an encrypted key is refused with an error that names
+    /// the option.
     static func requiredPassphrase(
         _ arguments: Arguments
     ) throws(ChannelError) -> PassphraseSource {
-        let missing = PassphraseSource { path, _ throws(ChannelError) in
-            throw ChannelError(
-                .badKey,
-                "\(path) is encrypted: give its passphrase with --passphrase-file FILE or "
-                    + "--passphrase-prompt")
+        let asking = PassphraseSource { path, _ throws(ChannelError) in
+            guard TerminalPrompt.isPossible else {
+                throw ChannelError(
+                    .badKey,
+                    "\(path) is encrypted: give its passphrase with --passphrase-file FILE, since "
+                        + "there is no terminal to ask for it")
+            }
+            return try TerminalPrompt.ask("Passphrase for \(path): ")
         }
-        return try passphrase(arguments) ?? missing
+        return try passphrase(arguments) ?? asking
     }
 
-    /// Reads a key file; an encrypted file needs one of the two options.
+    /// Reads a key file; for an encrypted file without an option, the terminal is asked.
     static func load(_ path: String, _ arguments: Arguments) throws(ChannelError) -> IdentityKey {
         try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
     }

@@ -19,7 +19,15 @@ enum TerminalPrompt {
         }
     }
 
-    private static func ask(_ prompt: String) throws(ChannelError) -> SecretBytes {
+    /// Whether this process has a terminal to ask at.
+    static var isPossible: Bool {
+        let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        guard terminal >= 0 else { return false }
+        close(terminal)
+        return true
+    }
+
+    static func ask(_ prompt: String) throws(ChannelError) -> SecretBytes {
         // Not standard input, which may carry the channel's data.
         let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
         guard terminal >= 0 else {
@@ -46,7 +54,8 @@ enum TerminalPrompt {
             Signals.remove(token)
         }
         unsafe tcsetattr(terminal, TCSAFLUSH, &settings)
-        try StandardOutput.write(Array(prompt.utf8), to: terminal)
+        // A file's name may contain a terminal's escapes.
+        try StandardOutput.write(Array(Diagnostics.oneLine(prompt).utf8), to: terminal)
         return try readLine(terminal)
     }
 

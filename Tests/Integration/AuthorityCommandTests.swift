@@ -96,7 +96,7 @@ extension Integration {
             let refused = try run("issue", directory, "--uri", "a:b", "--out", folder.file("lamp"))
             Tool.expect(
                 refused, status: 65,
-                "ca.key is encrypted: give its passphrase with --passphrase-file FILE or")
+                "ca.key is encrypted: give its passphrase with --passphrase-file FILE, since")
             _ = try issue("lamp", "--passphrase-file", passphrase)
             #expect(try run("list", directory).status == 0)
             let wrong = folder.write("wrong", "battery staple\n")

@@ -97,7 +97,7 @@ extension Integration {
             let withoutOption = try Tool.run("pubkey", path)
             Tool.expect(
                 withoutOption, status: 65,
-                "is encrypted: give its passphrase with --passphrase-file")
+                "is encrypted: give its passphrase with --passphrase-file FILE, since there is no")
             let withoutFile = try Tool.run(
                 "pubkey", path, "--passphrase-file", folder.file("none"))
             Tool.expect(withoutFile, status: 66, "none: no such file")
@@ -152,6 +152,28 @@ extension Integration {
                 "setsid", ["-w", Tool.path, "keygen", "--passphrase-prompt", path])
             Tool.expect(noTerminal, status: 66, "there is no terminal to ask for the passphrase")
             #expect(folder.names == [])
+        }
+
+        @Test("without an option, the passphrase of an existing key is asked for at the terminal")
+        func promptWithoutOption() throws {
+            let path = folder.file("key")
+            let right = folder.write("right", "horse\n")
+            try #require(try Tool.run("keygen", path, "--passphrase-file", right).status == 0)
+            let shown = try terminal("pubkey '\(path)' </dev/null", "horse\n")
+            #expect(shown.status == 0)
+            #expect(shown.text.contains("Passphrase for \(path): \r\npublic-key: "))
+            let wrong = try terminal("pubkey '\(path)'", "house\n")
+            #expect(wrong.status == 65)
+            #expect(wrong.text.contains("the passphrase is wrong"), "\(wrong.text)")
+            let object = try terminal("pubkey --json '\(path)'", "house\n")
+            #expect(object.text.contains("\"code\": \"bad-key\""), "\(object.text)")
+            let plain = folder.file("plain")
+            let listened = try terminal(
+                "connect unix:\(folder.file("none")) --anyone --identity '\(path)'", "horse\n")
+            #expect(listened.status == 68, "\(listened.text)")
+            let made = try Subprocess.run(
+                "script", ["-qec", "'\(Tool.path)' keygen '\(plain)'", "/dev/null"])
+            #expect(!made.text.contains("assphrase"), "a new key needs no passphrase")
         }
 
         @Test("an interrupted prompt leaves no key, and restores the terminal's echo")

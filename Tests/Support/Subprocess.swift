@@ -268,6 +268,10 @@ internal import Glibc
         try unsafe spawn(executable, arguments, &actions, environment)
     }
 
+    /// `POSIX_SPAWN_SETSID` of `<spawn.h>`, which the Glibc module lacks: the program has no
+    /// terminal, and so cannot ask the person who runs the tests.
+    private static let startsSession: Int32 = 0x80
+
     private func spawn(
         _ executable: String, _ arguments: [String],
         _ actions: UnsafePointer<posix_spawn_file_actions_t>, _ environment: [String: String]
@@ -281,7 +285,8 @@ internal import Glibc
         for number in [SIGPIPE, SIGINT, SIGTERM] { unsafe sigaddset(&signals, number) }
         unsafe posix_spawnattr_setsigdefault(&attributes, &signals)
         unsafe posix_spawnattr_setflags(
-            &attributes, Int16(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK))
+            &attributes,
+            Int16(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | Self.startsSession))
         var variables: [String: String] = [:]
         for name in Self.inheritedVariables {
             if let value = unsafe getenv(name) { unsafe variables[name] = String(cString: value) }
