@@ -79,6 +79,15 @@ public enum IdentityFile {
         try NewFile.create(path, text.span)
     }
 
+    /// Makes the missing directories of a new identity, with mode 0700, below one of this user, and
+    /// refuses a directory in which ``load(_:passphrase:)`` would refuse the file.
+    ///
+    /// - Throws: `cannotCreate`; `badKey` as ``load(_:passphrase:)`` does.
+    package static func prepareDirectory(of path: String) throws(ChannelError) {
+        try NewFile.makeDirectories(above: path)
+        try TrustedFile.requireDirectory(of: path)
+    }
+
     /// The PEM form of a PrivateKeyInfo for the file at `path`, encrypted if there is a passphrase.
     static func text(
         _ info: borrowing SecretBytes, for path: String, passphrase: PassphraseSource?,

@@ -94,6 +94,40 @@ package enum NewFile {
         .system(.cannotCreate, "\(path) cannot be created", number)
     }
 
+    /// Makes a directory with mode 0700 if it is missing, with the directories above it.
+    static func makeDirectory(_ path: Substring) throws(ChannelError) {
+        guard unsafe mkdir(String(path), 0o700) != 0 else { return }
+        let number = errno
+        if number == EEXIST { return }
+        guard number == ENOENT, let slash = path.lastIndex(of: "/"), slash > path.startIndex else {
+            throw cannotCreate(String(path), number)
+        }
+        try makeDirectory(path[..<slash])
+        guard unsafe mkdir(String(path), 0o700) == 0 || errno == EEXIST else {
+            throw cannotCreate(String(path), errno)
+        }
+    }
+
+    /// Makes the missing directories above `path`, with mode 0700, if the nearest one that exists
+    /// belongs to this user.
+    static func makeDirectories(above path: String) throws(ChannelError) {
+        let wanted = directory(of: path)
+        var present = wanted
+        var status = stat()
+        while unsafe stat(present, &status) != 0 {
+            guard errno == ENOENT, present != "/", present != "." else { return }
+            present = directory(of: present)
+        }
+        guard present != wanted, status.st_mode & S_IFMT == S_IFDIR else { return }
+        guard status.st_uid == geteuid() else {
+            throw ChannelError(
+                .cannotCreate,
+                "\(path) cannot be created: the folder \(wanted) is missing, and \(present) belongs "
+                    + "to another user: make the folder first", underlying: .errno(ENOENT))
+        }
+        try makeDirectory(wanted[...])
+    }
+
     static func directory(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])

@@ -44,7 +44,7 @@ package struct StateFolder: Sendable {
     ///
     /// - Throws: `cannotCreate`, and the errors of ``init(_:)``.
     package static func make(_ path: String) throws(ChannelError) -> StateFolder {
-        try makeDirectory(path[...])
+        try NewFile.makeDirectory(path[...])
         return try StateFolder(path)
     }
 
@@ -54,19 +54,6 @@ package struct StateFolder: Sendable {
         _ = try knownPeers.peers()
         _ = try knownPeers.pendingPeers()
         try lastAddresses.check()
-    }
-
-    private static func makeDirectory(_ path: Substring) throws(ChannelError) {
-        guard unsafe mkdir(String(path), 0o700) != 0 else { return }
-        let number = errno
-        if number == EEXIST { return }
-        guard number == ENOENT, let slash = path.lastIndex(of: "/"), slash > path.startIndex else {
-            throw NewFile.cannotCreate(String(path), number)
-        }
-        try makeDirectory(path[..<slash])
-        guard unsafe mkdir(String(path), 0o700) == 0 || errno == EEXIST else {
-            throw NewFile.cannotCreate(String(path), errno)
-        }
     }
 
     /// An absolute path in the environment; nil if it is unset or relative (XDG Base Directory).

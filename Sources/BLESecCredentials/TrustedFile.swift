@@ -90,6 +90,21 @@ struct TrustedFile: ~Copyable {
         try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, user)
     }
 
+    /// Throws unless a file at `path`, which need not exist, is in a directory that is trusted: the
+    /// error is the one that opening the file has.
+    static func requireDirectory(of path: String) throws(ChannelError) {
+        let folder = NewFile.directory(of: path)
+        do throws(Failure) {
+            let end = try Walk(folder, geteuid()).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
+            try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, geteuid())
+        } catch {
+            switch error {
+            case .system(let number): throw NewFile.cannotCreate(path, number)
+            case .refused(let error): throw error.moved(from: folder, to: path)
+            }
+        }
+    }
+
     /// The error for too wide permissions; `exposure` goes before "others", `mode` is for `chmod`.
     private static func permissionFault(
         _ path: String, _ status: stat, _ exposure: String, _ mode: String
@@ -249,6 +264,12 @@ extension ChannelError {
     /// This error with the requested path before the reason.
     fileprivate func about(_ path: String) -> ChannelError {
         ChannelError(code, "\(path) cannot be trusted: \(reason)")
+    }
+
+    /// This error with another path at the beginning of the reason.
+    fileprivate func moved(from old: String, to new: String) -> ChannelError {
+        guard reason.hasPrefix(old + " ") else { return self }
+        return ChannelError(code, new + reason.dropFirst(old.count))
     }
 
     /// The error for a file that cannot be opened, from the system's error number.

@@ -24,6 +24,10 @@ enum KeygenCommand {
             "FILE is in PKCS#8 and PEM form, which `openssl pkey` reads, and has mode 0600. An "
                 + "existing file is never overwritten. With a passphrase, the key is encrypted "
                 + "with AES-256, under a key that scrypt derives from the passphrase.",
+            "The folder of FILE is made if it is missing, with mode 0700. A folder that others can "
+                + "change is refused, since commands that use the key refuse it too.",
+            "On standard error, the last lines say what to type on the other side. With --json they "
+                + "are left out.",
             "A key belongs to one hash (Noise, section 14). A comment in the file names the "
                 + "hash.",
         ],
@@ -40,8 +44,21 @@ enum KeygenCommand {
         let curve = try arguments.choice(curve, of: [("x25519", Curve.x25519), ("x448", .x448)])
         let hash = try arguments.choice(hash, of: HashAlgorithm.allCases.map { ($0.noiseName, $0) })
         let passphrase = try IdentityOptions.passphrase(arguments)
+        let path = arguments.operands[0]
+        try IdentityFile.prepareDirectory(of: path)
         let identity = try IdentityKey.generate(curve: curve ?? .x25519, hash: hash ?? .sha256)
-        try IdentityFile.create(arguments.operands[0], holding: identity, passphrase: passphrase)
+        try IdentityFile.create(path, holding: identity, passphrase: passphrase)
         try IdentityOptions.print(identity)
+        if !Diagnostics.isJSON { showNext(identity.fingerprint.description) }
+    }
+
+    /// Says what to type on the other side.
+    private static func showNext(_ fingerprint: String) {
+        for line in [
+            "On the other side, with a key of its own, type one of:",
+            "  blesec listen l2cap:any --identity KEY --peer \(fingerprint)",
+            "  blesec connect ENDPOINT --identity KEY --peer \(fingerprint)",
+            "Or type `blesec pair --name NAME` on both sides: it needs no fingerprints.",
+        ] { Diagnostics.note(line, "next") }
     }
 }

@@ -14,7 +14,6 @@ extension Integration {
             let path = folder.file("key")
             let made = try Tool.run("keygen", path, "--curve", curve)
             #expect(made.status == 0)
-            #expect(made.errors == "")
             let lines = made.text.split(separator: "\n", omittingEmptySubsequences: false)
             try #require(lines.count == 3)
             let base64Length = curve == "x25519" ? 44 : 76
@@ -176,6 +175,67 @@ extension Integration {
             #expect(!made.text.contains("assphrase"), "a new key needs no passphrase")
         }
 
+        @Test("keygen makes the folders that are missing, so that its example works at once")
+        func newAccount() throws {
+            let path = folder.file("home/.config/blesec/key")
+            _ = try Subprocess.run("mkdir", [folder.file("home")])
+            let made = try Subprocess.run(
+                "sh", ["-c", "umask 022; exec '\(Tool.path)' keygen '\(path)'"])
+            #expect(made.status == 0, "\(made.errors)")
+            for name in ["home/.config", "home/.config/blesec"] {
+                #expect(folder.mode(name) == 0o700)
+            }
+            #expect(folder.mode("home/.config/blesec/key") == 0o600)
+            #expect(try Tool.run("pubkey", path).text == made.text)
+        }
+
+        @Test("on standard error, keygen says what to type on the other side; not with --json")
+        func nextSteps() throws {
+            let made = try Tool.run("keygen", folder.file("key"))
+            let line = try #require(made.text.split(separator: "\n").last)
+            let fingerprint = line.dropFirst("fingerprint: ".count)
+            for command in ["listen l2cap:any", "connect ENDPOINT"] {
+                #expect(
+                    made.errors.contains(
+                        "  blesec \(command) --identity KEY --peer \(fingerprint)\n"))
+            }
+            #expect(made.errors.contains("`blesec pair --name NAME`"))
+            #expect(try Tool.run("keygen", folder.file("other"), "--json").errors == "")
+        }
+
+        @Test("keygen and listen refuse a folder that others can change with the same words")
+        func sameRefusal() throws {
+            try #require(try Tool.run("keygen", folder.file("open/key")).status == 0)
+            _ = try Subprocess.run("chmod", ["777", folder.file("open")])
+            let path = folder.file("open/key")
+            let reason =
+                "\(path) cannot be trusted: \(folder.file("open")) can be changed by others (mode "
+                + "777): run `chmod go-w \(folder.file("open"))`"
+            let listened = try Tool.run(
+                "listen", "unix:\(folder.file("s"))", "--anyone", "--identity", path)
+            Tool.expect(listened, status: 65, "blesec: \(reason)\n")
+            _ = try Subprocess.run("rm", [path])
+            Tool.expect(try Tool.run("keygen", path), status: 65, "blesec: \(reason)\n")
+            #expect(folder.names == ["open"])
+        }
+
+        @Test("keygen makes no folder below a file or a folder that it cannot use")
+        func unusableFolder() throws {
+            let file = folder.write("file", "")
+            Tool.expect(
+                try Tool.run("keygen", file + "/a/key"), status: 73, "key cannot be created: ")
+            Tool.expect(
+                try Tool.run("keygen", "/proc/none/key"), status: 73, "cannot be created")
+            // Only root can give a folder away.
+            guard geteuid() == 0 else { return }
+            try #require(unsafe mkdir(folder.file("theirs"), 0o755) == 0)
+            try #require(unsafe chown(folder.file("theirs"), 65_534, 65_534) == 0)
+            Tool.expect(
+                try Tool.run("keygen", folder.file("theirs/a/b/key")), status: 73,
+                "theirs belongs to another user: make the folder first")
+            #expect(folder.names == ["file", "theirs"])
+        }
+
         @Test("an interrupted prompt leaves no key, and restores the terminal's echo")
         func interruptedPrompt() throws {
             let path = folder.file("key")
@@ -241,12 +301,6 @@ extension Integration {
             if geteuid() == 0 {
                 #expect(outcome.text.contains("\(key) belongs to another user (65534)"))
             }
-        }
-
-        @Test("keygen exits with 73 if the folder of the new key is missing")
-        func noFolder() throws {
-            let path = folder.file("no/key")
-            Tool.expect(try Tool.run("keygen", path), status: 73, "\(path) cannot be created")
         }
 
         /// Runs the tool at a terminal of its own, and types one of the inputs at each prompt; a
