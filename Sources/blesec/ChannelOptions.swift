@@ -87,15 +87,28 @@ struct ChannelOptions: Sendable {
         self.configuration = configuration
     }
 
-    /// The endpoint in the operand, with the adapter and the type of address.
-    static func endpoint(_ arguments: Arguments) throws(ChannelError) -> Endpoint {
-        try endpoint(arguments.operands[0], arguments)
+    /// Who uses an endpoint.
+    enum EndpointUse {
+        case dialing, listening
+
+        /// The forms that an endpoint may have.
+        fileprivate var forms: [String] {
+            let device = "l2cap:AA:BB:CC:DD:EE:FF/0x80"
+            let devices = self == .dialing ? [device] : ["l2cap:any", "l2cap:any/0x85", device]
+            return devices + ["unix:PATH", "unix-seqpacket:PATH"]
+        }
     }
 
     /// The endpoint that `text` names, with the adapter and the type of address.
+    ///
+    /// - Parameter others: the further forms that are allowed in its place.
     static func endpoint(
-        _ text: String, _ arguments: Arguments
+        _ text: String, _ arguments: Arguments, for use: EndpointUse, or others: [String] = []
     ) throws(ChannelError) -> Endpoint {
+        guard ["l2cap:", "unix:", "unix-seqpacket:"].contains(where: text.hasPrefix) else {
+            throw arguments.usage(
+                "`\(text)` is no endpoint: write \((use.forms + others).alternatives)")
+        }
         var endpoint = try Endpoint(parsing: text)
         for option in [adapter, addressType] where arguments.has(option) {
             guard text.hasPrefix("l2cap:") else {

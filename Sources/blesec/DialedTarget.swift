@@ -16,7 +16,9 @@ enum Target {
         } else if let peer = PeerMemory.peer(text) {
             self = .peer(try memory.key(peer), service: try NearbyArguments.service(arguments))
         } else {
-            self = .endpoint(try ChannelOptions.endpoint(text, arguments))
+            self = .endpoint(
+                try ChannelOptions.endpoint(
+                    text, arguments, for: .dialing, or: ["service:UUID", "peer:NAME", "peer:KEY"]))
         }
     }
 

@@ -118,7 +118,8 @@ enum ListenCommand {
         guard arguments.operands.isEmpty else {
             try arguments.refuse(NearbyArguments.accepting, "goes without an ENDPOINT")
             let listener = try await SecureListener.listen(
-                on: ChannelOptions.endpoint(arguments), configuration: configuration)
+                on: ChannelOptions.endpoint(arguments.operands[0], arguments, for: .listening),
+                configuration: configuration)
             await failures.follow(listener)
             ChannelNotes.listening(listener.localEndpoint)
             return .listener(listener)

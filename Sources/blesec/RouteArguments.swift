@@ -30,7 +30,9 @@ struct RouteArguments {
             return
         }
         try arguments.refuse(NearbyArguments.all, "goes without an ENDPOINT")
-        let parsed = try ChannelOptions.endpoint(endpoint, arguments)
+        let parsed = try ChannelOptions.endpoint(
+            endpoint, arguments, for: arguments.has(Self.listen) ? .listening : .dialing,
+            or: arguments.has(Self.listen) ? [] : ["peer:NAME", "peer:KEY"])
         guard arguments.has(Self.listen) else {
             route = .dialing(parsed, configuration: configuration)
             end = {}

@@ -13,7 +13,8 @@ enum Seconds {
         let isDecimal = text.allSatisfy { "0123456789.".contains($0) }
         guard isDecimal, let seconds = Double(text), seconds > 0, seconds <= maximum else {
             throw arguments.usage(
-                "\(option.name) is a number of seconds above 0, and not `\(text)`")
+                "\(option.name) is a number of seconds above 0 and up to \(Int(maximum)), and not "
+                    + "`\(text)`")
         }
         return .milliseconds(Int64((seconds * 1000).rounded(.up)))
     }

@@ -26,7 +26,28 @@ extension Integration {
                 (["connect", "unix:s", "--peer", "AAAA"], 65, "a peer's key is"),
                 (["connect", "unix:s", "--anyone", "--keep"], 64, "unknown option `--keep`"),
                 (["connect", "tcp:host:1", "--anyone"], 64, "is no endpoint"),
-                (["connect", "nonsense", "--anyone"], 64, "is no endpoint"),
+                (
+                    ["connect", "nonsense", "--anyone"], 64,
+                    "`nonsense` is no endpoint: write l2cap:AA:BB:CC:DD:EE:FF/0x80, unix:PATH, "
+                        + "unix-seqpacket:PATH, service:UUID, peer:NAME or peer:KEY; see"
+                ),
+                (
+                    ["listen", "service:180F", "--anyone"], 64,
+                    "is no endpoint: write l2cap:any, l2cap:any/0x85, l2cap:AA:BB:CC:DD:EE:FF/0x80, "
+                        + "unix:PATH or unix-seqpacket:PATH; see"
+                ),
+                (
+                    ["chat", "x:y", "--anyone"], 64,
+                    "unix:PATH, unix-seqpacket:PATH, peer:NAME or peer:KEY; see"
+                ),
+                (
+                    ["pair", "x:y", "--name", "a"], 64,
+                    "unix:PATH, unix-seqpacket:PATH or service:UUID; see"
+                ),
+                (
+                    ["connect", "unix:s", "--anyone", "--timeout", "31536001"], 64,
+                    "above 0 and up to 31536000, and not `31536001`"
+                ),
                 (["connect", "unix:", "--anyone"], 64, "path of a Unix socket is missing"),
                 (["connect", "l2cap:any", "--anyone"], 64, "name the device and its PSM"),
                 (["connect", "l2cap:AA:BB:CC:DD:EE/0x80", "--anyone"], 64, "AA:BB:CC:DD:EE"),

@@ -22,7 +22,9 @@ struct PairingPlace: Sendable {
                     "TARGET is an endpoint or service:UUID: who is not known yet has no name")
             }
             try arguments.refuse(NearbyArguments.all, "goes without an endpoint")
-            let endpoint = try ChannelOptions.endpoint(text, arguments)
+            let endpoint = try ChannelOptions.endpoint(
+                text, arguments, for: isWaiting ? .listening : .dialing,
+                or: isWaiting ? [] : ["service:UUID"])
             switch kind {
             case .newInvitation where !isWaiting:
                 throw arguments.usage(
