@@ -12,7 +12,7 @@ enum ListenCommand {
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all + NearbyArguments.accepting
-            + [keep] + PersistentArguments.all,
+            + [keep] + PeerMemory.all + PersistentArguments.all,
         description: [
             "Listens on ENDPOINT. When a peer dials, both sides prove their identities. Then "
                 + "standard input goes to the peer, and what the peer sends goes to standard "
@@ -29,6 +29,8 @@ enum ListenCommand {
                 + "another line names the protocol, the peer's fingerprint and, if an authority "
                 + "has certified the peer, the URI in the peer's certificate. Refused peers are "
                 + "reported on standard error too, and do not end the wait.",
+            "With --remember NAME, the peer is remembered once it has proven its key; if NAME is "
+                + "known already, only that peer is accepted, and no other option has to name it.",
             "The peer is told when standard input ends, and what the peer sends after that is "
                 + "still written. The exit status is 0 only when both sides have said that they "
                 + "have sent everything, and each side has confirmed that it has received "
@@ -44,6 +46,8 @@ enum ListenCommand {
                 "Wait for one peer on the first Bluetooth adapter.",
             "blesec listen --service UUID --identity key --peer SHA256:...":
                 "Wait for one peer that looks for the service.",
+            "blesec listen l2cap:any --identity key --peer SHA256:... --remember anna":
+                "Wait for the holder of that key, and remember the holder as anna.",
             "blesec listen unix:/run/peer --identity key --anyone --keep > log":
                 "Collect what anyone sends, one peer after another.",
             "blesec listen l2cap:any --certificate a.pem --key a.key --authority c.pem":
@@ -52,24 +56,26 @@ enum ListenCommand {
         statuses: ChannelOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
-        let options = try ChannelOptions(arguments)
+        let memory = try PeerMemory(arguments)
+        let known = try memory.expected
+        let options = try ChannelOptions(arguments, known: known, memory)
         let failures = FailureLog()
+        let notes = ConnectionNotes(memory, failures)
         guard arguments.has(PersistentArguments.persist) else {
             try PersistentArguments.refuseWithoutPersist(arguments)
             let interruption = Interruption()
             let source = try await source(arguments, options, options.configuration, failures)
             return try await source.use { () async throws(ChannelError) in
-                try await serve(source, options, interruption, keeps: arguments.has(keep))
+                try await serve(source, options, notes, interruption, keeps: arguments.has(keep))
             }
         }
         try arguments.refuse([keep], "goes without \(PersistentArguments.persist.name)")
-        let notes = ConnectionNotes(try PeerMemory(arguments), failures)
         var configuration = try PersistentArguments.configuration(options, arguments)
         if !options.isPinned { configuration.trust = notes.firstComer }
         let source = try await source(arguments, options, configuration, failures)
         try await source.use { () async throws(ChannelError) in
             try await PersistentArguments.pipe(
-                over: source.route, to: nil, arguments, options, notes)
+                over: source.route, to: known, arguments, options, notes)
         }
     }
 
@@ -138,8 +144,8 @@ enum ListenCommand {
     }
 
     private static func serve(
-        _ source: ChannelSource, _ options: ChannelOptions, _ interruption: Interruption,
-        keeps: Bool
+        _ source: ChannelSource, _ options: ChannelOptions, _ notes: ConnectionNotes,
+        _ interruption: Interruption, keeps: Bool
     ) async throws(ChannelError) {
         let limit = options.timeLimit
         repeat {
@@ -150,6 +156,15 @@ enum ListenCommand {
                 }
             }
             if !keeps { await source.close() }
+            do throws(ChannelError) {
+                // As `connect` does: without its name in the store, the peer gets no channel.
+                try notes.remember(await channel.peer, over: nil)
+            } catch {
+                await channel.abort()
+                guard keeps else { throw error }
+                Diagnostics.print(error)
+                continue
+            }
             await ChannelNotes.ready(channel)
             let session = ChannelSession(
                 channel: channel, isDirect: options.configuration.mode == .direct,

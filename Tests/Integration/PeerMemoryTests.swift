@@ -184,6 +184,62 @@ extension Integration {
             _ = try listener.wait()
         }
 
+        @Test("listen remembers the peer, and then accepts only that peer by the name")
+        func listenerRemembers() throws {
+            let state = ["--state", pair.folder.file("state"), "--remember", "anna"]
+            for options in [["--anyone"], []] {
+                let listener = try pair.listen(state, trust: options)
+                let dialer = try pair.connect().wait(with: [listener])
+                #expect(dialer.status == 0, "\(dialer.errors)")
+                #expect(try listener.wait(with: []).status == 0)
+                let stored = pair.folder.read("state/known_peers") ?? []
+                #expect(String(decoding: stored, as: UTF8.self) == "anna \(pair.dialerKey)\n")
+            }
+            // Another key gets no channel, whatever the options say.
+            try #require(try Tool.run("keygen", pair.folder.file("stranger")).status == 0)
+            let listener = try pair.listen(state + ["--timeout", "5"], trust: ["--anyone"])
+            let stranger = try Tool.start([
+                "connect", pair.endpoint(), "--identity", pair.folder.file("stranger"),
+                "--peer", pair.listenerKey,
+            ]).wait(with: [listener])
+            #expect(stranger.status != 0)
+            _ = try listener.line("blesec: no channel with ")
+            listener.signal(15)
+            #expect(try listener.wait().status == 143)
+        }
+
+        @Test("listen --keep --remember serves the first peer, and no channel of another one")
+        func listenerKeepsFirst() throws {
+            let state = ["--state", pair.folder.file("state"), "--remember", "anna"]
+            let listener = try pair.listen(state + ["--keep"], trust: ["--anyone"])
+            let first = try pair.connect().wait(with: [listener])
+            #expect(first.status == 0, "\(first.errors)")
+            try #require(try Tool.run("keygen", pair.folder.file("stranger")).status == 0)
+            let stranger = try Tool.start(
+                [
+                    "connect", pair.endpoint(), "--identity", pair.folder.file("stranger"),
+                    "--peer", pair.listenerKey,
+                ], input: .bytes(Array("secret".utf8))
+            ).wait(with: [listener])
+            #expect(stranger.status != 0)
+            let again = try pair.connect(input: .bytes(Array("more".utf8))).wait(with: [listener])
+            #expect(again.status == 0, "\(again.errors)")
+            listener.signal(15)
+            let served = try listener.wait()
+            #expect(served.text == "more")
+        }
+
+        @Test("with --persist, too, listen remembers the peer")
+        func persistentListenerRemembers() throws {
+            let state = ["--state", pair.folder.file("state"), "--remember", "anna", "--persist"]
+            let listener = try pair.listen(state)
+            let dialer = try pair.connect(["--persist"]).wait(with: [listener])
+            #expect(dialer.status == 0, "\(dialer.errors)")
+            #expect(try listener.wait().status == 0)
+            let stored = pair.folder.read("state/known_peers") ?? []
+            #expect(String(decoding: stored, as: UTF8.self) == "anna \(pair.dialerKey)\n")
+        }
+
         @Test("if a peer cannot be stored as requested, there is no channel")
         func cannotStore() throws {
             makeState("state", knownPeers: "")
