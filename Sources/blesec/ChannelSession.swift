@@ -8,6 +8,16 @@ struct ChannelSession: Sendable {
     /// Whether another peer may follow, so that standard output stays open.
     let keepsOutput: Bool
     let interruption: Interruption
+    private let progress = PipeProgress()
+
+    init(
+        channel: SecureChannel, isDirect: Bool, keepsOutput: Bool, interruption: Interruption
+    ) {
+        self.channel = channel
+        self.isDirect = isDirect
+        self.keepsOutput = keepsOutput
+        self.interruption = interruption
+    }
 
     private enum Event: Sendable {
         /// Standard input has ended, and the end was sent to the peer.
@@ -26,6 +36,8 @@ struct ChannelSession: Sendable {
 
     /// Moves bytes until both directions are complete, or throws the reason why they are not.
     func run() async throws(ChannelError) {
+        progress.begin()
+        defer { progress.end() }
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
         let tasks = [sendInput, writeOutput, watch].map { part in
@@ -87,6 +99,7 @@ struct ChannelSession: Sendable {
                     return .sentEverything
                 }
                 try await channel.send(bytes)
+                progress.sent(bytes.count)
             } catch {
                 return .cannotSend(error)
             }
@@ -108,6 +121,7 @@ struct ChannelSession: Sendable {
                     return .wroteEverything
                 }
                 try await StandardOutput.send(message)
+                progress.received(message.count)
                 // A message is confirmed, and so delivered, only after it is written.
                 if !isDirect { try await channel.confirm(through: channel.lastReceived) }
             } catch {

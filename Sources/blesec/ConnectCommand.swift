@@ -32,6 +32,8 @@ enum ConnectCommand {
                 + "replaced, pieces that may have arrived are not sent again, and the exit status "
                 + "is 76. When everything is sent and confirmed, blesec waits up to 30 seconds for "
                 + "a peer that may not know that yet.",
+            "If standard error is a terminal and standard output is not, a line shows the bytes in "
+                + "each direction and their rates; not with --json.",
             "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",
         ],
         examples: [

@@ -39,6 +39,8 @@ enum ListenCommand {
                 + "arrives exactly once, while both processes live. Without a pinned peer, the first peer "
                 + "that comes is the only one. When everything is sent and confirmed, blesec waits "
                 + "up to 30 seconds for a peer that may not know that yet.",
+            "If standard error is a terminal and standard output is not, a line shows the bytes in "
+                + "each direction and their rates; not with --json.",
             "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",
         ],
         examples: [

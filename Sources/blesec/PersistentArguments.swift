@@ -119,6 +119,7 @@ enum PersistentArguments {
         if isFinished {
             Diagnostics.note("the store says that everything was sent before", "finished")
         }
+        let progress = PipeProgress()
         let session = ConnectionSession(
             connection: connection, interruption: Interruption(), timeLimit: options.timeLimit,
             input: { () throws(ChannelError) in
@@ -131,10 +132,14 @@ enum PersistentArguments {
                 } else {
                     try await StandardOutput.send(message)
                 }
+                progress.received(message.count)
             },
             outputFile: target,
+            onDelivery: { fate, _, message in if fate == nil { progress.sent(message.count) } },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: true)
+        progress.begin()
+        defer { progress.end() }
         _ = try await session.run()
         let unknown = await connection.unknownCount
         if target == nil { try await StandardOutput.finish() }

@@ -171,6 +171,41 @@ extension Integration {
             Tool.expect(refused, status: 64, name)
         }
 
+        /// Runs a dialer on a terminal, whose input ends after more than two seconds.
+        private func pipeOnTerminal(_ options: String) throws -> Subprocess.Outcome {
+            let pair = try ToolPair()
+            let listener = try pair.listen(options.contains("--persist") ? ["--persist"] : [])
+            let command = """
+                (head -c 100000 /dev/zero; sleep 2.3) | '\(Tool.path)' connect \(pair.endpoint()) \
+                --identity '\(pair.folder.file("dialer"))' --peer \(pair.listenerKey) \(options)
+                """
+            let outcome = try Subprocess("script", ["-qec", command, "/dev/null"])
+                .wait(with: [listener])
+            #expect(try listener.wait().status == 0)
+            return outcome
+        }
+
+        @Test(
+            "a long pipe shows its progress on a terminal, in one line that is removed at the end",
+            arguments: ["> /dev/null", "--persist > /dev/null"])
+        func progress(_ options: String) throws {
+            let outcome = try pipeOnTerminal(options)
+            #expect(outcome.status == 0, "\(outcome.text)")
+            #expect(outcome.text.contains("\r\u{1B}[Ksent 97.7 KiB ("), "\(outcome.text)")
+            #expect(outcome.text.contains("/s), received 0 B (0 B/s)"), "\(outcome.text)")
+            #expect(outcome.text.hasSuffix("\r\u{1B}[K"), "\(outcome.text)")
+        }
+
+        @Test(
+            "there is no progress with --json, or if standard output is the terminal",
+            arguments: ["--json > /dev/null", "", "2> /dev/null"])
+        func noProgress(_ options: String) throws {
+            let outcome = try pipeOnTerminal(options)
+            #expect(outcome.status == 0, "\(outcome.text)")
+            #expect(!outcome.text.contains("sent "), "\(outcome.text)")
+            #expect(!outcome.text.contains("\u{1B}"), "\(outcome.text)")
+        }
+
         @Test("a listener opens its identity with a passphrase, and uses the identity's hash")
         func otherHash() throws {
             let pair = try ToolPair()

@@ -1,0 +1,101 @@
+internal import BLESec
+internal import BLESecLocking
+internal import BLESecToolKit
+internal import Glibc
+
+/// The progress of a pipe on standard error: one line of the terminal, which is drawn again, with
+/// the bytes in each direction and their rates.
+///
+/// It is shown only on a terminal, without `--json`, and only if standard output is no terminal, on
+/// which the line would be between the peer's bytes.
+final class PipeProgress: Sendable {
+    private struct State: Sendable {
+        var sent: UInt64 = 0
+        var received: UInt64 = 0
+        /// The counts when the line was last drawn.
+        var drawn: (sent: UInt64, received: UInt64, at: ContinuousClock.Instant)
+        /// The text that the terminal shows now; nil if it shows none.
+        var line: String?
+        var isOver = false
+    }
+
+    /// The time between two drawings, and before the first one: a short pipe has no line.
+    private static let interval = Duration.seconds(1)
+
+    private let isShown: Bool
+    private let state = Locked(State(drawn: (0, 0, .now)))
+    private let task = Locked<Task<Void, Never>?>(nil)
+
+    init() {
+        isShown =
+            isatty(STDERR_FILENO) == 1 && isatty(STDOUT_FILENO) == 0 && !Diagnostics.isJSON
+    }
+
+    /// Shows the line from now on.
+    func begin() {
+        guard isShown else { return }
+        state.withLock { $0.drawn.at = .now }
+        Diagnostics.show(by: { [weak self] line in
+            guard let self else { return line() }
+            self.state.withLock { state in
+                let shown = state.line
+                Self.draw(nil, &state)
+                line()
+                Self.draw(shown, &state)
+            }
+        })
+        let drawing = Task(executorPreference: EventLoop.shared) { [weak self] in
+            while (try? await EventLoop.shared.sleep(for: Self.interval)) != nil, let self {
+                self.draw()
+            }
+        }
+        task.withLock { $0 = drawing }
+    }
+
+    func sent(_ count: Int) {
+        guard isShown else { return }
+        state.withLock { $0.sent &+= UInt64(clamping: count) }
+    }
+
+    func received(_ count: Int) {
+        guard isShown else { return }
+        state.withLock { $0.received &+= UInt64(clamping: count) }
+    }
+
+    /// Removes the line.
+    func end() {
+        guard isShown else { return }
+        task.withLock { $0.take() }?.cancel()
+        state.withLock { state in
+            Self.draw(nil, &state)
+            state.isOver = true
+        }
+        Diagnostics.show(by: nil)
+    }
+
+    private func draw() {
+        state.withLock { state in
+            guard !state.isOver else { return }
+            let now = ContinuousClock.now
+            let seconds = (now - state.drawn.at) / .seconds(1)
+            let text =
+                "sent " + Self.text(state.sent, since: state.drawn.sent, seconds) + ", received "
+                + Self.text(state.received, since: state.drawn.received, seconds)
+            state.drawn = (state.sent, state.received, now)
+            Self.draw(String(text.prefix(Environment.width - 1)), &state)
+        }
+    }
+
+    private static func text(_ bytes: UInt64, since old: UInt64, _ seconds: Double) -> String {
+        let rate = seconds > 0 ? Double(bytes &- old) / seconds : 0
+        let whole = TransferDisplay.whole(rate)
+        return "\(TransferDisplay.size(bytes)) (\(TransferDisplay.size(whole))/s)"
+    }
+
+    private static func draw(_ text: String?, _ state: inout State) {
+        guard text != nil || state.line != nil else { return }
+        state.line = text
+        let bytes = Array(("\r\u{1B}[K" + (text ?? "")).utf8)
+        try? StandardOutput.write(bytes, to: STDERR_FILENO)
+    }
+}
