@@ -59,6 +59,15 @@ package enum Socket {
         _ = try check(unsafe withAddress(address) { unsafe Glibc.connect(descriptor, $0, $1) })
     }
 
+    /// Throws ECONNREFUSED if the file of a Unix address belongs to no open socket, and EPROTOTYPE
+    /// if it belongs to a stream or a listener. It connects a datagram socket, so the process that
+    /// listens there gets no peer.
+    static func probe(_ address: SocketAddress) throws(SystemError) {
+        let probe = try check(socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | flags, 0))
+        defer { close(probe) }
+        try connect(probe, to: address)
+    }
+
     package static func listen(_ descriptor: Int32, backlog: Int32) throws(SystemError) {
         _ = try check(Glibc.listen(descriptor, backlog))
     }

@@ -71,10 +71,8 @@ struct UnixPathClaim {
     private func removeStale() throws(LinkError) {
         do throws(SystemError) {
             guard try Socket.identify(address.path).isSocket else { throw SystemError(ENOTSOCK) }
-            let probe = try Socket.open(family: AF_UNIX, kind: address.kind)
-            defer { Socket.close(probe) }
             do throws(SystemError) {
-                try Socket.connect(probe, to: address.socketAddress)
+                try Socket.probe(address.socketAddress)
                 throw SystemError(EADDRINUSE)
             } catch {
                 guard error.number == ECONNREFUSED else { throw error }

@@ -9,6 +9,23 @@ extension Integration {
         /// A well-formed fingerprint that is neither side's.
         private static let strangerKey = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
+        @Test("a second listener at a path is refused, and is no peer of the first one")
+        func secondListener() throws {
+            let pair = try ToolPair()
+            let first = try pair.listen(["--keep"])
+            for kind in ["unix", "unix-seqpacket"] {
+                let second = try Tool.run(
+                    "listen", pair.endpoint(kind), "--identity", pair.folder.file("listener"),
+                    "--anyone")
+                Tool.expect(second, status: 73, "someone else listens there")
+            }
+            let dialer = try pair.connect().wait(with: [first])
+            #expect(dialer.status == 0, "\(dialer.errors)")
+            _ = try first.line("channel complete with ")
+            first.signal(15)
+            #expect(!(try first.wait().errors.contains("no channel with")))
+        }
+
         @Test(
             "exit status 64: wrong command line; 65: malformed key; 66: no key file; 68: no adapter",
             arguments: [

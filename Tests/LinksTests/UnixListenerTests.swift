@@ -86,6 +86,13 @@ import Testing
                 #expect(error?.code == .addressInUse)
             }
             #expect(exists(address.path))
+            // The attempts were no peers: the first one that is accepted is this one.
+            async let accepted = first.accept()
+            let dialed = try await SocketLink.dial(address, loop: loop)
+            let peer = try await accepted
+            try #expect(dialed.send([1]) == 1)
+            try #expect(peer.receive().bytes == [1])
+            dialed.close()
             await first.close()
         }
     }
