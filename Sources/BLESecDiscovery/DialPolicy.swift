@@ -105,6 +105,7 @@ package struct DialPolicy: Sendable {
     package mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
+        table[candidate]?.dialing.collisions = 0
         table[candidate]?.identity = identity
         if identity != nil { remember(candidate.address) }
         links[candidate.address, default: Links()].ready += 1
@@ -119,12 +120,31 @@ package struct DialPolicy: Sendable {
         guard var record = table[candidate]?.dialing else { return }
         record.isUnderWay = false
         record.failures += 1
+        record.collisions = 0
         record.mustBeHeard = true
         record.turn = nil
         let wait = rules.backoff.delay(afterFailures: record.failures, using: &generator)
         record.notBefore = now.advanced(by: wait)
         table[candidate]?.dialing = record
     }
+
+    /// A dial collided with the scan of this side's own bluetoothd, which says nothing about the
+    /// candidate.
+    ///
+    /// - Returns: whether the candidate may be dialed again at once. After ``mostCollisions`` in a
+    ///   row it may not, and the caller reports the dial as failed.
+    package mutating func dialCollided(_ candidate: Candidate) -> Bool {
+        guard let collisions = table[candidate]?.dialing.collisions,
+            collisions < Self.mostCollisions
+        else { return false }
+        table[candidate]?.dialing.isUnderWay = false
+        table[candidate]?.dialing.turn = nil
+        table[candidate]?.dialing.collisions += 1
+        return true
+    }
+
+    /// How many collisions in a row are no failure.
+    static let mostCollisions = 2
 
     /// A dial was cancelled, which is not counted as a failure of the candidate.
     package mutating func dialCancelled(_ candidate: Candidate) {

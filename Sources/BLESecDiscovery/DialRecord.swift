@@ -5,6 +5,8 @@ struct DialRecord: Sendable {
     var isUnderWay = false
     /// The number of failed dials and links in a row.
     var failures = 0
+    /// The number of dials in a row that collided with this side's own scan.
+    var collisions = 0
     /// Whether the candidate must be heard again before it is dialed: it may be gone, and
     /// bluetoothd has forgotten it.
     var mustBeHeard = false

@@ -22,6 +22,8 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
         package static let notSupported = Code("notSupported")
         /// The device could not be reached, or it disconnected.
         package static let unreachable = Code("unreachable")
+        /// bluetoothd has ended the attempt to connect itself, since it collided with its own scan.
+        package static let collision = Code("collision")
         /// The deadline passed.
         package static let timedOut = Code("timedOut")
         /// The task that waited was cancelled.
@@ -61,6 +63,8 @@ extension DiscoveryError {
     init(bus error: BusError, cannot action: String) {
         let (code, cause): (Code, String) =
             switch error.shortName {
+            case _ where error.text.hasSuffix("le-connection-abort-by-local"):
+                (.collision, "bluetoothd's own scan came in between")
             case "NoReply", "Timeout", "TimedOut": (.timedOut, "no answer came in time")
             case "Disconnected", "ServiceUnknown", "NameHasNoOwner":
                 (.noService, "bluetoothd does not run (`systemctl start bluetooth`)")

@@ -28,7 +28,8 @@ package struct RemoteDevice: Sendable {
     /// - Returns: whether this call made the link, so that the caller may end it.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
     ///   ``DiscoveryError/Code/unreachable`` when bluetoothd cannot connect,
-    ///   ``DiscoveryError/Code/timedOut`` at the deadline.
+    ///   ``DiscoveryError/Code/collision`` when its own scan came in between: the next attempt may
+    ///   follow at once, ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
     package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
         let action = "connect to \(address)"
@@ -43,8 +44,10 @@ package struct RemoteDevice: Sendable {
                 $0.tree.isConnected(path) ? () : nil
             }
         } catch {
-            // bluetoothd keeps trying until it is asked to stop.
-            if makesLink { await bluetoothd.send(to: action, path, Interface.device, "Disconnect") }
+            // bluetoothd keeps trying until it is asked to stop, except after a collision.
+            if makesLink, error.code != .collision {
+                await bluetoothd.send(to: action, path, Interface.device, "Disconnect")
+            }
             if error.code == .failed {
                 throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
             }

@@ -52,6 +52,8 @@ struct PolicyRun {
         policy.linkEnded(with: address, outcome, at: now, using: &generator)
     }
 
+    mutating func collide(_ candidate: Candidate) -> Bool { policy.dialCollided(candidate) }
+
     mutating func failDial(_ candidate: Candidate) {
         policy.dialFailed(candidate, at: now, using: &generator)
     }
@@ -69,6 +71,24 @@ extension DialPolicy.Rules {
 @Suite("Which candidates are dialed, and when")
 struct DialPolicyTests {
     let one = PolicyRun.candidate(1)
+
+    @Test("a dial that collided with this side's scan is repeated at once, two times in a row")
+    func collision() {
+        var run = PolicyRun(.heardOnce)
+        run.hear(1)
+        #expect(run.step() == [one])
+        for _ in 1...2 {
+            #expect(run.collide(one) == true)
+            #expect(run.step() == [one])
+        }
+        #expect(run.collide(one) == false)
+        run.failDial(one)
+        #expect(run.step() == [])
+        run.wait(.seconds(2))
+        run.hear(1)
+        #expect(run.step() == [one])
+        #expect(run.collide(one) == true, "a failure begins the count anew")
+    }
 
     @Test("a candidate is dialed once it has been heard twice within 30 seconds")
     func heardTwice() {

@@ -4,6 +4,18 @@ import Testing
 @testable import BLESecDiscovery
 
 @Suite struct DiscoveryErrorTests {
+    @Test("the error with which bluetoothd ends its own attempt is a collision")
+    func collision() {
+        for name in ["org.bluez.Error.Failed", "org.bluez.Error.ConnectionAttemptFailed"] {
+            let text = "le-connection-abort-by-local"
+            let error = DiscoveryError(bus: BusError(name: name, text: text), cannot: "connect")
+            #expect(error.code == .collision)
+            #expect(ChannelError(discovery: error).code == .noSuchPeer)
+            let other = BusError(name: name, text: "le-connection-abort-by-remote")
+            #expect(DiscoveryError(bus: other, cannot: "connect").code != .collision)
+        }
+    }
+
     @Test("a channel error has the message of D-Bus or of the loader as its cause")
     func causes() {
         let byBus = DiscoveryError(.noService, "bus", busError: "org.bluez.Error.Failed")

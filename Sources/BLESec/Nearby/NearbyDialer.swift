@@ -22,6 +22,8 @@ actor NearbyDialer {
     private var links: DialedLinks
     /// Links that bluetoothd is ending, which takes 2 seconds.
     private var releases: [DeviceAddress: Task<Void, Never>] = [:]
+    /// The addresses whose last connect collided with bluetoothd's own scan.
+    private var collided: Set<DeviceAddress> = []
     private var scan: ServiceScan?
     private var scanTask: Task<Void, Never>?
     private var timer: LoopTimer?
@@ -133,10 +135,13 @@ actor NearbyDialer {
             // An accepted link cancels this task, and so ends the wait.
             try? await loop.sleep(for: turn)
         }
+        let isCollision = collided.remove(candidate.address) != nil
         await release(candidate.address)
         dials[candidate] = nil
         if error.code == .cancelled {
             policy.dialCancelled(candidate)
+        } else if isCollision, policy.dialCollided(candidate) {
+            // Dialed again at once, below.
         } else {
             // The PSM is forgotten, because another program may listen on it by now.
             transports.forget(candidate)
@@ -148,6 +153,7 @@ actor NearbyDialer {
 
     private func dial(_ candidate: Candidate) async throws(ChannelError) -> SecureChannel {
         let address = candidate.address
+        collided.remove(address)
         await scan?.pause()
         if try await connect(address) { links.insert(address) }
         if setup.options.accepts, !links.contains(address) {
@@ -174,6 +180,7 @@ actor NearbyDialer {
             return try await setup.adapter.device(address).connect(
                 until: loop.now.advanced(by: Self.connectTimeout))
         } catch {
+            if error.code == .collision { collided.insert(address) }
             throw ChannelError(discovery: error).during(.connecting)
         }
     }
