@@ -81,6 +81,16 @@ extension Integration {
             #expect(line.hasSuffix("; start bluetoothd with `--noplugin=hog`"), "\(line)")
         }
 
+        @Test("doctor ignores another user's process that is called bluetoothd")
+        func otherUsersProcess() throws {
+            try runDaemon(["input/hog"], [])
+            // Only root can give a folder away.
+            guard geteuid() == 0 else { return }
+            try #require(unsafe chown(folder.file("proc/77"), 65_534, 65_534) == 0)
+            let line = try #require(try lines("plugins").first)
+            #expect(line.hasPrefix("note  plugins: bluetoothd is not among"), "\(line)")
+        }
+
         @Test("Experimental in main.conf lets the plugins for audio run")
         func experimental() throws {
             try runDaemon(["audio/bap", "ranging/rap"], [])

@@ -47,13 +47,22 @@ struct SystemFacts {
             .map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// The number of a process with the name `bluetoothd`; nil if there is none.
+    /// The number of a process with the name `bluetoothd`; nil if there is none. It belongs to the
+    /// user who has `/proc`, which is root: any other user can name a program like that, and what
+    /// its command line says would be shown to root as a remedy.
     var bluetoothdProcess: Int? {
         for name in names(in: "/proc") ?? [] {
             guard let number = Int(name), number > 0 else { continue }
-            if firstLine(of: "/proc/\(number)/comm") == "bluetoothd" { return number }
+            let folder = "/proc/\(number)"
+            guard firstLine(of: folder + "/comm") == "bluetoothd" else { continue }
+            if let owner = owner(of: folder), owner == self.owner(of: "/proc") { return number }
         }
         return nil
+    }
+
+    private func owner(of path: String) -> uid_t? {
+        var status = stat()
+        return unsafe stat(root + path, &status) == 0 ? status.st_uid : nil
     }
 
     /// The first line of a small file; nil if the file cannot be read.
