@@ -95,7 +95,8 @@ struct TrustedFile: ~Copyable {
     static func requireDirectory(of path: String) throws(ChannelError) {
         let folder = NewFile.directory(of: path)
         do throws(Failure) {
-            let end = try Walk(folder, geteuid()).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
+            // Permission to read the directory is not needed.
+            let end = try Walk(folder, geteuid()).open(Walk.openPath | O_DIRECTORY, 0)
             try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, geteuid())
         } catch {
             switch error {
@@ -131,7 +132,7 @@ struct TrustedFile: ~Copyable {
     private struct Walk: ~Copyable {
         /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a file even
         /// without permission to read it, and with `O_NOFOLLOW` a symbolic link, not its target.
-        private static let openPath: Int32 = 0o1000_0000
+        fileprivate static let openPath: Int32 = 0o1000_0000
 
         private let requested: String
         private let user: uid_t

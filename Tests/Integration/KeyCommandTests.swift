@@ -219,6 +219,19 @@ extension Integration {
             #expect(folder.names == ["open"])
         }
 
+        @Test("keygen needs no permission to list the folder of the key")
+        func unlistedFolder() throws {
+            try #require(unsafe mkdir(folder.file("closed"), 0o300) == 0)
+            let script = """
+                test "$(id -u)" = 0 || exec "$0" keygen "$1"
+                chown 65534 "${1%/*}" && chmod 0711 "${1%/*}/.." &&
+                exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0" keygen "$1"
+                """
+            let made = try Subprocess.run(
+                "sh", ["-c", script, Tool.path, folder.file("closed/key")])
+            #expect(made.status == 0, "\(made.errors)")
+        }
+
         @Test("keygen makes no folder below a file or a folder that it cannot use")
         func unusableFolder() throws {
             let file = folder.write("file", "")
