@@ -114,8 +114,9 @@ extension Integration {
             // Runs the arguments after the prefix, with the prefix and invalid bytes as the last
             // one.
             let script = #"p=$1; shift; exec "$@" "$p$(printf '\377\355\240\200\300\200')""#
+            let file = folder.write("file", "")
             for (prefix, words) in [
-                (folder.file("x"), ["pubkey"]), (folder.file("x/"), ["keygen"]),
+                (folder.file("x"), ["pubkey"]), (file + "/", ["keygen"]),
                 ("unix:/", ["connect", "--anyone"]), ("", ["vectors"]), ("peer:", ["connect"]),
                 ("", ["connect", "unix:/nowhere", "--anyone", "--identity"]),
                 (folder.file("x/"), ["ca", "list"]),
