@@ -5,15 +5,20 @@
 # The tools are linked statically with Swift's libraries, so they run where Swift is not installed.
 # libstdc++, which only Swift's runtime uses, is linked statically as well, because loading it took
 # a tenth of the time that a tool needs to start. lld packs relocations; the tools export no
-# functions, and look for libraries in the system's folders only.
+# functions, and look for libraries in the system's folders only. The functions in C are protected as
+# Debian's are. Nothing in them depends on the folder in which they were built.
 static := $(CURDIR)/.build/static
 release := -c release --static-swift-stdlib --disable-local-rpath \
 	-Xswiftc -use-ld=lld -Xswiftc -L$(static) -Xlinker --no-export-dynamic \
-	-Xlinker -z -Xlinker pack-relative-relocs -Xlinker -z -Xlinker now
+	-Xlinker -z -Xlinker pack-relative-relocs -Xlinker -z -Xlinker relro -Xlinker -z -Xlinker now \
+	-Xlinker --build-id=none \
+	-Xcc -fstack-protector-strong -Xcc -ffile-prefix-map=$(CURDIR)=. \
+	-Xswiftc -file-prefix-map -Xswiftc $(CURDIR)=. \
+	-Xswiftc -Xfrontend -Xswiftc -no-clang-module-breadcrumbs
 tools := .build/release/blesec .build/release/blesec-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test debian13 lab check check-release report format docs clean ready ready-python ready-lab release tests
+.PHONY: install dist deb help bench test debian13 lab check check-release report format docs clean ready ready-python ready-lab release tests
 # These variables add the laboratory's tests and the fuzz targets to the package. The scripts that
 # need them set them; set by the caller, they would change every build.
 unexport BLESEC_LAB BLESEC_FUZZ
@@ -23,6 +28,9 @@ help:
 	@echo 'make release  build the two commands, stripped, into .build/release'
 	@echo 'make test     build, and run all tests that need no Bluetooth'
 	@echo 'make debian13 run the same tests on Debian 13, in a root folder of its own'
+	@echo 'make install  install that, with manuals and completion: PREFIX=/usr/local DESTDIR='
+	@echo 'make deb      make a Debian package; the last line is its path'
+	@echo 'make dist     make an archive of the sources'
 	@echo 'make lab      run the Bluetooth tests on a virtual machine with virtual controllers'
 	@echo 'make check    what every change has to pass: format, builds, tests, docs, two suites of the lab'
 	@echo 'make check-release   the same, and what takes too long for every change: sanitizers, campaigns'
@@ -33,6 +41,20 @@ help:
 
 bench: release
 	@.build/release/blesec-bench $(BENCH)
+
+# Installs what `make release` has built; needs no compiler.
+PREFIX ?= /usr/local
+install:
+	@tools/install-files "$(DESTDIR)" "$(PREFIX)"
+
+deb: ready-deb release
+	@tools/deb
+
+dist: version = $(shell sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
+dist:
+	@mkdir -p .build
+	@git archive --format=tar --prefix=blesec-$(version)/ HEAD | gzip -9n >.build/blesec-$(version).tar.gz
+	@echo .build/blesec-$(version).tar.gz
 
 test: tests
 	@tools/run-tests -- swift test --skip-build --disable-xctest --no-parallel $(TEST)
@@ -71,6 +93,9 @@ ready:
 
 ready-python:
 	@tools/install --python
+
+ready-deb:
+	@tools/install --deb
 
 ready-lab:
 	@lab/install

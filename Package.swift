@@ -24,6 +24,9 @@ func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .testTarget(name: name, dependencies: dependencies, swiftSettings: strict)
 }
 
+/// C functions check the lengths of buffers that the compiler knows, in optimized builds.
+let fortified: [CSetting] = [.define("_FORTIFY_SOURCE", to: "2", .when(configuration: .release))]
+
 let package = Package(
     name: "blesec",
     products: [
@@ -37,9 +40,9 @@ let package = Package(
     ],
     targets: [
         // C: headers, module maps and short functions around macros.
-        .target(name: "CBLESecLinux"),
+        .target(name: "CBLESecLinux", cSettings: fortified),
         // sd-bus: libsystemd is loaded when it is first used (docs/dependencies.md).
-        .target(name: "CBLESecSDBus"),
+        .target(name: "CBLESecSDBus", cSettings: fortified),
         // Only headers are used. With pkgConfig, every program would be linked with libbluetooth
         // (docs/dependencies.md).
         .systemLibrary(name: "CBLESecBlueZ", providers: [.apt(["libbluetooth-dev"])]),
@@ -124,7 +127,9 @@ let package = Package(
                 "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",
             ]),
         // The limits that the bench compares with: the same work in C.
-        .target(name: "CBLESecBench", dependencies: ["CBLESecSodium", "CBLESecOpenSSL"]),
+        .target(
+            name: "CBLESecBench", dependencies: ["CBLESecSodium", "CBLESecOpenSSL"],
+            cSettings: fortified),
         tool(
             "blesec-bench",
             [
