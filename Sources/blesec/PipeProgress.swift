@@ -6,8 +6,8 @@ internal import Glibc
 /// The progress of a pipe on standard error: one line of the terminal, which is drawn again, with
 /// the bytes in each direction and their rates.
 ///
-/// It is shown only on a terminal, without `--json`, and only if standard output is no terminal, on
-/// which the line would be between the peer's bytes.
+/// It is shown only on a terminal, without `--json` and `--quiet`, and only if standard output is
+/// no terminal, on which the line would be between the peer's bytes.
 final class PipeProgress: Sendable {
     private struct State: Sendable {
         var sent: UInt64 = 0
@@ -29,6 +29,7 @@ final class PipeProgress: Sendable {
     init() {
         isShown =
             isatty(STDERR_FILENO) == 1 && isatty(STDOUT_FILENO) == 0 && !Diagnostics.isJSON
+            && Diagnostics.verbosity >= 0
     }
 
     /// Shows the line from now on.
