@@ -134,7 +134,16 @@ struct ChannelOptions: Sendable {
         try arguments.exclude(peer, anyone)
         try arguments.exclude(CertificateOptions.authority, anyone)
         if arguments.has(anyone) { return (.anyone, nil) }
-        let keys = try arguments.values(peer).map(PeerKey.init(parsing:))
+        let keys = try arguments.values(peer).map { text throws(ChannelError) in
+            do throws(ChannelError) {
+                return try PeerKey(parsing: text)
+            } catch {
+                throw ChannelError(
+                    error.code,
+                    "\(error.reason); `--remember \(text)` accepts the peer that is remembered by "
+                        + "that name")
+            }
+        }
         let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, keys: keys) : nil
         if !keys.isEmpty { return (.pinned(keys), forTLS) }
         // An authority's certificates cannot identify peers over Noise.

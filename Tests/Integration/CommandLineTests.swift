@@ -48,6 +48,10 @@ extension Integration {
                 (["listen", "-vx", "unix:a"], "unknown option `-x` in `-vx`"),
                 (["listen", "unix:a", "-i"], "-i needs a value: `-i FILE`"),
                 (["listen", "unix:a", "-ia", "-i", "b"], "-i is given twice"),
+                (
+                    ["receive", "peer:lamp", "/tmp", "--listen", "--anyone"],
+                    "--listen waits at an endpoint, and not at peer:lamp: name the endpoint"
+                ),
                 (["completion", "zsh"], "the shell is bash, and not `zsh`"),
                 (
                     ["connect", "service:180F", "--anyone", "--transport", "radio"],

@@ -37,6 +37,11 @@ struct TransferConnection: Sendable {
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         let isWaiting = arguments.has(RouteArguments.listen)
+        if isWaiting, let text, let peer = PeerMemory.peer(text) {
+            throw arguments.usage(
+                "--listen waits at an endpoint, and not at \(text): name the endpoint, and "
+                    + "`--remember \(peer)` to accept only that peer")
+        }
         let target =
             try isWaiting
             ? nil
