@@ -413,6 +413,7 @@ struct StreamConnectionTests {
         #expect(try await Self.everything(from: new) == [6])
         #expect(try await other.read() == nil)
         try await Self.close([dialer, second])
+        await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.write([1]) }
     }
 
     @Test("a connection closes when its streams are over, and not before")
@@ -432,6 +433,39 @@ struct StreamConnectionTests {
         #expect(try await Self.everything(from: stream) == [2])
         for closing in closings { try await closing.value }
         await #expect(throws: ChannelError(.closed, "")) { try await sides[0].open() }
+    }
+
+    @Test("how a stream has ended, it says also when the connection is closed")
+    func endedBeforeClosing() async throws {
+        let sides = try await sides()
+        // The writer learns nothing before the connection is closed: it does something else.
+        let stopped = try await sides[0].open("stopped")
+        try await stopped.write([1, 2])
+        let stopping = try await Self.next(sides[1])
+        #expect(try await stopping.read() == [1, 2])
+        await stopping.stop(code: 9)
+        await stopping.finish()
+        let taken = try await sides[0].open("taken")
+        try await taken.write([3])
+        await taken.finish()
+        let taking = try await Self.next(sides[1])
+        #expect(try await Self.everything(from: taking) == [3])
+        await taking.reset(code: 7)
+        #expect(try await stopped.read() == nil)
+        await #expect(throws: ChannelError(.streamReset, "")) { try await taken.read() }
+        try await Self.close(sides)
+        #expect(await sides[0].status.state == .closed)
+
+        await #expect(throws: ChannelError(.streamReset, "")) { try await stopped.write([4]) }
+        await #expect(throws: ChannelError(.streamReset, "")) {
+            try await stopped.waitUntilTaken()
+        }
+        #expect(stopped.resetCode == 9)
+        #expect(try await stopped.read() == nil)
+        try await taken.waitUntilTaken()
+        await #expect(throws: ChannelError(.streamReset, "")) { try await taken.read() }
+        await #expect(throws: ChannelError(.streamReset, "")) { try await taking.write([5]) }
+        #expect(try await taking.read() == nil)
     }
 
     @Test("a close that streams hold up says so")

@@ -36,6 +36,7 @@ extension PeerConnection {
     /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
     /// links, but not the processes: when either side's connection is another one, it ends with
     /// `sessionLost`. No order holds between a stream and another one, or the messages.
+    /// Once it has ended, its calls say how, also when the connection is closed since.
     ///
     /// A program that drops a stream gives up what it has not ended: ``reset(code:)`` and
     /// ``stop(code:)``.
@@ -203,11 +204,13 @@ extension PeerConnection {
         guard let lane else { return }
         var rest = bytes[...]
         while true {
-            if machine.isClosed { throw machine.closedError }
+            // How the stream has ended comes first, as for reads: the connection may close before a
+            // writer that the peer has stopped runs again.
+            let isClosed = machine.isClosed
             let result = lane.changeStreams { streams in
                 Result { () throws(Streams.Failure) in
                     guard streams.isOpenForWriting(stream.handle) else { return nil }
-                    return try streams.write(rest, to: stream.handle)
+                    return try streams.write(isClosed ? [] : rest, to: stream.handle)
                 } as Result<ArraySlice<UInt8>?, Streams.Failure>
             }
             switch result {
@@ -216,6 +219,7 @@ extension PeerConnection {
                 throw ChannelError(.closed, "the stream has been finished on this side")
             case .success(let remaining?): rest = remaining
             }
+            if isClosed { throw machine.closedError }
             tellChannel(hasMessage: true)
             if rest.isEmpty { return }
             try await stream.waiting.wait(for: .stream, on: self) {
