@@ -50,8 +50,19 @@ struct BashCompletion {
               return 1
             }
 
+            # Offers the lines of standard input behind the prefix $1, with what the shell would
+            # interpret in them quoted.
+            \(function)_lines() {
+              local line
+              while IFS= read -r line; do
+                [[ $1$line == "$current"* ]] || continue
+                printf -v line %q "$line"
+                COMPREPLY+=("$1$line")
+              done
+            }
+
             \(function)_peers() {
-              blesec peers list 2>/dev/null </dev/null | cut -d ' ' -f 1
+              \(function)_lines "$1" < <(blesec peers list 2>/dev/null </dev/null | cut -d ' ' -f 1)
             }
 
             # Offers the words of kind $1 that begin with $current.
@@ -72,17 +83,13 @@ struct BashCompletion {
                     [[ $word != *'*' && $word == "$current"* ]] && COMPREPLY+=("$word")
                   done
                   ;;
-                peers) mapfile -t COMPREPLY < <(compgen -W "$(\(function)_peers)" -- "$current") ;;
+                peers) \(function)_peers '' ;;
                 endpoints)
                   case $current in
                     unix:* | unix-seqpacket:*)
-                      mapfile -t COMPREPLY < <(compgen -f -P "${current%%:*}:" -- "${current#*:}")
+                      \(function)_lines "${current%%:*}:" < <(compgen -f -- "${current#*:}")
                       ;;
-                    peer:*)
-                      for word in $(\(function)_peers); do
-                        [[ peer:$word == "$current"* ]] && COMPREPLY+=("peer:$word")
-                      done
-                      ;;
+                    peer:*) \(function)_peers peer: ;;
                     *)
                       word='l2cap: unix: unix-seqpacket: service: peer:'
                       mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current")

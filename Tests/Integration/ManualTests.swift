@@ -113,6 +113,22 @@ extension Integration {
             #expect(try completions("blesec connect peer:", state: state) == ["lamp"])
         }
 
+        @Test("what a shell would run in a name is quoted, and not run, by completion")
+        func quoted() throws {
+            let sub = folder.file("sub")
+            _ = try Subprocess.run("mkdir", ["-m", "700", "-p", sub, folder.file("state/blesec")])
+            folder.write("sub/a $(>b)", "")
+            #expect(try completions("blesec connect unix:\(sub)/a") == [#"\#(sub)/a\ \$\(\>b\)"#])
+            let trap = folder.file("trap")
+            let key = Fingerprint(subjectPublicKeyInfo: [1])
+            folder.write("state/blesec/known_peers", "$(>\(trap)) \(key)\n* \(key)\n")
+            for (line, prefix) in [("peers show ", ""), ("connect peer:", "")] {
+                let words = try completions("blesec " + line, state: folder.file("state"))
+                #expect(words == [#"\#(prefix)\$\(\>\#(trap)\)"#, #"\#(prefix)\*"#])
+            }
+            #expect(folder.read("trap") == nil)
+        }
+
         @Test("broken files of remembered peers are no error in completion")
         func brokenState() throws {
             _ = try Subprocess.run("mkdir", ["-m", "700", "-p", folder.file("state/blesec")])
