@@ -18,7 +18,7 @@ release := -c release --static-swift-stdlib --disable-local-rpath \
 tools := .build/release/blesec .build/release/blesec-bench
 
 .DEFAULT_GOAL := help
-.PHONY: install dist deb help bench test debian13 lab check check-release report format docs clean ready ready-python ready-lab release tests
+.PHONY: install dist deb help bench test debian13 lab check check-release report format docs clean ready ready-deb ready-python ready-lab release tests
 # These variables add the laboratory's tests and the fuzz targets to the package. The scripts that
 # need them set them; set by the caller, they would change every build.
 unexport BLESEC_LAB BLESEC_FUZZ
@@ -26,13 +26,13 @@ unexport BLESEC_LAB BLESEC_FUZZ
 help:
 	@echo 'make bench    measure throughput and round trips, print a table'
 	@echo 'make release  build the two commands, stripped, into .build/release'
+	@echo 'make install  install these, with manuals and completion: PREFIX=/usr/local DESTDIR='
+	@echo 'make deb      make a Debian package; the last line is its path'
+	@echo 'make dist     make an archive of the sources; the last line is its path'
 	@echo 'make test     build, and run all tests that need no Bluetooth'
 	@echo 'make debian13 run the same tests on Debian 13, in a root folder of its own'
-	@echo 'make install  install that, with manuals and completion: PREFIX=/usr/local DESTDIR='
-	@echo 'make deb      make a Debian package; the last line is its path'
-	@echo 'make dist     make an archive of the sources'
 	@echo 'make lab      run the Bluetooth tests on a virtual machine with virtual controllers'
-	@echo 'make check    what every change has to pass: format, builds, tests, docs, two suites of the lab'
+	@echo 'make check    what every change has to pass: format, builds, tests, docs, package, three suites of the lab'
 	@echo 'make check-release   the same, and what takes too long for every change: sanitizers, campaigns'
 	@echo 'make report   measure everything, and write docs/performance.md'
 	@echo 'make format   format the sources'
