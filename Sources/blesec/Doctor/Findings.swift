@@ -51,8 +51,8 @@ struct Findings {
         if let release, release == "6.1" || release.hasPrefix("6.1.") || release.hasPrefix("6.1-") {
             add(
                 .note, "kernel",
-                "after many links that were cut in the middle of a dial, Linux 6.1 sometimes dials "
-                    + "no more: every dial times out",
+                "after a dial that the adapter itself ends with an error, Linux 6.1 dials no more: "
+                    + "every dial times out",
                 remedy: "`bluetoothctl power off` and then `bluetoothctl power on` help")
         }
         if facts.firstLine(of: "/sys/module/bluetooth/parameters/enable_ecred") == "Y" {
