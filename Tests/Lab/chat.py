@@ -173,8 +173,8 @@ class ChatTests(DiscoveryTests):
         while self.cut():
             self.assertLess(time.monotonic(), deadline, "a link of an earlier test does not end")
             time.sleep(0.5)
-        # After many cuts in the middle of a dial, kernel 6.1 may never dial again from an adapter, until
-        # the adapter is switched off and on.
+        # After a dial that btvirt ended with an error, kernel 6.1 dials no more from an adapter, until the
+        # adapter is switched off and on.
         for value in (False, True):
             for adapter in ("hci0", "hci1"):
                 power(adapter, value)
