@@ -143,10 +143,10 @@ extension Endpoint {
             let listener = try await UnixListener.listen(address, loop: loop)
             return (listener, Endpoint(listener.localAddress))
         case .anyDevice(let psm):
-            return try await listen(on: try namedAdapter(), psm: psm, loop: loop)
+            return try listen(on: try namedAdapter(), psm: psm, loop: loop)
         case .device(let address):
             let adapter = try Adapter.named(address.device.description)
-            return try await listen(on: adapter, psm: address.psm, loop: loop)
+            return try listen(on: adapter, psm: address.psm, loop: loop)
         case .gatt: throw Self.gattHasNoAddress
         }
     }
@@ -156,8 +156,8 @@ extension Endpoint {
 
     private func listen(
         on adapter: Adapter?, psm: PSM?, loop: EventLoop
-    ) async throws(LinkError) -> (any LinkListener, Endpoint) {
-        let listener = try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+    ) throws(LinkError) -> (any LinkListener, Endpoint) {
+        let listener = try L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
         return (listener, Endpoint(listener.localAddress))
     }
 

@@ -95,6 +95,7 @@ final class ExportedObjects {
         _ body: [BusValue], _ addressOf: (String) -> DeviceAddress?
     ) -> Result<[BusValue], BusError> {
         let options = body.last?.properties ?? [:]
+        let device = options["device"]?.text.flatMap(addressOf)
         switch member {
         case "StartNotify", "StopNotify":
             guard let subscribe = characteristic.subscribe else { return .failure(.notSupported) }
@@ -102,7 +103,7 @@ final class ExportedObjects {
             subscribe(member == "StartNotify")
             return .success([])
         case "ReadValue":
-            guard let value = characteristic.read?() else { return .failure(.notSupported) }
+            guard let value = characteristic.read?(device) else { return .failure(.notSupported) }
             let offset = options["offset"]?.integer ?? 0
             guard (0...value.count).contains(offset) else { return .failure(.invalidOffset) }
             return .success([.bytes(Array(value[offset...]))])
@@ -110,7 +111,7 @@ final class ExportedObjects {
             guard let write = characteristic.write, let bytes = body.first?.bytes else {
                 return .failure(.notSupported)
             }
-            write(options["device"]?.text.flatMap(addressOf), bytes)
+            write(device, bytes)
             return .success([])
         default: return .failure(.unknown("method"))
         }

@@ -19,8 +19,9 @@ package struct GATTApplication: Sendable {
 /// called on the loop's thread and must not block.
 package struct GATTCharacteristic: Sendable {
     package let uuid: BluetoothUUID
-    /// Returns the value, at most 512 bytes. Without `read`, the characteristic cannot be read.
-    package var read: (@Sendable () -> [UInt8])?
+    /// Returns the value for a device, at most 512 bytes; `device` is nil if bluetoothd does not
+    /// name it. Without `read`, the characteristic cannot be read.
+    package var read: (@Sendable (_ device: DeviceAddress?) -> [UInt8])?
     /// Takes a value that a device writes without response; `device` is nil if bluetoothd does not
     /// name it. Without `write`, the characteristic cannot be written.
     package var write: (@Sendable (_ device: DeviceAddress?, _ bytes: [UInt8]) -> Void)?

@@ -30,7 +30,7 @@ package final class L2CAPListener: LinkListener {
         psm: PSM? = nil, on adapter: Adapter? = nil,
         receiveMTU: Int = L2CAPSocket.maximumReceiveMTU, maximumSDU: Int = L2CAPSocket.maximumSDU,
         backlog: Int32 = 8, loop: EventLoop = .shared
-    ) async throws(LinkError) -> L2CAPListener {
+    ) throws(LinkError) -> L2CAPListener {
         L2CAPSocket.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
         let device = if let adapter { adapter } else { try Adapter.first() }
         let wanted = L2CAPSocketAddress(

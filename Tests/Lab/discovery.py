@@ -15,8 +15,10 @@ import threading
 import time
 from pathlib import Path
 
+from gatt_peer import ATT, open_channel
 from tool import BLESEC, ROOT, TIMED_OUT, XX, LabTests, Tool, main, mgmt
 
+PSM_CHARACTERISTIC = "abdd3056-28fa-441d-a470-55a75a52553a"
 SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
 OTHER_SERVICE = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
 PYTHON = ROOT / ".build/venv/bin/python"
@@ -168,6 +170,29 @@ class DiscoveryTests(LabTests):
         self.assertTrue(1 <= len(refused) <= 6, dialer.lines)
         self.assertIsNone(listener.process.poll())
 
+    def test_fresh_psm(self):
+        """a device is told a fresh PSM after each of its channels on one link, and each PSM is served"""
+        listener = self.listen("--anyone", "--keep")
+        advertised = int(listener.lines[-1][-2:], 16)
+        ends = self.address["hci0"], self.address["hci1"]
+        att = ATT(*ends)
+        self.addCleanup(att.socket.close)
+        handle = att.handle(PSM_CHARACTERISTIC)
+        told = []
+        for _ in range(4):
+            psm = int.from_bytes(att.read_value(handle), "little")
+            # Without a channel, the same PSM is told again.
+            self.assertEqual(int.from_bytes(att.read_value(handle), "little"), psm)
+            told.append(psm)
+            open_channel(*ends, psm).close()
+            # The listener notices the end of the channel, which proved no identity.
+            listener.line("blesec: ")
+        self.assertEqual(told[0], advertised)
+        self.assertEqual(len(set(told)), 4, told)
+        for psm in told:
+            open_channel(*ends, psm).close()
+        self.assertIsNone(listener.process.poll())
+
     def test_doctor(self):
         """doctor finds no fault in the laboratory, and reports an adapter that is off"""
         def doctor():
@@ -216,6 +241,9 @@ class DiscoveryTests(LabTests):
         deadline = time.monotonic() + 30
         while written.stat().st_size < len(sent) and time.monotonic() < deadline:
             time.sleep(0.05)
+        report = subprocess.run([BLESEC, "doctor"], capture_output=True, text=True, timeout=30)
+        self.assertRegex(
+            report.stdout, f"note  {adapter}: the link to C3:BB:00:00:00:02 sends with LE 2M and receives with LE 1M")
         feed.close()
         peer.line(f"exchanged {len(sent)}")
         self.assertEqual(dialer.status(30), 0, dialer.lines)

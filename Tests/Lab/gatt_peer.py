@@ -26,10 +26,31 @@ SMALLEST_MTU, SMALLEST_FRAGMENT = 23, 20
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+LE_PUBLIC = 1
+
+
+def call(function, descriptor, address, psm=0, cid=0):
+    """Calls bind or connect with an address, and a PSM or a fixed channel."""
+    raw = bytes(int(byte, 16) for byte in reversed(address.split(":")))
+    where = struct.pack("<HH6sHBx", socket.AF_BLUETOOTH, psm, raw, cid, LE_PUBLIC)
+    if function(descriptor.fileno(), where, len(where)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def open_channel(adapter, peer, psm):
+    """A socket with an open L2CAP channel."""
+    channel = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
+    channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 20, 0))
+    call(LIBC.bind, channel, adapter)
+    call(LIBC.connect, channel, peer, psm)
+    return channel
+
+
 class ATT:
     """An ATT client over a kernel socket, by the Core Specification, Volume 3, Part F."""
 
-    LE_PUBLIC, ATT_CID = 1, 4
+    ATT_CID = 4
 
     def __init__(self, adapter, peer):
         # btvirt reports an advertiser once, when the kernel begins to look for it. If the kernel has missed
@@ -37,9 +58,9 @@ class ATT:
         for left in range(7, -1, -1):
             self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 5, 0))
-            self.call(LIBC.bind, adapter)
+            call(LIBC.bind, self.socket, adapter, cid=self.ATT_CID)
             try:
-                self.call(LIBC.connect, peer)
+                call(LIBC.connect, self.socket, peer, cid=self.ATT_CID)
                 break
             except BlockingIOError:
                 self.socket.close()
@@ -48,15 +69,6 @@ class ATT:
         self.answers = queue.SimpleQueue()
         self.notified = queue.SimpleQueue()
         threading.Thread(target=self.read, daemon=True).start()
-
-    def call(self, function, address):
-        """Calls bind or connect with the address and ATT's fixed channel."""
-        raw = bytes(int(byte, 16) for byte in reversed(address.split(":")))
-        where = struct.pack(
-            "<HH6sHBx", socket.AF_BLUETOOTH, 0, raw, self.ATT_CID, self.LE_PUBLIC)
-        if function(self.socket.fileno(), where, len(where)) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
 
     def read(self):
         try:
@@ -89,6 +101,11 @@ class ATT:
                 if answer[start + 5 : start + answer[1]] == wanted:
                     return value
                 first = handle + 1
+
+    def read_value(self, handle):
+        answer = self.ask(struct.pack("<BH", 0x0A, handle))
+        assert answer[0] == 0x0B, answer.hex()
+        return answer[1:]
 
     def write(self, handle, value):
         """Writes a value; the server sends no response."""

@@ -23,8 +23,6 @@ actor NearbyAdvertiser {
 
     /// The GATT service, as published.
     private var application: Registration?
-    /// The PSM that the GATT service tells.
-    private var publishedPSM: PSM?
     private var advertisement: Registration?
     /// What the advertisement tells.
     private var advertised: AdvertisementPayload?
@@ -161,7 +159,6 @@ actor NearbyAdvertiser {
         guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         guard !isClosed else { return }
-        publishedPSM = psm
         // The application stays: publishing another one would end the streams over it.
         if application == nil {
             let application = try await setup.adapter.publish(gattApplication())
@@ -183,9 +180,9 @@ actor NearbyAdvertiser {
         var characteristics: [GATTCharacteristic] = []
         if setup.options.transports.contains(.l2cap) {
             var psm = GATTCharacteristic(PSMValue.characteristic)
-            psm.read = { [weak self] in
-                let known = self?.assumeIsolated { $0.publishedPSM }
-                return known.map { PSMValue.format($0) } ?? []
+            psm.read = { [weak listener] device in
+                let told = listener?.assumeIsolated { $0.tellPSM(to: device) }
+                return told.map { PSMValue.format($0) } ?? []
             }
             characteristics.append(psm)
         }

@@ -45,7 +45,7 @@ enum Transport: Sendable, Hashable {
                 try await SocketLink.dial(address, loop: loops.dialer)
             }
         case .l2cap(let dialer, let acceptor, let sizes):
-            let listener = try await L2CAPListener.listen(
+            let listener = try L2CAPListener.listen(
                 on: acceptor, receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.acceptor)
             let address = listener.localAddress
             let ends = try await Self.connect(listener) {

@@ -223,15 +223,15 @@ extension Laboratory {
             try await withLoop { loop in
                 let adapter = try Adapter.named("hci1")
                 let psm = try PSM(0xD5)
-                let first = try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+                let first = try L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
                 #expect(first.localAddress.psm == psm)
                 #expect(first.localDescription == "l2cap:\(adapter.address)/0xD5")
-                let error = await #expect(throws: LinkError.self) {
-                    try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+                let error = #expect(throws: LinkError.self) {
+                    try L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
                 }
                 #expect(error?.code == .addressInUse)
                 await first.close()
-                let again = try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+                let again = try L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
                 await again.close()
             }
         }
@@ -242,10 +242,10 @@ extension Laboratory {
                 let adapter = try Adapter.named("hci1")
                 var listeners: [L2CAPListener] = []
                 for _ in 0..<128 {
-                    listeners.append(try await L2CAPListener.listen(on: adapter, loop: loop))
+                    listeners.append(try L2CAPListener.listen(on: adapter, loop: loop))
                 }
-                let error = await #expect(throws: LinkError.self) {
-                    try await L2CAPListener.listen(on: adapter, loop: loop)
+                let error = #expect(throws: LinkError.self) {
+                    try L2CAPListener.listen(on: adapter, loop: loop)
                 }
                 #expect(error?.code == .unavailable)
                 #expect(error?.reason.contains("128") == true)

@@ -29,7 +29,7 @@ func withChannel(
     _ body: @escaping @Sendable (L2CAPConnection) async throws -> Void
 ) async throws {
     try await withLoop { loop in
-        let listener = try await L2CAPListener.listen(
+        let listener = try L2CAPListener.listen(
             on: Adapter.named("hci1"), receiveMTU: receiveMTU, loop: loop)
         async let accepting = listener.accept()
         let dialed = try await SocketLink.dial(
