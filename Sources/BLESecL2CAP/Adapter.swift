@@ -50,6 +50,16 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
         throw LinkError(.noSuchAdapter, reason)
     }
 
+    /// The kernel's number for it, which is the end of its name.
+    var number: UInt16 {
+        get throws(LinkError) {
+            guard let number = UInt16(name.dropFirst("hci".count)) else {
+                throw LinkError(.noSuchAdapter, "\(name) is no adapter's name")
+            }
+            return number
+        }
+    }
+
     /// The form `hci0 (AA:BB:CC:DD:EE:FF)`, and `, off` after it when the adapter is off.
     package var description: String { "\(name) (\(address))\(isUp ? "" : ", off")" }
 }

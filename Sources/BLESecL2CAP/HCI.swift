@@ -27,6 +27,52 @@ enum HCI {
         return count
     }
 
+    /// The open LE links of an adapter, at most ``BLESEC_HCI_LINKS``.
+    static func links(_ number: UInt16) throws(SystemError) -> [OpenLink] {
+        let descriptor = try openSocket()
+        defer { close(descriptor) }
+        var handles = [UInt16](repeating: 0, count: Int(BLESEC_HCI_LINKS))
+        var addresses = [UInt8](repeating: 0, count: 6 * handles.count)
+        let count = unsafe blesec_hci_links(descriptor, number, &handles, &addresses)
+        guard count >= 0 else { throw SystemError(errno) }
+        return (0..<Int(count)).compactMap { index in
+            let bytes = addresses[6 * index..<6 * index + 6].reversed()
+            return BluetoothAddress(bytes: Array(bytes)).map {
+                OpenLink(handle: handles[index], peer: $0)
+            }
+        }
+    }
+
+    /// Asks an adapter for the PHYs of a link by LE Read PHY (Core Specification 5.4, volume 4, part
+    /// E, 7.8.47). Blocks for at most a second.
+    static func phys(_ number: UInt16, _ handle: UInt16) throws(SystemError) -> LinkPHYs {
+        let descriptor = try openSocket()
+        defer { close(descriptor) }
+        guard blesec_hci_bind(descriptor, number, PHYAnswer.opcode) == 0 else {
+            throw SystemError(errno)
+        }
+        let command = PHYAnswer.command(handle)
+        guard unsafe write(descriptor, command, command.count) == command.count else {
+            throw SystemError(errno)
+        }
+        let deadline = ContinuousClock.now + .seconds(1)
+        var buffer = [UInt8](repeating: 0, count: 260)
+        while true {
+            let left = (deadline - .now) / .milliseconds(1)
+            var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            guard left > 0, unsafe poll(&event, 1, Int32(left.rounded(.up))) != 0 else {
+                throw SystemError(ETIMEDOUT)
+            }
+            let count = unsafe read(descriptor, &buffer, buffer.count)
+            guard count >= 0 || errno == EINTR else { throw SystemError(errno) }
+            switch PHYAnswer(buffer.prefix(max(0, count)), to: handle) {
+            case .phys(let phys): return phys
+            case .refused: throw SystemError(EOPNOTSUPP)
+            case .other: continue
+            }
+        }
+    }
+
     private static func openSocket() throws(SystemError) -> Int32 {
         let kind = Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue)
         let descriptor = socket(L2CAPSocketAddress.family, kind, BTPROTO_HCI)

@@ -15,9 +15,7 @@ extension Adapter {
     ///
     /// - Throws: ``LinkError/Code/noSuchAdapter`` when the adapter has been removed.
     package func packets() throws(LinkError) -> PacketCount {
-        guard let number = UInt16(name.dropFirst("hci".count)) else {
-            throw LinkError(.noSuchAdapter, "\(name) is no adapter's name")
-        }
+        let number = try number
         return try L2CAPFailure.translate(HCI.packets(number)) {
             L2CAPFailure.explain($0, cannot: "count the packets of \(name)")
         }

@@ -33,6 +33,42 @@ static inline int blesec_hci_info(int descriptor, uint16_t number, char *_Nonnul
     return 0;
 }
 
+// HCIGETCONNLIST: the handles and addresses (little-endian) of up to BLESEC_HCI_LINKS open LE links
+// of an adapter; returns their count, or -1.
+#define BLESEC_HCI_LINKS 64
+static inline int blesec_hci_links(int descriptor, uint16_t number, uint16_t *_Nonnull handles,
+                                   uint8_t *_Nonnull addresses) {
+    struct {
+        struct hci_conn_list_req list;
+        struct hci_conn_info links[BLESEC_HCI_LINKS];
+    } request;
+    memset(&request, 0, sizeof request);
+    request.list.dev_id = number;
+    request.list.conn_num = BLESEC_HCI_LINKS;
+    if (ioctl(descriptor, HCIGETCONNLIST, (void *)&request) < 0) return -1;
+    const uint8_t le_link = 0x80; // LE_LINK, which BlueZ's headers lack
+    int count = 0;
+    for (int index = 0; index < request.list.conn_num; index++) {
+        const struct hci_conn_info *link = &request.links[index];
+        if (link->type != le_link || link->state != BT_CONNECTED) continue;
+        handles[count] = link->handle;
+        memcpy(addresses + 6 * count, link->bdaddr.b, sizeof link->bdaddr.b);
+        count++;
+    }
+    return count;
+}
+
+// Binds a raw HCI socket to an adapter, and lets it receive the answers to one command only.
+static inline int blesec_hci_bind(int descriptor, uint16_t number, uint16_t opcode) {
+    struct sockaddr_hci address = {.hci_family = AF_BLUETOOTH, .hci_dev = number,
+                                   .hci_channel = HCI_CHANNEL_RAW};
+    if (bind(descriptor, (struct sockaddr *)&address, sizeof address) < 0) return -1;
+    struct hci_filter filter = {.type_mask = 1u << HCI_EVENT_PKT,
+                                .event_mask = {1u << EVT_CMD_COMPLETE | 1u << EVT_CMD_STATUS, 0},
+                                .opcode = opcode};
+    return setsockopt(descriptor, SOL_HCI, HCI_FILTER, &filter, sizeof filter);
+}
+
 // HCIGETDEVINFO: the largest payload of an ACL packet, and the counts of packets that the host has
 // given to the adapter and received from it.
 static inline int blesec_hci_packets(int descriptor, uint16_t number, uint16_t *_Nonnull size,

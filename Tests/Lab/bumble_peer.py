@@ -43,6 +43,15 @@ DEVICE_ADDRESS = Address("C3:BB:00:00:00:02")  # a static random address
 CHANNEL = dict(mtu=2048, mps=247, max_credits=16)
 
 
+class KernelController(Controller):
+    """The kernel's controller. Its links send with another PHY than they receive with."""
+
+    def on_hci_le_read_phy_command(self, command):
+        answer = super().on_hci_le_read_phy_command(command)
+        answer.tx_phy = hci.HCI_LE_2M_PHY
+        return answer
+
+
 class Link(LocalLink):
     """A link on which the kernel's controller has a public address; Bumble's LocalLink assumes that
     each controller has a random address."""
@@ -71,7 +80,7 @@ async def kernel_adapter(link):
     """Gives the kernel a controller on the link, and waits for the kernel's adapter."""
     before = adapters()
     transport = await open_transport("vhci")
-    controller = Controller(
+    controller = KernelController(
         "kernel", host_source=transport.source, host_sink=transport.sink, link=link,
         public_address=KERNEL_ADDRESS)
     # With these features the kernel waits for the enhanced connection event, which Bumble's

@@ -13,8 +13,8 @@ enum DoctorCommand {
         name: "blesec doctor", summary: "check whether this machine is ready for Bluetooth",
         options: [root, .json],
         description: [
-            "Checks the kernel, bluetoothd, its plugins and configuration, the adapters, the "
-                + "switches of rfkill and this user's permissions, and prints a "
+            "Checks the kernel, bluetoothd, its plugins and configuration, the adapters and their "
+                + "open links, the switches of rfkill and this user's permissions, and prints a "
                 + "line for each finding. The line says whether that part is as it should be and, "
                 + "if it is not, what to do. A line that begins with `note` reports no fault, but "
                 + "a fact that is good to know, or what could not be known.",

@@ -289,6 +289,7 @@ struct Findings {
         } else {
             add(.good, adapter.name, "\(adapter.address), on")
         }
+        addLinks(of: adapter.name)
         if !adapter.roles.isEmpty, !adapter.roles.contains("peripheral") {
             add(.bad, adapter.name, "it cannot advertise; it can scan and dial")
         }
@@ -307,6 +308,32 @@ struct Findings {
             add(
                 .note, adapter.name, "it tells the host's name to whoever connects",
                 remedy: "`bluetoothctl system-alias NAME` changes that")
+        }
+    }
+
+    /// The PHYs of the adapter's open links.
+    private mutating func addLinks(of name: String) {
+        guard let adapter = try? Adapter.all().first(where: { $0.name == name }),
+            let links = try? adapter.openLinks(), !links.isEmpty
+        else { return }
+        do throws(LinkError) {
+            for link in links {
+                guard let phys = try adapter.phys(of: link) else { continue }
+                let text = "the link to \(link.peer) \(phys)"
+                if phys.sending == .le2M, phys.receiving == .le2M {
+                    add(.good, name, text)
+                } else {
+                    add(
+                        .note, name, text + ", which is slower than LE 2M",
+                        remedy: "`btmgmt --index \(name) phy LE1MTX LE1MRX LE2MTX LE2MRX` allows "
+                            + "LE 2M for new links; the other side has to allow it too")
+                }
+            }
+        } catch {
+            let count = links.count == 1 ? "one link" : "\(links.count) links"
+            add(
+                .note, name, "\(count), whose PHY is not known: \(error.reason)",
+                remedy: error.code == .permission ? "`sudo blesec doctor` tells it" : nil)
         }
     }
 }
