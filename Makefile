@@ -1,12 +1,11 @@
-# Commands for development. Each target works as root's first command on a fresh Debian 12 or 13 with a
-# Swift toolchain and make: it first installs the missing packages that it needs, and prints their
-# names.
+# Commands for development. On a fresh Debian 12 or 13 with a Swift toolchain and make, root can run any
+# target first: the target installs the missing packages that it needs, and prints their names.
 
 # The tools are linked statically with Swift's libraries, so they run where Swift is not installed.
 # libstdc++, which only Swift's runtime uses, is linked statically as well, because loading it took
 # a tenth of the time that a tool needs to start. lld packs relocations; the tools export no
-# functions, and look for libraries in the system's folders only. The functions in C are protected as
-# Debian's are. Nothing in them depends on the folder in which they were built.
+# functions, and look for libraries in the system's folders only. C code is compiled with stack
+# protectors, as in Debian's packages. Nothing in the tools depends on the folder in which they were built.
 static := $(CURDIR)/.build/static
 release := -c release --static-swift-stdlib --disable-local-rpath \
 	-Xswiftc -use-ld=lld -Xswiftc -L$(static) -Xlinker --no-export-dynamic \
@@ -20,7 +19,7 @@ tools := .build/release/blesec .build/release/blesec-bench
 .DEFAULT_GOAL := help
 .PHONY: install dist deb help bench test debian13 lab check check-release report format docs clean ready ready-deb ready-python ready-lab release tests
 # These variables add the laboratory's tests and the fuzz targets to the package. The scripts that
-# need them set them; set by the caller, they would change every build.
+# need these variables set them. In the caller's environment they would change every build.
 unexport BLESEC_LAB BLESEC_FUZZ
 
 help:
@@ -83,7 +82,8 @@ format: ready
 docs: ready
 	@tools/docs
 
-# Files in the root folder of Debian 13 may belong to other users; its script can remove them.
+# Files in .build/debian13, the root folder of Debian 13, may belong to other users; tools/debian13 can
+# remove them.
 clean:
 	@[ ! -e .build/debian13 ] || tools/debian13 --remove
 	rm -rf .build

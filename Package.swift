@@ -24,7 +24,7 @@ func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .testTarget(name: name, dependencies: dependencies, swiftSettings: strict)
 }
 
-/// C functions check the lengths of buffers that the compiler knows, in optimized builds.
+/// In optimized builds, functions of the C library check buffers whose length the compiler knows.
 let fortified: [CSetting] = [.define("_FORTIFY_SOURCE", to: "2", .when(configuration: .release))]
 
 let package = Package(
@@ -91,7 +91,7 @@ let package = Package(
                 "BLESecCredentials", "BLESecDelivery", "BLESecLinks",
                 "BLESecL2CAP", "BLESecDiscovery", "BLESecPrimitives", "BLESecLocking",
             ]),
-        // Stores of messages on disk; only programs that use it are linked with SQLite.
+        // Stores of messages on disk; only programs that use this module are linked with SQLite.
         library(
             "BLESecStore",
             [
@@ -105,8 +105,8 @@ let package = Package(
                 "BLESec", "BLESecDelivery", "BLESecChannelCore", "BLESecCredentials", "BLESecLinks",
                 "BLESecPrimitives", "BLESecLocking", "CBLESecLinux",
             ]),
-        // QR codes on terminals and as images; only programs that use it are linked with libqrencode
-        // and libpng.
+        // QR codes on terminals and as images; only programs that use this module are linked with
+        // libqrencode and libpng.
         library("BLESecQRCode", ["CBLESecQRCode", "CBLESecPNG"]),
         library(
             "BLESecTesting",
@@ -126,7 +126,7 @@ let package = Package(
                 "BLESecLinks", "BLESecNoise",
                 "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",
             ]),
-        // The limits that the bench compares with: the same work in C.
+        // The same work in C, with which the bench compares its figures.
         .target(
             name: "CBLESecBench", dependencies: ["CBLESecSodium", "CBLESecOpenSSL"],
             cSettings: fortified),
@@ -224,7 +224,7 @@ if Context.environment["BLESEC_LAB"] != nil {
             ], path: "Tests/Lab/LabTests", swiftSettings: strict))
 }
 
-// A fuzz target needs a sanitizer in all code that it runs, and has a main function of its own.
+// A fuzz target needs a sanitizer in all code that it runs, and libFuzzer has the main function.
 if Context.environment["BLESEC_FUZZ"] != nil {
     package.targets.append(
         .executableTarget(
