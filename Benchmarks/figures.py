@@ -39,9 +39,10 @@ REASONS = {
 
 
 def table():
-    """Each figure: its description, the pattern of its ratio's name, its limit, and why it may be missing.
+    """Yields for each figure its description, the pattern of its ratio's name, its limit, and the text to print
+    if the figure was not measured.
 
-    The last is None for a figure of the laboratory, for which laboratory.py gives the reason.
+    This text is None for a figure of the laboratory, because laboratory.py then returns the reason.
     """
     for cipher, protocol in CIPHERS.items():
         for size, (count, limit) in SIZES.items():
@@ -62,19 +63,22 @@ def table():
     yield "L2CAP: goodput with Noise divided by the plain link's (emulated)", "lab/Noise to plain", 0.90, None
     yield "L2CAP: the plain link's goodput divided by l2test's (emulated)", "lab/plain to l2test", 0.90, None
     yield "L2CAP: goodput with TLS divided by the plain link's (emulated)", "lab/TLS to plain", 0.90, None
-    yield ("resident memory of an idle channel's end, of 1,000: divided by 16 KiB with Noise, by 64 KiB with TLS",
-           "many/*/1000/idle-memory", 1.0, "this run had no 1,000 channels")
+    yield ("resident memory of one end of an idle channel, with 1,000 channels: divided by 16 KiB with Noise, "
+           "64 KiB with TLS",
+           "many/*/1000/idle-memory", 1.0, "no scenario of this run had 1,000 channels")
     yield "number of threads that the channels add (not a ratio)", "many/threads", 0, "not measured"
     yield ("memory mappings with the most channels of the run: divided by the kernel's default limit of 65,530", "many/maps", 1.0, "not measured")
     yield ("locked memory with the most channels of the run: divided by the default limit of 8 MiB", "many/locked", 1.0, "not measured")
-    yield ("64 bytes there and back on an urgent stream beside a bulk one, over a Unix socket: time divided by that alone",
+    yield ("64 bytes there and back on an urgent stream beside a bulk one, over a Unix socket: time divided by that "
+           "without the bulk stream",
            "link/unix/streams/urgent", 3.0, "not measured")
-    yield ("the same, 5 ms apart", "link/unix/streams/urgent-paced", 3.0, "not measured")
-    yield ("a bulk stream beside urgent messages 5 ms apart, over a Unix socket: goodput divided by that alone",
+    yield ("the same with 5 ms between the urgent messages", "link/unix/streams/urgent-paced", 3.0, "not measured")
+    yield ("a bulk stream beside urgent messages 5 ms apart, over a Unix socket: goodput divided by that of the "
+           "bulk stream alone",
            "link/unix/streams/bulk-paced", 0.85, "not measured")
-    yield ("radio model: the longest way of 64 bytes on an urgent stream beside a bulk stream, divided by two "
-           "connection intervals and the time of 16 KiB", "radio/*/streams/urgent", 1.0, "this run had no model of radio")
-    yield ("radio model: a bulk stream beside urgent messages: goodput divided by that alone",
+    yield ("radio model: the longest time that 64 bytes on an urgent stream beside a bulk stream need, divided by two "
+           "connection intervals and the time of 16 KiB of bulk data", "radio/*/streams/urgent", 1.0, "this run had no model of radio")
+    yield ("radio model: a bulk stream beside urgent messages: goodput divided by that of the bulk stream alone",
            "radio/*/streams/bulk", 0.85, "this run had no model of radio")
     yield ("radio model, 2M PHY: bulk goodput with Noise divided by the bare channel's",
            f"radio/2M/*/{NOISE}/goodput", 0.985, "this run had no model of radio")
@@ -83,8 +87,8 @@ def table():
 
 
 def of_many(rows):
-    """With the largest number of channels of the run: threads, and memory mappings and locked memory divided by
-    their limits."""
+    """The ratios for the rows with the largest number of channels of the run: the number of threads, and the
+    memory mappings and the locked memory divided by their limits."""
     most = max(row["channels"] for row in rows)
     costs = [row[state] for row in rows if row["channels"] == most for state in ("idle", "busy")]
     limits = {"threads": ("threads", 1), "maps": ("maps", 65530), "locked": ("locked-bytes", 8 << 20)}
@@ -93,13 +97,14 @@ def of_many(rows):
 
 
 def judge(ratio, limit):
-    less = ratio["less-is-better"]
-    good = ratio["median"] <= limit if less else ratio["median"] >= limit
-    return good, "at most" if less else "at least"
+    """Whether a ratio meets its limit, and the words that precede the limit."""
+    less_is_better = ratio["less-is-better"]
+    is_met = ratio["median"] <= limit if less_is_better else ratio["median"] >= limit
+    return is_met, "at most" if less_is_better else "at least"
 
 
 def why(name, ratio, profile):
-    """What the run found about a figure that misses its limit, and the known reason."""
+    """What the run measured for a figure that misses its limit, and the known reason."""
     words = f"measured once, {ratio['median']:.3f}"
     if ratio["count"] > 1:
         words = f"between {ratio['least']:.3f} and {ratio['most']:.3f} in {ratio['count']} samples"
@@ -114,22 +119,22 @@ def why(name, ratio, profile):
     return f"{words}. {found}" if found else words
 
 
-def text(found, profile, why_no_laboratory):
+def text(ratios, profile, why_no_laboratory):
     """The table of figures, the limits that are missed, and the figures that were not measured."""
     rows = ["| figure | ratio | limit | |", "|---|---:|---:|---|"]
     missed, missing = [], []
-    for words, pattern, limit, absent in table():
-        names = [name for name in found if fnmatch(name, pattern)]
+    for description, pattern, limit, not_measured in table():
+        names = [name for name in ratios if fnmatch(name, pattern)]
         if not names:
-            rows.append(f"| {words} | | {limit} | not measured |")
-            missing.append(f"- {words}: {absent or why_no_laboratory}.")
+            rows.append(f"| {description} | | {limit} | not measured |")
+            missing.append(f"- {description}: {not_measured or why_no_laboratory}.")
         for name in names:
-            good, bound = judge(found[name], limit)
-            label = words if len(names) == 1 else f"{words} (`{name}`)"
-            rows.append(f"| {label} | {found[name]['median']:.3f} | {bound} {limit} "
-                        f"| {'met' if good else '**missed**'} |")
-            if not good:
-                missed.append(f"- {label}: {why(name, found[name], profile)}.")
+            is_met, bound = judge(ratios[name], limit)
+            label = description if len(names) == 1 else f"{description} (`{name}`)"
+            rows.append(f"| {label} | {ratios[name]['median']:.3f} | {bound} {limit} "
+                        f"| {'met' if is_met else '**missed**'} |")
+            if not is_met:
+                missed.append(f"- {label}: {why(name, ratios[name], profile)}.")
     parts = ["## Figures and their limits\n", "\n".join(rows) + "\n"]
     for title, lines in (("### Limits that are missed", missed), ("### Figures that were not measured", missing)):
         parts.append(f"{title}\n")

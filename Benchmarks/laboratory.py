@@ -14,7 +14,7 @@ COUNTS = re.compile(r"\d+ tests, (\d+) passed, (\d+) failed, (\d+) skipped")
 
 
 def measure():
-    """Ratios like those of a report, and why there are no others."""
+    """The ratios, in the form of a report's ratios, and the reason to print for a figure that is missing."""
     try:
         done = subprocess.run(
             ["Tests/Lab/run", "bench"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -31,7 +31,7 @@ def measure():
                 found.append(samples.ratio(f"lab/{name}", [float(value)], less=False))
     counts = COUNTS.fullmatch(lines[-1]) if lines else None
     if counts and counts[2] == "0":
-        # One of its tests fails if the number of packets is not the computed one.
+        # A test of the suite fails if the number of packets differs from the computed one, so the ratio is 1.
         found.append(samples.ratio("lab/packets", [1.0], less=True))
         return found, "the laboratory's bench does not measure it"
     last = (done.stdout + done.stderr).strip().rsplit("\n", 1)[-1]

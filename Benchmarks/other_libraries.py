@@ -1,7 +1,7 @@
-"""Measures other Noise libraries in turn with blesec-bench. Used by tools/report.
+"""Measures other Noise libraries, alternately with blesec-bench. Used by tools/report.
 
 For each library a program runs. It reads lines with a message size and a number of repetitions, and answers
-each with the nanoseconds of processor time for one seal and one open of a message.
+each line with the nanoseconds of processor time for one seal and one open of a message.
 """
 
 import json
@@ -63,7 +63,7 @@ def start(folder):
 
 
 def measure(bench, folder):
-    """Each library's time over blesec's, as ratios like those of a report."""
+    """Each library's time divided by blesec's, in the form of a report's ratios."""
     libraries = list(start(folder))
     quotients = {(library.name, size): [] for library in libraries for size in SIZES}
     for library in libraries:  # a warm-up, which also shows that each program answers

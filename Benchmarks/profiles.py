@@ -4,6 +4,7 @@ import re
 import subprocess
 
 PROTOCOL = "Noise_XX_25519_ChaChaPoly_SHA256"
+# The mangled names of functions of the bench.
 RECORD = "$s12blesec_bench16NoiseEngineLayerC11sealAndOpen_11repetitionsySi_SitKF"
 TLS_RECORD = "$s12blesec_bench14TLSEngineLayerC11sealAndOpen_11repetitionsySi_SitKF"
 HANDSHAKE = "$s12blesec_bench15NoiseHandshakesC3runyAA15HandshakeSampleVSiKF"
@@ -39,7 +40,7 @@ def owner(image):
 
 
 def run(program, folder, name, function, arguments):
-    """Instructions while `function` runs, by function, the largest count first: [(count, function, owner)]."""
+    """The instructions executed while `function` runs, as [(count, function, owner)], the largest count first."""
     out = folder / f"callgrind.{name.replace('/', '-')}"
     done = subprocess.run(
         ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
@@ -62,8 +63,8 @@ def run(program, folder, name, function, arguments):
 
 def measure(bench, folder):
     """The instructions of each subject, by the ratio's name, as `run` returns them."""
-    # The symbols are in the file beside the bench. Valgrind cannot read the debugging information in that
-    # file, so this copy has only the symbols, which are enough for the functions' names.
+    # The symbols are in blesec-bench.debug. Valgrind cannot read the debugging information in that file, so
+    # the copy `names` has only the symbols, which are enough for the functions' names.
     program, names = folder / "blesec-bench", folder / "blesec-bench.names"
     for words in (
             ["--strip-debug", f"{bench}.debug", names],
@@ -99,7 +100,7 @@ def text(profile):
         "Instructions that callgrind counts while an engine seals and opens records, framing included, and\n"
         f"while both sides shake hands, with `{PROTOCOL}` unless a heading\nsays otherwise. Valgrind emulates a processor "
         "without the newest instructions, so the ciphers execute more\ninstructions there than on the machine itself; "
-        "other code executes as\nmany. Valgrind counts a copy by `rep movsb` as one instruction a byte.\n",
+        "other code executes as\nmany. Valgrind counts a copy by `rep movsb` as one instruction for each byte.\n",
     ]
     for name, found in profile.items():
         total = sum(count for count, _, _ in found)

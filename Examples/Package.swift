@@ -1,7 +1,7 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// The examples are a package of their own, so that they compile only with what blesec makes public.
+// The examples are a package of their own, so that they can use only public declarations of blesec.
 
 let strict: [SwiftSetting] = [.treatAllWarnings(as: .error)]
 let blesec = Target.Dependency.product(name: "BLESec", package: "blesec")

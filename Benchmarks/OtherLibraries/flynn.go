@@ -1,5 +1,5 @@
 // Seals and opens with flynn/noise, for tools/report: reads lines with a message size and a number of
-// repetitions, and answers each with the nanoseconds of processor time for one seal and one open.
+// repetitions, and answers each line with the nanoseconds of processor time for one seal and one open.
 package main
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/flynn/noise"
 )
 
-// The processor time of this thread, on which the goroutine stays. The threads of the garbage collector
-// do not count.
+// The processor time of this thread, to which the goroutine is locked. The time of the garbage
+// collector's threads is not included.
 func threadTime() int64 {
-	const clockThread = 3
+	const clockThread = 3 // CLOCK_THREAD_CPUTIME_ID
 	var time syscall.Timespec
-	_, _, number := syscall.Syscall(
+	_, _, errno := syscall.Syscall(
 		syscall.SYS_CLOCK_GETTIME, clockThread, uintptr(unsafe.Pointer(&time)), 0)
-	if number != 0 {
-		panic(number)
+	if errno != 0 {
+		panic(errno)
 	}
 	return time.Nano()
 }
@@ -34,7 +34,7 @@ func check(err error) {
 	}
 }
 
-// The sending and the receiving cipher state of the initiator's direction, after a handshake NN.
+// The sending and the receiving cipher state for messages from the initiator, after a handshake NN.
 func pair() (*noise.CipherState, *noise.CipherState) {
 	suite := noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashSHA256)
 	config := noise.Config{CipherSuite: suite, Random: rand.Reader, Pattern: noise.HandshakeNN}
@@ -75,7 +75,7 @@ func main() {
 		}
 		elapsed := threadTime() - start
 		if !bytes.Equal(opened, message) {
-			panic("other bytes came back")
+			panic("the decrypted bytes differ")
 		}
 		fmt.Println(float64(elapsed) / float64(repetitions))
 	}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Seals and opens with PyPI's noiseprotocol, for tools/report: reads lines with a message size and a
-number of repetitions, and answers each with the nanoseconds of processor time for one seal and one
+number of repetitions, and answers each line with the nanoseconds of processor time for one seal and one
 open."""
 
 import sys
@@ -31,7 +31,7 @@ def main():
             opened = opening.decrypt(sealing.encrypt(message))
         elapsed = time.thread_time_ns() - start
         if opened != message:
-            raise ValueError("other bytes came back")
+            raise ValueError("the decrypted bytes differ")
         print(elapsed / repetitions, flush=True)
 
 

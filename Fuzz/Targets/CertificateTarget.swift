@@ -69,8 +69,8 @@ extension FuzzTarget {
         _ = try? list.current(at: Devices.now)
     }
 
-    /// Checks a certificate as a handshake does; returns in how many of the two roles its holder is
-    /// accepted.
+    /// Checks a certificate as a handshake does. Returns the number of roles, of the two, in which
+    /// its holder is accepted.
     @discardableResult
     private static func evaluateTrust(_ der: [UInt8]) -> Int {
         guard let certificate = try? Certificate(der: der) else { return 0 }
@@ -92,7 +92,7 @@ extension FuzzTarget {
             let peer = PeerCertificate(context: Devices.tls(role.peer), role: role)
             guard let identity = unsafe try? peer.evaluateTrust(context) else { continue }
             guard case .certificate(let key, let uri?) = identity else {
-                fatalError("an identity without a name")
+                fatalError("an accepted certificate has no URI")
             }
             precondition(certificate.uris == [uri])
             precondition(key == certificate.subjectPublicKeyInfo)

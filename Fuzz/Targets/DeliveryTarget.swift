@@ -2,9 +2,9 @@ internal import BLESecDelivery
 internal import BLESecPrimitives
 
 extension FuzzTarget {
-    /// Delivery over many links: two endpoints whose links are cut anywhere and whose stores commit
-    /// late; or one endpoint, and a peer with keys that sends it any records. The programs send
-    /// messages and use streams.
+    /// Delivery over many links. Either two endpoints whose links are cut anywhere and whose stores
+    /// commit late, or one endpoint and a peer with keys that sends it any records. The programs
+    /// send messages and use streams.
     static let delivery = FuzzTarget(name: "delivery") { input in
         var script = Script(input)
         if script.flag() {
@@ -26,7 +26,7 @@ extension FuzzTarget {
             [11, end, 0, 0, 11, end, 1, 0, 100, 12, 12, 12, 11, 1 - end, 7, 11, 1 - end, 2, 0, 50]
                 + [11, 1 - end, 1, 0, 90, 12, 12, 11, end, 2, 0, 200, 11, end, 3, 0, 12, 12]
         }
-        // A peer opens a stream, fills it, ends it, and answers for the endpoint's own.
+        // The peer opens a stream, fills it and ends it, and answers the endpoint's own stream.
         let open: [UInt8] = [7, 0, 0, 7, 1, 0, 100, 6]
         let records: [UInt8] =
             [
@@ -34,7 +34,7 @@ extension FuzzTarget {
                 150,
             ]
             + [7, 3, 0, 6, 2, 12, 0, 2, 9, 1, 3, 2, 10, 0, 3, 2, 13, 9]
-        // Both directions of the endpoint's stream end, and it is over.
+        // Both directions of the endpoint's stream end, so that the stream is over.
         let over: [UInt8] = [7, 3, 0, 6, 2, 12, 0, 2, 8, 0, 0, 7, 2, 0, 9, 1, 6]
         return [
             [0, 8] + talk, [0, 8] + talk + [8] + talk, [0, 8] + talk + [9, 8] + talk,
@@ -52,14 +52,15 @@ extension FuzzTarget {
 private struct DeliveryScene {
     private struct Side {
         var endpoint: DeliveryEndpoint
-        /// The lengths of the messages that the program has sent, how many it has taken of the
-        /// peer's, and how many of its own are confirmed.
+        /// The lengths of the messages that the program has sent.
         var sent: [Int] = []
+        /// How many of the peer's messages the program has taken.
         var taken = 0
+        /// How many of the program's messages are confirmed.
         var confirmed = 0
         var isCommitting = false
         var streams = StreamProgram()
-        /// The records that have left and not arrived, as bytes.
+        /// The records that were sent and have not arrived, as bytes.
         var underWay: [(DeliveryRecord.Kind, [UInt8])] = []
 
         mutating func useStreams(_ script: inout Script) { streams.step(&endpoint, &script) }
@@ -91,59 +92,61 @@ private struct DeliveryScene {
         case 9: cut(startsAnew: false)
         case 10: sides[script.number(below: 2)].endpoint.finish()
         case 11:
-            let end = script.number(below: 2)
-            sides[end].useStreams(&script)
-            for end in 0...1 { checkStreams(end) }
+            let side = script.number(below: 2)
+            sides[side].useStreams(&script)
+            for side in 0...1 { checkStreams(side) }
         default:
-            for end in 0...1 {
-                beginCommit(end)
-                endCommit(end)
-                pass(end, atMost: 500)
-                deliver(from: end)
-                take(end)
+            for side in 0...1 {
+                beginCommit(side)
+                endCommit(side)
+                pass(side, atMost: 500)
+                deliver(from: side)
+                take(side)
             }
         }
     }
 
-    private mutating func send(_ end: Int, _ length: Int) {
-        guard !sides[end].endpoint.hasFinished else { return }
-        sides[end].sent.append(length)
-        let mark = UInt8(truncatingIfNeeded: sides[end].sent.count)
-        _ = sides[end].endpoint.send([UInt8](repeating: mark, count: length))
+    private mutating func send(_ side: Int, _ length: Int) {
+        guard !sides[side].endpoint.hasFinished else { return }
+        sides[side].sent.append(length)
+        let mark = UInt8(truncatingIfNeeded: sides[side].sent.count)
+        _ = sides[side].endpoint.send([UInt8](repeating: mark, count: length))
     }
 
     /// Moves an endpoint's next record to the link.
-    private mutating func pass(_ end: Int, atMost limit: Int) {
-        guard let record = sides[end].endpoint.nextRecord(atMost: limit) else { return }
-        sides[end].underWay.append((record.kind, record.bytes))
+    private mutating func pass(_ side: Int, atMost limit: Int) {
+        guard let record = sides[side].endpoint.nextRecord(atMost: limit) else { return }
+        sides[side].underWay.append((record.kind, record.bytes))
     }
 
-    private mutating func deliver(from end: Int) {
-        guard !sides[end].underWay.isEmpty, sides[1 - end].endpoint.wantsRecords else { return }
-        let (kind, bytes) = sides[end].underWay.removeFirst()
+    private mutating func deliver(from side: Int) {
+        guard !sides[side].underWay.isEmpty, sides[1 - side].endpoint.wantsRecords else { return }
+        let (kind, bytes) = sides[side].underWay.removeFirst()
         must {
             let record = try DeliveryRecord(kind, bytes)
-            try sides[1 - end].endpoint.receive(record, using: &generator)
+            try sides[1 - side].endpoint.receive(record, using: &generator)
         }
     }
 
-    private mutating func take(_ end: Int) {
-        while let message = sides[end].endpoint.take() {
-            precondition(sides[end].taken < sides[1 - end].sent.count, "a message more than sent")
-            let length = sides[1 - end].sent[sides[end].taken]
-            sides[end].taken += 1
-            let mark = UInt8(truncatingIfNeeded: sides[end].taken)
+    private mutating func take(_ side: Int) {
+        while let message = sides[side].endpoint.take() {
+            precondition(
+                sides[side].taken < sides[1 - side].sent.count, "more messages than were sent")
+            let length = sides[1 - side].sent[sides[side].taken]
+            sides[side].taken += 1
+            let mark = UInt8(truncatingIfNeeded: sides[side].taken)
             precondition(message == [UInt8](repeating: mark, count: length), "lost or out of order")
         }
-        sides[end].endpoint.confirm(through: sides[end].endpoint.takenCount)
+        sides[side].endpoint.confirm(through: sides[side].endpoint.takenCount)
     }
 
-    /// A program has read what the other one has written, and its end only behind that.
-    private func checkStreams(_ end: Int) {
-        for use in sides[end].streams.uses.values {
+    /// Checks that a program has read only what the other program has written, and the end only
+    /// after all of it.
+    private func checkStreams(_ side: Int) {
+        for use in sides[side].streams.uses.values {
             precondition(!use.isWrong, "a stream has another byte than was written")
-            guard let peer = sides[1 - end].streams.uses.values.first(where: { use.isPeer(of: $0) })
-            else { continue }
+            let peerUses = sides[1 - side].streams.uses.values
+            guard let peer = peerUses.first(where: { use.isPeer(of: $0) }) else { continue }
             precondition(use.readCount <= peer.writtenCount, "a stream has more than was written")
             precondition(
                 !use.isAtEnd || peer.isFinished && use.readCount == peer.writtenCount,
@@ -151,65 +154,67 @@ private struct DeliveryScene {
         }
     }
 
-    private mutating func beginCommit(_ end: Int) {
-        if !sides[end].isCommitting, sides[end].endpoint.takeChanges() != nil {
-            sides[end].isCommitting = true
+    private mutating func beginCommit(_ side: Int) {
+        if !sides[side].isCommitting, sides[side].endpoint.takeChanges() != nil {
+            sides[side].isCommitting = true
         }
     }
 
-    private mutating func endCommit(_ end: Int) {
-        guard sides[end].isCommitting else { return }
-        sides[end].isCommitting = false
-        sides[end].endpoint.didCommit()
-        while let event = sides[end].endpoint.nextEvent() {
+    private mutating func endCommit(_ side: Int) {
+        guard sides[side].isCommitting else { return }
+        sides[side].isCommitting = false
+        sides[side].endpoint.didCommit()
+        while let event = sides[side].endpoint.nextEvent() {
             if event == .finished {
-                precondition(sides[1 - end].endpoint.hasPeerFinished, "finished and not taken")
+                precondition(sides[1 - side].endpoint.hasPeerFinished, "finished, but not taken")
                 continue
             }
             guard case .confirmed(let id) = event else {
-                fatalError("\(event), and no state is lost")
+                fatalError("\(event), although no state is lost")
             }
-            sides[end].confirmed += 1
-            precondition(id == UInt64(sides[end].confirmed), "confirmed out of order")
-            precondition(sides[end].confirmed <= sides[1 - end].taken, "confirmed and not taken")
+            sides[side].confirmed += 1
+            precondition(id == UInt64(sides[side].confirmed), "confirmed out of order")
+            precondition(sides[side].confirmed <= sides[1 - side].taken, "confirmed, but not taken")
         }
     }
 
-    /// Loses what is under way; both sides begin to use a new link, or none.
+    /// Loses the records under way. Both sides then begin to use a new link if `startsAnew` is true;
+    /// otherwise they have none.
     private mutating func cut(startsAnew: Bool) {
         isLinkUp = startsAnew
-        for end in 0...1 {
-            sides[end].underWay = []
+        for side in 0...1 {
+            sides[side].underWay = []
             if startsAnew {
-                sides[end].endpoint.linkBegan(end == 0 ? .lower : .higher)
+                sides[side].endpoint.linkBegan(side == 0 ? .lower : .higher)
             } else {
-                sides[end].endpoint.linkEnded()
+                sides[side].endpoint.linkEnded()
             }
         }
     }
 
-    /// Without further cuts, everything arrives and is confirmed.
+    /// Checks that everything arrives and is confirmed if no further link is cut.
     mutating func settle() {
         cut(startsAnew: true)
-        for end in 0...1 { sides[end].endpoint.finish() }
+        for side in 0...1 { sides[side].endpoint.finish() }
         var rounds = 0
         while !sides.allSatisfy(\.endpoint.hasToldAll) {
             rounds += 1
             precondition(rounds < 100_000, "no progress")
-            for end in 0...1 {
-                sides[end].settleStreams()
-                checkStreams(end)
-                beginCommit(end)
-                endCommit(end)
-                pass(end, atMost: 700)
-                deliver(from: end)
-                take(end)
+            for side in 0...1 {
+                sides[side].settleStreams()
+                checkStreams(side)
+                beginCommit(side)
+                endCommit(side)
+                pass(side, atMost: 700)
+                deliver(from: side)
+                take(side)
             }
         }
     }
 }
 
-/// A program that opens and uses streams. What it writes to a stream is the offset of each byte.
+/// A program that opens and uses streams. The value of each byte that it writes is the lower eight
+/// bits of the byte's offset in the stream.
 private struct StreamProgram {
     struct Use {
         var label: String
@@ -218,14 +223,14 @@ private struct StreamProgram {
         var readCount = 0
         var isFinished = false
         var isAtEnd = false
-        /// Whether a byte that was read is not its offset.
+        /// Whether a byte that was read does not have the value of its offset.
         var isWrong = false
 
-        /// Whether the other use is the same stream's on the other side.
+        /// Whether `other` is the other side's use of the same stream.
         func isPeer(of other: Use) -> Bool { label == other.label && isOwn != other.isOwn }
     }
 
-    /// Small bounds, so that a short script meets them.
+    /// Small bounds, so that a short script reaches them.
     static let limits: DeliveryEndpoint.Limits = {
         var limits = DeliveryEndpoint.Limits()
         limits.window = 4_000
@@ -298,7 +303,7 @@ private struct StreamProgram {
                 use.isAtEnd = true
             }
         } catch {
-            precondition(endpoint.streams.canRead(handle), "a failure that wakes nobody")
+            precondition(endpoint.streams.canRead(handle), "a read fails, but canRead is false")
         }
         uses[handle] = use
     }
@@ -314,7 +319,7 @@ private struct StreamProgram {
         uses[handle] = nil
     }
 
-    /// Drops the streams that ended because the peer is another one now.
+    /// Drops the streams that ended because the peer has lost its state.
     mutating func dropLost(_ endpoint: inout DeliveryEndpoint) {
         _ = endpoint.streams.takeTouched()
         for handle in uses.keys {
@@ -336,7 +341,7 @@ private struct StreamProgram {
         }
     }
 
-    /// The bounds on what is kept for a program that drops lost streams.
+    /// Checks the bounds on what is kept for a program that drops lost streams.
     private func check(_ endpoint: DeliveryEndpoint) {
         let (streams, window) = (Self.limits.streams.streams, Self.limits.streams.window)
         precondition(endpoint.streams.openCount <= 2 * streams, "too many streams")
@@ -345,8 +350,8 @@ private struct StreamProgram {
     }
 }
 
-/// An endpoint with messages to send, and a peer that sends it any records, in which it uses the
-/// endpoint's own identifiers too.
+/// An endpoint with messages to send, and a peer that sends it any records. These records may contain
+/// the endpoint's own identifiers.
 private struct HostilePeerScene {
     private var generator = SeededGenerator(seed: 2)
     private static let limits = StreamProgram.limits
@@ -396,7 +401,7 @@ private struct HostilePeerScene {
         default:
             while let record = endpoint.nextRecord(atMost: 500) {
                 let again = must { try DeliveryRecord(record.kind, record.bytes) }
-                precondition(again == record, "a record is read as another one")
+                precondition(again == record, "a record differs after writing and reading")
             }
         }
     }
@@ -407,7 +412,7 @@ private struct HostilePeerScene {
         do {
             try endpoint.receive(record, using: &generator)
         } catch {
-            // What breaks a rule ends the link.
+            // A record that breaks a rule ends the link.
             endpoint.linkEnded()
         }
         let most = Self.limits.window + 2 * Self.limits.longest
@@ -478,10 +483,10 @@ private struct HostilePeerScene {
         return summary
     }
 
-    /// A stream's number, of those that a short script reaches.
+    /// A stream number below 32, so that records of a short script often name the same stream.
     private func id(_ script: inout Script) -> UInt64 { UInt64(script.number(below: 32)) }
 
-    /// Mostly a small number; now and then one of the greatest.
+    /// Mostly an even number below 500; otherwise one of the six greatest offsets.
     private func number(_ script: inout Script) -> UInt64 {
         let byte = script.byte()
         return byte < 250 ? UInt64(byte) * 2 : StreamRecord.greatestOffset - UInt64(255 - byte)

@@ -11,7 +11,7 @@ enum Devices {
     static let now: Int64 = 1_800_000_000
     static let validity = now - 86_400...now + 86_400
 
-    /// `count` bytes that count up from `first`.
+    /// A secret of `count` bytes, whose values count up from `first`.
     static func secret(_ first: UInt8, count: Int = 32) -> SecretBytes {
         let bytes = (0..<count).map { first &+ UInt8(truncatingIfNeeded: $0) }
         return SecretBytes(copying: bytes.span)

@@ -92,8 +92,8 @@ private struct EngineScene: ~Copyable {
 
     var isEstablished: Bool { if case .established = victim.phase { true } else { false } }
 
-    /// Lets the victim and then the peer send their handshake messages; the victim receives what
-    /// `change` makes of the peer's.
+    /// Lets the victim and then the peer send their handshake messages; `change` is applied to the
+    /// peer's messages before the victim receives them.
     mutating func exchangeHandshake(_ change: ([UInt8]) -> [UInt8] = { $0 }) {
         Self.admit(&victim)
         Self.admit(&peer)

@@ -5,7 +5,7 @@ struct FuzzTarget: Sendable {
     let name: String
     /// Handles the input as if an attacker had sent it; a trap is a finding.
     let run: @Sendable ([UInt8]) -> Void
-    /// Inputs, made with the project's own code, that reach code behind the first checks.
+    /// Inputs, made with the project's own code, that reach code beyond the first checks.
     let seeds: @Sendable () throws -> [[UInt8]]
 
     static let all = [

@@ -2,8 +2,8 @@
 internal import BLESecLinks
 internal import BLESecPrimitives
 
-/// The victim's machine, the machine of its peer, and the link between them. The fuzzer can use the
-/// peer's keys.
+/// The victim's machine, the peer's machine, and the link between them. The fuzzer can use the peer's
+/// keys.
 final class MachineScene {
     private var victim: ChannelMachine
     private var peer: ChannelMachine
@@ -215,7 +215,7 @@ final class MachineScene {
         if isHonest, victim.parameters.configuration.mode == .negotiated {
             precondition(
                 takenCount < peerMessages.count && message == peerMessages[takenCount],
-                "not the message that the peer sent next")
+                "not the next message that the peer sent")
         }
         takenCount += 1
     }
@@ -241,7 +241,8 @@ final class MachineScene {
         peer.handleTimeout(now: now)
         victim.sealPending(now: now)
         // A deadline that has passed and stays set would keep the loop busy forever.
-        precondition(victim.isOver || victim.nextTimeout(now: now) > now, "a stuck deadline")
+        precondition(
+            victim.isOver || victim.nextTimeout(now: now) > now, "a deadline stays in the past")
     }
 
     /// The victim's last record layer, whose buffers must be empty when the channel has ended.
@@ -266,7 +267,7 @@ final class MachineScene {
         // victim ready.
         precondition(
             !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
-            "the victim is ready, and the peer has proven nothing")
+            "the victim is ready, but the peer has proven nothing")
         if let session = victim.session as? NegotiatedSession { verify(session.acknowledgements) }
         if let session = victim.session {
             precondition(

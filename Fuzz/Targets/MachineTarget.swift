@@ -13,7 +13,7 @@ extension FuzzTarget {
         if options & 1 == 1 {
             scene.shakeHands()
             precondition(
-                scene.isReady == setting.agrees,
+                scene.isReady == setting.hasCommonProtocol,
                 "the handshake of two honest machines did not end as the setting predicts")
         }
         while !script.isOver { scene.play(&script) }
@@ -47,7 +47,7 @@ extension FuzzTarget {
         [1, 0, 1, 0, 1, 0, 1, 0],
         // Messages in both directions, acknowledgements, ends.
         [5, 3, 7, 4, 1, 0, 6, 8, 1, 1, 0, 13, 0, 9, 0, 8, 1, 1, 0, 8, 2, 1, 0],
-        // Records that are not allowed, behind records that are: an end inside a message; a pong
+        // Forbidden records after permitted ones: an end inside a message; a pong
         // without a ping, and a rekey that is too early; a malformed reject.
         [3, 0, 1, 65, 3, 1, 1, 66, 3, 2, 1, 0, 3, 3, 8, 1, 2, 3, 4, 5, 6, 7, 8, 3, 8, 8, 0, 0],
         [3, 3, 2, 1, 2, 3, 4, 8, 0, 0, 0, 0, 0, 0, 0, 1, 3, 5, 0, 4, 5, 3, 5, 0],

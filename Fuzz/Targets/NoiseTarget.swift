@@ -72,8 +72,8 @@ private struct NoiseScene: ~Copyable {
         return true
     }
 
-    /// Carries one message; returns whether it arrived unchanged. A reader that refuses a message
-    /// must have failed: it also refuses every later call.
+    /// Carries one message; returns whether it arrived unchanged. Checks that a reader that refuses
+    /// a message has failed, so that it refuses every later call, too.
     private static func step(
         _ writer: inout HandshakeState, _ reader: inout HandshakeState, _ script: inout Script
     ) -> Bool {

@@ -51,7 +51,7 @@ struct Setting: Sendable {
     ]
 
     /// Whether the two devices have a protocol in common.
-    var agrees: Bool { dialerProtocols.contains(where: acceptorProtocols.contains) }
+    var hasCommonProtocol: Bool { dialerProtocols.contains(where: acceptorProtocols.contains) }
 
     /// The configuration of a device with fixed keys. `asks` selects a policy that asks the program
     /// about the peer.
@@ -81,8 +81,8 @@ struct Setting: Sendable {
         configuration.allowsExposedIdentity = true
         if isNN { configuration.presharedKeys = Array(Devices.preSharedKeys.prefix(1)) }
         configuration.fixedEphemeral = Devices.ephemerals[role]
-        // Two devices without keys in one process count as one device: with the shared set of
-        // pending dials, the acceptor would refuse the dialer as itself.
+        // Devices without keys in one process count as one device. With the shared set of pending
+        // dials, the acceptor would therefore refuse the dialer as a connection to itself.
         configuration.pendingDials = PendingDials()
         configuration.limits.maximumMessageLength = 100_000
         configuration.limits.readAhead = 8 << 10

@@ -20,7 +20,7 @@ extension FuzzTarget {
     }
 }
 
-/// An engine, and at the other end a plain OpenSSL session.
+/// An engine, and a plain OpenSSL session as its peer.
 private final class TLSScene {
     private var engine: Engine
     private let peer: TLSSession

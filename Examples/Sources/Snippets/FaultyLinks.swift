@@ -28,7 +28,7 @@ public func loseAMessage() async throws -> (delivery: ChannelError.Code?, close:
     return (lost, await code { try await acceptor.close() })  // truncated
 }
 
-/// The code of the error that `body` throws.
+/// The code of the error that `body` throws; nil if it throws none.
 private func code(_ body: () async throws -> Void) async -> ChannelError.Code? {
     do {
         try await body()

@@ -66,7 +66,7 @@ import Testing
         #expect(heard.output == "blesec://home/phone: the bell rings\n")
     }
 
-    @Test("TLS connects no revoked device, no unexpected URI, and no device of another authority")
+    @Test("TLS refuses a revoked device, an unexpected URI, and a device of another authority")
     func refusedCertificates() throws {
         try authority("home", devices: ["door", "phone", "lost", "lamp"])
         try authority("elsewhere", devices: ["thief"])

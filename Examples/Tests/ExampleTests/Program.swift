@@ -39,7 +39,7 @@ final class Program {
     deinit { if process.isRunning { process.terminate() } }
 
     /// Reads standard error up to a line that contains `part`, and returns that line. Throws if
-    /// standard error ends before.
+    /// standard error ends before such a line.
     func line(containing part: String) throws -> String {
         var line: [UInt8] = []
         while let byte = try errors.fileHandleForReading.read(upToCount: 1)?.first {
@@ -58,12 +58,12 @@ final class Program {
     func finish(_ text: String = "") throws -> Outcome {
         try? input.fileHandleForWriting.write(contentsOf: Data(text.utf8))
         try? input.fileHandleForWriting.close()
-        let written = try output.fileHandleForReading.readToEnd() ?? Data()
-        let complaints = try errors.fileHandleForReading.readToEnd() ?? Data()
+        let outputBytes = try output.fileHandleForReading.readToEnd() ?? Data()
+        let errorBytes = try errors.fileHandleForReading.readToEnd() ?? Data()
         process.waitUntilExit()
         return Outcome(
-            status: process.terminationStatus, output: String(decoding: written, as: UTF8.self),
-            errors: String(decoding: complaints, as: UTF8.self))
+            status: process.terminationStatus, output: String(decoding: outputBytes, as: UTF8.self),
+            errors: String(decoding: errorBytes, as: UTF8.self))
     }
 }
 
