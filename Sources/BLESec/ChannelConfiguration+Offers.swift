@@ -53,14 +53,14 @@ extension ChannelConfiguration {
         guard let rule = trust.pairingRule else { return }
         try require(mode == .negotiated, "pairing needs negotiated mode")
         try require(
-            certificateTrust == nil, "pairing decides about peers over every protocol, TLS too")
+            certificateTrust == nil, "pairing takes no separate trust policy for certificates")
         guard let invitation = rule.invitation else { return }
         try require(
             role == (invitation.isOwn ? .acceptor : .dialer),
             "the side that has made the invitation listens, and the side that has read it dials")
         try require(
             !invitation.isOwn || invitation.key == identity?.fingerprint,
-            "the invitation is of another key than this side's identity")
+            "the invitation names another key than this side's identity")
         try require(
             !offers.isEmpty, "pairing by an invitation needs a Noise protocol with the pattern XX")
         try require(
@@ -76,12 +76,12 @@ extension ChannelConfiguration {
             .map { "Noise_XXpsk3_" + $0.dropFirst(pattern.count) }
     }
 
-    /// What this side offers beyond the base of blesec/1.
+    /// The features that this side offers, in addition to the base of blesec/1.
     var features: ChannelFeatures {
         requiredFeatures.union(.known.subtracting([.delivery, .pairing]))
     }
 
-    /// What the peer has to offer too.
+    /// The features that the peer has to offer too.
     var requiredFeatures: ChannelFeatures {
         var features: ChannelFeatures = []
         if carriesDelivery { features.insert(.delivery) }

@@ -37,7 +37,8 @@ public struct ChannelConfiguration: Sendable {
     public var trust: TrustPolicy
     /// This side's certificate and TLS settings, needed if ``TLSContext/protocolName`` is offered.
     public var tls: TLSContext?
-    /// Decides about peers over TLS; `nil` means ``trust``, whose deny list applies in either case.
+    /// Decides about peers over TLS; `nil` means that ``trust`` decides. The deny list of ``trust``
+    /// applies in either case.
     public var certificateTrust: TrustPolicy?
     /// Protocol names, best first; in direct mode exactly one.
     public var protocols = [defaultProtocol]

@@ -1,4 +1,5 @@
-// The one module that an app imports; it exports what an app needs of the other modules.
+// BLESec is the only module that an app has to import: it re-exports what an app needs of the other
+// modules.
 @_exported public import BLESecChannelCore
 @_exported public import BLESecCredentials
 @_exported public import BLESecDiscovery

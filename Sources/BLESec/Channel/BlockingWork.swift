@@ -10,7 +10,8 @@ enum BlockingWork {
         init(_ run: @escaping @Sendable () -> Void) { self.run = run }
     }
 
-    /// Runs `body` on a new thread with all signals blocked; false when no thread can be created.
+    /// Runs `body` on a new thread with all signals blocked; returns false if no thread can be
+    /// created.
     static func start(_ body: @escaping @Sendable () -> Void) -> Bool {
         var all = sigset_t()
         var before = sigset_t()

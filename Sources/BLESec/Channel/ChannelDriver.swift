@@ -43,10 +43,10 @@ final class ChannelDriver {
 
     /// The most link calls that one turn makes to read or to send, before other channels run.
     private static let callsPerTurn = 8
-    /// The maximum number of reads before a deadline is checked. So many SDUs of the default size
+    /// The maximum number of reads before a deadline is checked. That many SDUs of the default size
     /// hold more than one whole record.
     private static let callsBeforeDeadline = 32
-    /// The bytes of queued messages that do not wait for the end of the turn.
+    /// When messages of this many bytes are queued, they do not wait for the end of the turn.
     private static let flushSize = 32 << 10
     /// The time between two checks whether the link's own queue is empty, before the link closes.
     private static let drainPoll: Duration = .milliseconds(2)
@@ -107,9 +107,9 @@ final class ChannelDriver {
         read()
     }
 
-    /// Has the loop watch the link no longer, until ``pump(now:)`` turns that on again. A socket that
-    /// is watched, and was empty at the last read, says that it is still empty without asking the
-    /// kernel; one that is not watched asks.
+    /// Stops watching the link, until ``pump(now:)`` watches it again. A read from a socket that is
+    /// watched, and was empty at the last read, returns `wouldBlock` without a system call. A read
+    /// from a socket that is not watched makes the system call.
     private func stopWatching() { link.wantsRead = false }
 
     private func read(calls: Int, now: UInt64) {
@@ -134,7 +134,7 @@ final class ChannelDriver {
     private func linkEnded(_ error: ChannelError?) {
         hasLinkEnded = true
         // In direct mode a peer may end by closing the link. The stage decides whether that is an
-        // error, so an earlier error of sending must not decide it.
+        // error, so an earlier error of sending must not replace its decision.
         let mayBePlannedEnd = error == nil && machine.parameters.configuration.mode == .direct
         let reason = mayBePlannedEnd ? nil : error ?? sendError
         machine.linkEnded(reason, canSend: sendError == nil, now: now)
@@ -151,19 +151,20 @@ final class ChannelDriver {
     /// queued; otherwise at the end of the turn, together with what is queued until then.
     func flush() {
         let isFirst = lastSendTurn != loop.turn
-        // A link that is full reports when it has room; to try before would cost a call each time.
+        // A full link reports when it has room; trying earlier would cost a system call each time.
         let isMuch = machine.queuedBytes >= Self.flushSize && !link.wantsWrite
         if isFirst || isMuch { pump() } else { flushAtEndOfTurn() }
     }
 
-    /// Takes the records that have waited for the port of delivery, and sends those that it has.
+    /// Processes the received records that have waited for the ``DeliveryPort``, and sends the records
+    /// that the port has.
     func portTakesRecords() {
         machine.portTakesRecords(now: now)
         portHasRecords(true)
     }
 
-    /// Sends the records of the port of delivery: at the times of ``flush()`` if it has a message,
-    /// otherwise at the end of the turn.
+    /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true, nothing was
+    /// sent in this turn and the link has room; otherwise at the end of the turn.
     func portHasRecords(_ hasMessage: Bool) {
         if hasMessage, lastSendTurn != loop.turn, !link.wantsWrite {
             pump()
@@ -198,7 +199,7 @@ final class ChannelDriver {
         isFlushPending = false
         askAboutPeer(now: now)
         transmit(now: now)
-        // A stage may begin when its last record is sealed, and have a question.
+        // Sealing a stage's last record may have begun the next stage, which may have a question.
         if askAboutPeer(now: now) { transmit(now: now) }
         shutDownLink(now: now)
         wake(now: now)
@@ -213,8 +214,8 @@ final class ChannelDriver {
         reportProgress()
     }
 
-    /// Tells the listener how far the channel is. Every change of the machine is followed by a pump,
-    /// which calls this.
+    /// Tells the listener how far the channel is. Every change of the machine is followed by
+    /// ``pump(now:)``, which calls this method.
     func reportProgress() {
         guard let progress else { return }
         progress.stage = stage
@@ -231,9 +232,9 @@ final class ChannelDriver {
     /// Whether a listener may give this handshake's place to another link.
     ///
     /// True for a peer that has not proven its identity, except while ``TrustPolicy/asking(_:)``
-    /// waits for the application's answer, and at
-    /// the last confirmations of a pairing: such decisions have a limit of their own. What an unproven peer has sent
-    /// does not protect its place, because it can be replayed.
+    /// waits for the application's answer, of which only a limited number may wait, and during the
+    /// last confirmations of a pairing. What an unproven peer has sent does not protect its place,
+    /// because it can be replayed.
     var mayLosePlace: Bool { stage == .unproven }
 
     private func transmit(calls: Int = callsPerTurn, now: UInt64) {
@@ -256,7 +257,7 @@ final class ChannelDriver {
                     return
                 }
             } catch {
-                // What the peer sent before the link broke is still to be read.
+                // What the peer sent before the link broke is still read.
                 sendError = ChannelError(link: error)
                 machine.linkWasLost(now: now)
                 link.wantsWrite = false
@@ -283,7 +284,8 @@ final class ChannelDriver {
 
     // MARK: - The trust decision
 
-    /// Asks what the stage wants to know; returns whether the answer came at once.
+    /// Passes on the stage's question about the peer. If the question cannot be asked, refuses the
+    /// peer and returns true.
     @discardableResult
     private func askAboutPeer(now: UInt64) -> Bool {
         guard let trust, let question = machine.takeTrustQuestion(),
@@ -364,7 +366,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         machine.linkWasLost(now: now)
         // While a trust policy decides, nothing is read: unread bytes are dropped with the channel.
         if machine.phase == .awaitingTrustDecision { linkEnded(nil) }
-        // In direct mode, the peer may have ended its direction before; now the channel ends.
+        // In direct mode, the peer may have ended its direction earlier; now the channel ends.
         if hasLinkEnded { linkEnded(nil) }
         read()
     }

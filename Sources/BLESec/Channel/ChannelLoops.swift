@@ -3,7 +3,7 @@ internal import Synchronization
 
 /// The loops on which the channels of a listener run.
 ///
-/// The next channel goes to the loop with the fewest open channels of the listener. Taking turns
+/// The next channel goes to the loop with the fewest open channels of the listener. Round robin
 /// would be simpler, but channels last for different times, so some loops could be left with most
 /// of the channels that last long.
 struct ChannelLoops: Sendable {
@@ -25,7 +25,7 @@ struct ChannelLoops: Sendable {
         deinit { share.openChannels.subtract(1, ordering: .relaxed) }
     }
 
-    /// The listener's own loop, which serves when no other loop can.
+    /// The listener's own loop, which gets the channels if no other loop is left.
     private let own: EventLoop
     private let shares: [Share]
 

@@ -8,9 +8,10 @@ final class HandshakeProgress: Sendable {
     enum Stage: UInt8, AtomicRepresentable {
         /// The peer has not proven its identity.
         case unproven
-        /// An application is deciding about the peer, which has one of the limited places for that.
+        /// An application is deciding about the peer, which has one of the limited places for such
+        /// decisions; or a pairing is at its last confirmations.
         case deciding
-        /// The peer has given every proof that the protocol asks for.
+        /// The peer has given every proof that the protocol requires.
         case ready
         /// The channel has ended.
         case over

@@ -5,7 +5,7 @@ extension SecureChannel {
     /// Dials an endpoint, authenticates both sides, and returns the channel.
     ///
     /// The call returns only after the configuration's trust policy has accepted the peer, and the
-    /// peer has proven its identity and, in negotiated mode, has sent that it is ready. A busy peer
+    /// peer has proven its identity and, in negotiated mode, has sent `ready`. A busy peer
     /// is dialed once more, 100 to 500 ms later. Cancelling the task ends the attempt at once.
     ///
     /// - Throws: ``ChannelError``: `noSuchPeer`, `timedOut`, `untrusted` when this side's policy

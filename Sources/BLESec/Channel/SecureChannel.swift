@@ -100,7 +100,8 @@ public actor SecureChannel {
             try await remember()
         } catch {
             driver.fail(error)
-            // Whatever ended it: behind its last confirmation, a pairing may have succeeded.
+            // Whatever ended the channel, a pairing may have succeeded after this side's last
+            // confirmation.
             if case .failed(let reason) = outcome, reason.code == .mayBePaired { throw reason }
             throw error
         }
@@ -167,9 +168,9 @@ public actor SecureChannel {
     /// The first message in a turn of the loop is sent at once. Further messages of the turn are
     /// sent together: at its end, at 32 KiB, and before this side ends the channel. An end without
     /// ``close(within:)`` loses what the link has no room for, the loop's shutdown may lose what is
-    /// queued, and a denied peer gets nothing more. This makes tasks faster that run on the loop or
-    /// send side by side; one task on another thread sends each message alone, unless it uses
-    /// ``send(contentsOf:)``.
+    /// queued, and a denied peer gets nothing more. Sending together saves time if tasks run on the
+    /// loop or send concurrently; a single task on another thread sends each message alone, unless it
+    /// uses ``send(contentsOf:)``.
     ///
     /// A return does not mean that the peer has the message; see
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
@@ -249,16 +250,16 @@ public actor SecureChannel {
             if let outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
             // A program that still receives, even slowly, makes room for the acknowledgement.
-            let patience = lastReceipt?.after(Self.patience) ?? 0
+            let patienceEnd = lastReceipt?.after(Self.patience) ?? 0
             let isHidden = cannotReadAcknowledgements
             if isHidden {
-                if now >= patience { throw .hiddenAcknowledgements }
-                driver.addCallDeadline(patience)
+                if now >= patienceEnd { throw .hiddenAcknowledgements }
+                driver.addCallDeadline(patienceEnd)
             }
-            defer { if isHidden { driver.removeCallDeadline(patience) } }
+            defer { if isHidden { driver.removeCallDeadline(patienceEnd) } }
             try await wait(for: .acknowledgement) {
                 acknowledged >= number || driver.machine.isOver || now >= deadline
-                    || cannotReadAcknowledgements != isHidden || isHidden && now >= patience
+                    || cannotReadAcknowledgements != isHidden || isHidden && now >= patienceEnd
             }
         }
         return acknowledgedMeans
@@ -305,8 +306,8 @@ public actor SecureChannel {
 
     /// Tells the peer that this side sends nothing more. This side can still receive.
     ///
-    /// A `reason` other than `done` tells the peer that it does not have everything; direct mode
-    /// cannot send a reason. The first call's reason stands.
+    /// A `reason` other than `done` tells the peer that it has not received everything; direct mode
+    /// cannot send a reason. If this is called again, the first reason stands.
     public func finish(_ reason: EndReason = .done) throws(ChannelError) {
         if case .failed(let error) = outcome { throw error }
         driver.machine.end(reason)
@@ -431,13 +432,13 @@ public actor SecureChannel {
         acknowledge(now: now) { $0.confirm(through: number, now: now) }
     }
 
-    /// Counts what may be acknowledged, and sees that an acknowledgement is sent in time.
+    /// Counts what may be acknowledged, and makes sure that an acknowledgement is sent in time.
     private func acknowledge(now: UInt64, _ count: (Session) -> Void) {
         guard let session else { return }
         let wasPending = session.ackPendingSince != nil
         count(session)
         guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
-        // A delayed acknowledgement needs no pump: its first message has armed the timer.
+        // A delayed acknowledgement needs no pump: the first message that it covers armed the timer.
         if session.isClosing { return driver.pump(now: now) }
         if !wasPending || session.owesAck(now: now) { driver.flushAtEndOfTurn() }
     }
@@ -453,17 +454,17 @@ public actor SecureChannel {
             ? configuration.tls?.identity.fingerprint : configuration.identity?.fingerprint
     }
 
-    /// Carries the records of delivery through this port from now on.
+    /// Carries the port's records of delivery (`docs/delivery.md`) from now on.
     func carry(_ port: some DeliveryPort) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         session.use(port)
         driver.portTakesRecords()
     }
 
-    /// The port takes records again, and may have some.
+    /// Called when the port accepts records again, and may have some to send.
     func portTakesRecords() { driver.portTakesRecords() }
 
-    /// The port has records to send.
+    /// Called when the port has records to send.
     func portHasRecords(_ hasMessage: Bool) { driver.portHasRecords(hasMessage) }
 
     // MARK: - Closing
@@ -495,7 +496,8 @@ public actor SecureChannel {
         if case .failed(let error) = outcome { throw error }
     }
 
-    /// Returns when the channel is over or the peer has sent its end, with the peer's reason.
+    /// Returns when the channel is over or the peer has sent its end. The result is the peer's
+    /// reason, or `nil` without an end from the peer.
     func waitUntilEnding() async -> EndReason? {
         try? await wait(for: .end) { isOver || driver.machine.hasPeerEnded }
         return driver.machine.hasPeerEnded ? peerEndReason ?? .done : nil

@@ -56,8 +56,8 @@ public actor SecureListener {
     /// Links that were turned away and are not closed yet. They hold no place and no keys.
     private var leaving: [(token: UInt64, entry: HalfOpen)] = []
     private var nextToken: UInt64 = 0
-    /// The handshake on another loop that was asked to make room and has not answered yet.
-    private var asked: UInt64?
+    /// The token of the handshake on another loop that was asked to make room and has not answered.
+    private var askedToken: UInt64?
     private var ready: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
     private let waiting: LoopCondition
@@ -204,9 +204,11 @@ public actor SecureListener {
     private func admit(_ link: any Link) async {
         let address = link.peerAddress
         await waitForRoom { ready.count < limits.backlog }
-        // An address at its limit can neither take places from others nor make them wait.
-        let hasShare = mayBegin(from: address)
-        if hasShare { await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() } }
+        // An address at its limit can neither take places from other addresses nor make them wait.
+        let isWithinAddressLimit = mayBegin(from: address)
+        if isWithinAddressLimit {
+            await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() }
+        }
         guard !isClosed, !loop.isShutDown else {
             return isOwn(link.loop) ? link.close() : link.loop.execute { link.close() }
         }
@@ -218,7 +220,7 @@ public actor SecureListener {
             // On another loop, the task of the handshake starts the channel.
             if isOwn(channel.loop) { try await channel.start() }
             guard !isClosed else { return await channel.abort() }
-            shakeHands(channel, progress, address, hasShare: hasShare)
+            shakeHands(channel, progress, address, isWithinAddressLimit: isWithinAddressLimit)
         } catch {
             failed(link.peerDescription, address, error)
         }
@@ -238,10 +240,11 @@ public actor SecureListener {
     /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise returns false,
     /// and arms the timer for that time.
     ///
-    /// A handshake on another loop is asked, and keeps its place until it has answered, so the
-    /// result is false meanwhile. One at a time is asked; if it keeps its place, the next is asked.
+    /// A handshake on another loop is asked to leave, and keeps its place until it has answered, so
+    /// the result is false meanwhile. Only one handshake at a time is asked; if it keeps its place,
+    /// the next one is asked.
     private func makeRoom() -> Bool {
-        guard asked == nil else { return false }
+        guard askedToken == nil else { return false }
         while let (token, entry) = oldest {
             let end = entry.began.advanced(by: limits.guaranteedTime)
             guard loop.now >= end else {
@@ -250,7 +253,7 @@ public actor SecureListener {
             }
             let error = ChannelError(.busy, "a newer link needed the place of this handshake")
             guard isOwn(entry.channel.loop) else {
-                asked = token
+                askedToken = token
                 askToLeave(token, entry.channel, error)
                 return false
             }
@@ -290,7 +293,7 @@ public actor SecureListener {
     }
 
     private func didAnswer(_ token: UInt64, isTurnedAway: Bool) {
-        if asked == token { asked = nil }
+        if askedToken == token { askedToken = nil }
         if isTurnedAway {
             if let entry = halfOpen.removeValue(forKey: token) { addLeaving(token, entry) }
         } else if let index = leaving.firstIndex(where: { $0.token == token }) {
@@ -308,10 +311,10 @@ public actor SecureListener {
         channel.loop.execute { channel.assumeIsolated { $0.abort() } }
     }
 
-    /// Begins to wait for the end of a handshake. A link whose address has no share is turned away.
+    /// Begins to wait for the end of a handshake. A link beyond its address's limit is turned away.
     private func shakeHands(
         _ channel: SecureChannel, _ progress: HandshakeProgress, _ address: LinkAddress?,
-        hasShare: Bool
+        isWithinAddressLimit: Bool
     ) {
         nextToken += 1
         let token = nextToken
@@ -329,13 +332,13 @@ public actor SecureListener {
         let entry = HalfOpen(
             channel: channel, address: address, began: loop.now, progress: progress, task: task)
         let error = ChannelError(.busy, "too many handshakes with this address")
-        if hasShare {
+        if isWithinAddressLimit {
             halfOpen[token] = entry
         } else if isStarted {
             halfOpen[token] = entry
             _ = turnAway(token, error)
         } else {
-            // Has no place from the beginning, because the answer comes later.
+            // The other loop turns the link away later, so the link has no place from the beginning.
             addLeaving(token, entry)
             askToLeave(token, channel, error)
         }
@@ -367,7 +370,7 @@ public actor SecureListener {
         (halfOpen.count, leaving.count, ready.count)
     }
     /// Whether a handshake on another loop was asked to make room and has not answered.
-    var isAsking: Bool { asked != nil }
+    var isAsking: Bool { askedToken != nil }
 }
 
 extension SecureListener: TimerHandler {

@@ -1,7 +1,8 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Asks a trust policy or its store about a channel's peer, and the store to remember the peer.
+/// Asks a trust policy or its store about a channel's peer, and asks the store to remember the
+/// peer.
 ///
 /// A store may block, so each call to a store runs on a thread of its own.
 final class TrustRequests {
@@ -11,7 +12,7 @@ final class TrustRequests {
         let decisions: ConcurrencyLimit?
         /// Limits the threads that call a trust store.
         let storeThreads: ConcurrencyLimit
-        /// For all channels without a listener, so that repeated dials cannot pile up threads.
+        /// The limits of all channels without a listener: repeated dials cannot pile up threads.
         static let dialers = Limits(decisions: nil, storeThreads: ConcurrencyLimit(64))
     }
 

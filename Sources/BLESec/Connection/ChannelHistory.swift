@@ -1,6 +1,7 @@
 internal import BLESecLinks
 
-/// What decides which of two channels to one peer stays (blesec/1, "Finding each other").
+/// The facts that decide which of two channels to one peer stays (`docs/wire-format.md`, "Finding
+/// each other").
 struct ChannelHistory: Sendable {
     /// When the channel took over its link.
     let began: MonotonicTime
@@ -9,7 +10,7 @@ struct ChannelHistory: Sendable {
     /// The hash of the handshake, which is the same on both sides.
     let hash: [UInt8]
 
-    /// By how much the two sides may differ about the time of an event.
+    /// The most by which the times of an event on the two sides are assumed to differ.
     private static let doubt = Duration.seconds(2)
 
     /// Whether this channel, which became ready later, stays instead of `older`.

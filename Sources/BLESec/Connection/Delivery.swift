@@ -1,7 +1,7 @@
 internal import BLESecChannelCore
 internal import BLESecDelivery
 
-/// The fate of a message (blesec/1, "Records").
+/// The fate of a message.
 public enum Delivery: String, Sendable, Hashable {
     /// The peer's program has taken the message or, with manual acknowledgement, has confirmed it.
     case delivered
@@ -10,7 +10,7 @@ public enum Delivery: String, Sendable, Hashable {
     /// The link was lost before an acknowledgement, or the waiting task was cancelled: the message
     /// may or may not have arrived. It is not sent again.
     case unknown
-    /// The message was removed from the store before it was sent, with `blesec outbox`: it does not
+    /// The message was removed from the store before it was sent, with `blesec outbox`, and does not
     /// arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.
     case dropped
 }
@@ -28,15 +28,16 @@ extension Delivery {
 
 /// What to do with a message while there is no link.
 public enum WhenDisconnected: Sendable, Hashable {
-    /// Wait for the next link; with ``PeerConnection/Guarantee/exactlyOnce(_:)`` the message does.
+    /// The call waits for the next link. With ``PeerConnection/Guarantee/exactlyOnce(_:)`` only the
+    /// queued message waits, and the call need not.
     case wait
-    /// Throw `noSuchPeer`, without sending the message.
+    /// The call throws `noSuchPeer` without sending the message.
     case fail
 }
 
 /// A message whose fate is not known yet.
 public struct PendingDelivery: Sendable {
-    /// What knows the fate.
+    /// The object that reports the fate.
     enum Source {
         case link(SecureChannel)
         case connection(PeerConnection)
@@ -52,7 +53,7 @@ public struct PendingDelivery: Sendable {
         self.source = source
     }
 
-    /// Returns the fate of the message once certain; `unknown` if the task is cancelled first.
+    /// Returns the fate of the message once it is certain; `unknown` if the task is cancelled first.
     public func delivery() async -> Delivery {
         switch source {
         case .link(let channel): await channel.delivery(of: number)

@@ -3,36 +3,36 @@ internal import BLESecDelivery
 internal import BLESecLinks
 internal import BLESecLocking
 
-/// The messages of a connection that are delivered exactly once: they outlive its channels, whose
-/// loops share the lane.
+/// The messages and streams of a connection that delivers exactly once. The lane outlives the
+/// connection's channels, which use it from their loops.
 final class MessageLane: Sendable {
     fileprivate struct State {
         var endpoint: DeliveryEndpoint
         var generator = SystemRandomNumberGenerator()
-        /// The number of the newest link. What channels of older links say changes nothing.
+        /// The number of the newest link. Calls from channels of older links change nothing.
         var link: UInt64 = 0
         var fates: Fates
-        /// Why the store commits nothing more.
+        /// The error after which the store commits nothing more.
         var failure: ChannelError?
-        /// Whether the store has committed something since the connection looked last.
+        /// Whether the store has committed something since the last ``takeNews()``.
         var hasCommitted = false
         /// Whether the store has turned out to be an older copy.
         var wasRolledBack = false
-        /// The link's part of the process's memory budget, for the incomplete message.
+        /// The newest link's part of the process's memory budget, for the incomplete message.
         var part: ReassemblyBudget.Part?
         /// Whether the link was ended because the process needs memory.
         var isRevoked = false
         /// Whether the program may take messages: false once it leaves.
         var isTaking = true
-        /// Whether a message has got its fate since the connection was told last.
+        /// Whether a message has got its fate since the last ``takeNews()``.
         var hasNewFate = false
-        /// Whether the connection is told, and has not looked yet.
+        /// Whether the connection was told of news and has not called ``takeNews()`` yet.
         var isNewsPending = false
-        /// The link on which the peer is to end the link, as the connection was told.
+        /// The last link of which the connection was told that the peer must end it.
         var waitingLink: UInt64?
     }
 
-    /// What the connection learns when it looks.
+    /// What has changed, as ``takeNews()`` returns it.
     struct News {
         /// Whether a message has got its fate.
         var hasFate: Bool
@@ -42,17 +42,18 @@ final class MessageLane: Sendable {
         var streams: [Streams.Handle]
         /// Whether the peer has opened a stream that the program has not accepted.
         var hasIncomingStream: Bool
-        /// Whether the peer is behind its own state, and is to end the link.
+        /// Whether the peer has shown an older state of its own than before, and must end the link.
         var isWaitingForEnd: Bool
-        /// Why the store commits nothing more.
+        /// The error after which the store commits nothing more.
         var failure: ChannelError?
-        /// Whether the store has committed something since the connection looked last.
+        /// Whether the store has committed something.
         var hasCommitted: Bool
-        /// Whether the link is dropped because the process needs memory.
+        /// Whether the link was ended because the process needs memory.
         var isRevoked: Bool
-        /// This side's state has changed, and the link with its old state must end.
+        /// Whether this side must end the link, because its state has changed since it told the
+        /// peer.
         var mustEndLink: Bool
-        /// Both sides are complete, and the peer has been told so on this link.
+        /// Whether both sides are complete, and the peer has been told so on this link.
         var hasToldAll: Bool
     }
 
@@ -82,7 +83,7 @@ final class MessageLane: Sendable {
         change { _ in }
     }
 
-    /// Changes the endpoint, and has the store commit what follows.
+    /// Changes the state, and has the store commit the resulting changes of the endpoint.
     private func change<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -106,10 +107,10 @@ final class MessageLane: Sendable {
 
     // MARK: - The store
 
-    /// Has the store commit on a thread of its own: these changes, and then those that came
-    /// meanwhile.
+    /// Has the store commit these changes, and then those that have come meanwhile, on a thread of its
+    /// own.
     private func commit(_ changes: [StoreChange]) {
-        let begun = BlockingWork.start { [self] in
+        let isStarted = BlockingWork.start { [self] in
             var next: [StoreChange]? = changes
             while let changes = next {
                 do throws(StoreFailure) {
@@ -125,20 +126,20 @@ final class MessageLane: Sendable {
                 onNews()
             }
         }
-        if !begun {
+        if !isStarted {
             fail(ChannelError(.store, "the store cannot commit: there are too many threads"))
         }
     }
 
-    /// Lets others open the store.
+    /// Closes the store, so that others can open it.
     func closeStore() async {
         guard let store else { return }
         await withCheckedContinuation { waiter in
-            let begun = BlockingWork.start {
+            let isStarted = BlockingWork.start {
                 store.close()
                 waiter.resume()
             }
-            if !begun { waiter.resume() }
+            if !isStarted { waiter.resume() }
         }
     }
 
@@ -177,15 +178,16 @@ final class MessageLane: Sendable {
 
     func finish() { change { $0.endpoint.finish() } }
 
-    /// The next message of the peer, which counts as confirmed unless messages are confirmed by
-    /// hand; and whether the channel has something to do for it.
+    /// Takes the peer's next message, which counts as confirmed unless acknowledgement is manual.
+    /// `concernsChannel` is true if the channel has to send a record or set a timer because of it.
     func take() -> (message: [UInt8], concernsChannel: Bool)? {
         change { state in
             guard state.isTaking, let message = state.endpoint.take() else { return nil }
             if options.acknowledgement == .automatic {
                 state.endpoint.confirm(through: state.endpoint.takenCount)
             }
-            // The first confirmation that waits sets the timer for the others.
+            // For the first confirmation that is owed, the channel sets the timer that also covers the
+            // following ones.
             let owed = state.endpoint.owedConfirmations
             let concernsChannel =
                 owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit
@@ -206,23 +208,23 @@ final class MessageLane: Sendable {
     var hasFinished: Bool { look { $0.hasFinished } }
     /// Whether the store has turned out to be an older copy.
     var wasRolledBack: Bool { state.withLock { $0.wasRolledBack } }
-    /// What the program had noted when the store was opened.
+    /// The program's notes that were in the store when it was opened.
     var notes: StoredEndpoint.Notes { store?.stored.notes ?? StoredEndpoint.Notes() }
 
     var takenCount: UInt64 { look { $0.takenCount } }
     var hasMessage: Bool { state.withLock { $0.isTaking && $0.endpoint.hasMessage } }
     /// Whether the program has taken everything up to the peer's end.
     var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
-    /// Whether each program has taken everything up to the other's end; the store may not have that
-    /// yet.
+    /// Whether each program has taken everything up to the other side's end; the store may not have
+    /// committed that yet.
     var isSettled: Bool { look { $0.isSettled } }
-    /// The same, and the peer has been told on this link.
+    /// Whether ``isSettled`` is true, and the peer has been told so on this link.
     var hasToldEnd: Bool { look { $0.hasToldEnd } }
-    /// Whether the store has everything.
+    /// Whether the store has committed everything.
     var isCommitted: Bool { look { $0.isCommitted } }
-    /// Why the store commits nothing more.
+    /// The error after which the store commits nothing more.
     var failure: ChannelError? { state.withLock { $0.failure } }
-    /// Changes whenever messages of either side move.
+    /// A number that grows whenever messages of either side make progress.
     var movements: UInt64 { look { $0.movements } }
     /// How many messages have no fate yet.
     var pendingCount: Int { look { $0.pending.count } }
@@ -230,7 +232,7 @@ final class MessageLane: Sendable {
     /// Whether the peer has not confirmed this side's end.
     var isEndPending: Bool { look { $0.hasFinished && $0.hasPending } }
 
-    /// The fate of a message; nil while it is open.
+    /// The fate of a message; nil while it is undecided.
     func fate(of number: UInt64) -> Delivery? {
         state.withLock { $0.fates.fate(id: number) }.map(Delivery.init)
     }
@@ -248,7 +250,7 @@ final class MessageLane: Sendable {
     var droppedCount: Int { state.withLock { $0.fates.droppedCount } }
     var hasFate: Bool { state.withLock { $0.fates.hasNext } }
 
-    /// What the connection must do; from now on it is told again.
+    /// Returns what has changed since the last call. The connection is told of the next change.
     func takeNews() -> News {
         state.withLock { state in
             state.isNewsPending = false
@@ -310,7 +312,8 @@ final class MessageLane: Sendable {
         }
     }
 
-    /// The access of one link's channel. Once a newer link has begun, its calls do nothing.
+    /// The lane's interface for one link's channel. Once a newer link has begun, calls of the port do
+    /// nothing.
     final class Port: DeliveryPort, Sendable {
         private let lane: MessageLane
         private let link: UInt64
@@ -323,8 +326,8 @@ final class MessageLane: Sendable {
             self.counted = Locked(counted)
         }
 
-        /// Counts the bytes of an incomplete message. Called without the lane's lock: another lane
-        /// may lose its part for this, and that one's lock is taken then.
+        /// Counts the bytes of an incomplete message. Called without the lane's lock, because this may
+        /// revoke the part of another lane, whose lock is then taken.
         private func count(_ record: DeliveryRecord) throws(DeliveryError) {
             guard case .chunk(let chunk) = record,
                 let part = lane.state.withLock({ $0.link == link ? $0.part : nil })
@@ -340,7 +343,8 @@ final class MessageLane: Sendable {
                     return end - counted
                 }
                 guard more <= 0 || part.take(more, limit: longest) else {
-                    // The channel ends with this error; what was kept must not stay uncounted.
+                    // The channel ends with this error. The bytes that the lane holds are dropped, because
+                    // they are not counted any more.
                     lane.drop(link)
                     throw .noMemory
                 }
@@ -375,7 +379,7 @@ final class MessageLane: Sendable {
         }
 
         func didReceiveAll() {
-            // Also when a newer link has begun meanwhile: what has arrived before is news.
+            // What has arrived is news even if a newer link has begun meanwhile.
             let isNews = lane.state.withLock { $0.noteNews() }
             if isNews { lane.onNews() }
         }
@@ -383,13 +387,13 @@ final class MessageLane: Sendable {
 }
 
 extension MessageLane.State {
-    /// The store has what it was given.
+    /// Records that the store has committed the changes that it was given.
     fileprivate mutating func didCommit() {
         endpoint.didCommit()
         noteEvents()
     }
 
-    /// Notes the fates that are decided.
+    /// Records the fates that have been decided.
     fileprivate mutating func noteEvents() {
         while let event = endpoint.nextEvent() {
             switch event {
@@ -422,7 +426,7 @@ extension MessageLane.State {
         let hasArrived =
             endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
             || endpoint.streams.hasNews
-        // That the peer must end the link is told once.
+        // The connection is told only once for each link that the peer must end it.
         let isWaiting = endpoint.isWaitingForEnd && waitingLink != link
         if isWaiting { waitingLink = link }
         let hasEnding = endpoint.hasToldAll || endpoint.mustEndLink || isWaiting

@@ -59,7 +59,7 @@ extension PeerConnection {
         case (.attempt, .dial(let dial, _)): begin(dial)
         case (.abandon, .dial): attemptTask?.cancel()
         case (.close(let error), _): shut(error)
-        // The other routes search or wait all the time: there is nothing to begin or to cancel.
+        // The other routes search or wait all the time, so there is nothing to begin or to cancel.
         default: break
         }
     }
@@ -217,7 +217,7 @@ extension PeerConnection {
         waiting.wake(.message)
     }
 
-    /// Ends the one of two channels to the peer that does not stay. Its messages can still be read.
+    /// Ends a channel because another channel to the peer stays. Its messages can still be read.
     private func endDuplicate(_ channel: SecureChannel) async {
         try? await channel.finish(.duplicate)
         await channel.abort()
@@ -243,7 +243,7 @@ extension PeerConnection {
             leave(channel)
             shut(nil)
         case .leaves(let step):
-            // A call that closes the connection meanwhile waits for this channel.
+            // A call that closes the connection from now on waits for this channel, too.
             if isCurrent { leave(channel) }
             perform(step)
         }
@@ -267,7 +267,8 @@ extension PeerConnection {
         let failure = await channel.endError
         receipts.forget(channel)
         lose(channel, because: failure, hasCarried: await channel.hasCarried)
-        // The channel may have ended among records that have arrived.
+        // The channel may have ended before it reported that the records that arrived are processed
+        // (``DeliveryPort/didReceiveAll()``).
         heardFromLane()
         // Only channels with unread messages are kept.
         if await !channel.hasUnread { wasRead(channel) }

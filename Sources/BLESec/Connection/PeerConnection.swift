@@ -44,11 +44,11 @@ public actor PeerConnection {
 
     /// The messages that outlive links, if they are to arrive exactly once.
     private(set) var lane: MessageLane?
-    /// The streams that the program has.
+    /// The streams that the program holds.
     var streams: [Streams.Handle: StreamReference] = [:]
-    /// The labels of streams that another layer takes.
+    /// The labels of the streams that ``acceptStream(labelled:)`` takes.
     var takenLabels: Set<String> = []
-    /// Whether this side has ended, and its last channel may still decide fates.
+    /// Whether the connection is closed, and its last channel may still decide fates of messages.
     var isLeaving = false
 
     /// The loop's executor: the actor runs on the loop's thread only.
@@ -99,7 +99,7 @@ public actor PeerConnection {
 
     private func makeLane(_ options: DeliveryOptions) {
         lane = MessageLane(options) { [weak self, loop] in
-            // On another loop, the connection's loop looks soon.
+            // A call on another loop is passed on to the connection's loop.
             if loop.isCurrent {
                 self?.assumeIsolated { $0.heardFromLane() }
             } else {
@@ -140,7 +140,7 @@ public actor PeerConnection {
     // MARK: - Sending
 
     /// Sends a message, and returns its fate once the peer has acknowledged it or the link is lost;
-    /// with ``Guarantee/exactlyOnce(_:)`` a lost link decides nothing.
+    /// with ``Guarantee/exactlyOnce(_:)``, a lost link does not end the wait.
     ///
     /// Receive the peer's messages meanwhile: the acknowledgement comes after them. The only
     /// deadlines are those of the link: while the peer's program hangs but its device responds,
@@ -157,9 +157,9 @@ public actor PeerConnection {
         return await pending.delivery()
     }
 
-    /// Queues a message after the messages queued before, and returns when a channel has it or,
-    /// with ``Guarantee/exactlyOnce(_:)``, at once. The link and the peer may not have the message
-    /// yet. Throws as ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
+    /// Queues a message after the messages queued before, and returns when a channel has it or, with
+    /// ``Guarantee/exactlyOnce(_:)``, when the connection has it. The link and the peer may not have
+    /// the message yet. Throws as ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -167,8 +167,8 @@ public actor PeerConnection {
     }
 
     /// Queues a message, and has the store commit `note` together with it: for example, how far the
-    /// program has read its input. A program that starts again continues behind ``notes``, and so
-    /// sends nothing twice. Without a store, notes are lost with the process.
+    /// program has read its input. A restarted program reads its input on from the position in
+    /// ``notes``, and so sends nothing twice. Without a store, notes are lost with the process.
     public func send(
         _ message: [UInt8], noting note: [UInt8]?, whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -257,11 +257,11 @@ public actor PeerConnection {
         try await confirm(through: number, noting: nil)
     }
 
-    /// Confirms the messages 1 to `number`, and has the store commit `note` together with that: for
-    /// example, how far the program has written its output.
+    /// Confirms the messages 1 to `number`, and has the store commit `note` together with this
+    /// confirmation: for example, how far the program has written its output.
     ///
-    /// The program makes its effects durable first, and undoes at its start what lies behind
-    /// ``notes``; then each message has its effect exactly once.
+    /// A message has its effect exactly once if the program makes the effect durable before it
+    /// confirms the message, and after a restart undoes the effects that ``notes`` does not cover.
     public func confirm(
         through number: UInt64, noting note: [UInt8]?
     ) async throws(ChannelError) {
@@ -296,14 +296,15 @@ public actor PeerConnection {
 
     /// Ends the connection for good, without losing messages under way on the current link.
     ///
-    /// - Parameters:
-    ///   - reason: tells the peer whether it has everything.
-    ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
-    /// until each program has taken everything up to the other's end, and every stream is over. Then
-    /// it waits until the peer knows that, or for 30 seconds. What was lost with a peer's state is
-    /// not waited for: ``unknownCount`` and ``lostStreamCount`` tell of it.
+    /// until each program has taken everything up to the other side's end, and every stream is over.
+    /// Then it waits until the peer knows that as well: at most 30 seconds without a link, and at
+    /// most ``ChannelTimeouts/idle`` and 30 seconds in all. It does not wait for what was lost with
+    /// the peer's state, which ``unknownCount`` and ``lostStreamCount`` count.
     ///
+    /// - Parameters:
+    ///   - reason: tells the peer whether it has received everything.
+    ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw, except
     ///   with ``Guarantee/exactlyOnce(_:)``.
     public func close(
@@ -313,14 +314,14 @@ public actor PeerConnection {
         try await leave(reason, within: limit)
     }
 
-    /// Ends this connection and its link, and leaves it open whether this side has sent everything:
-    /// the peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is
+    /// Ends this connection and its link without telling the peer that this side has sent everything,
+    /// so the peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is the same as
     /// ``close(_:within:)``.
     ///
-    /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more, and the call first
-    /// waits until the program has confirmed what it has received, and the peer what was sent while
-    /// there is a link; or until nothing has moved for `limit`. Messages without a fate then may
-    /// have arrived or not.
+    /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more. The call first waits
+    /// until the program has confirmed what it has received and, while there is a link, the peer has
+    /// confirmed what was sent; or until there was no progress for `limit`. A message without a fate
+    /// may then have arrived or not.
     public func leave(within limit: Duration? = nil) async throws(ChannelError) {
         try await leave(.done, within: limit)
     }
