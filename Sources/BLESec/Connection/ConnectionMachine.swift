@@ -47,7 +47,7 @@ struct ConnectionMachine {
         case leaves(Step)
     }
 
-    /// At this number of channels in use or with unread messages, no new link is made.
+    /// No new link is made while this many channels are in use or have unread messages.
     static let mostUnread = 8
     let rules: ReconnectPolicy
     /// Whether the route of the channels decides which of two channels to the peer stays.
@@ -62,7 +62,7 @@ struct ConnectionMachine {
     /// Whether the peer has finished sending for good.
     private(set) var hasPeerEnded = false
     private var current: ChannelHistory?
-    /// When the connection began, or last lost its channel.
+    /// When the connection began, or when it last lost its channel.
     private var unreachedSince: MonotonicTime
 
     /// Makes a machine in the searching state; the caller must make the first attempt at once.

@@ -7,13 +7,13 @@ extension PeerConnection {
     public enum Guarantee: Sendable {
         /// Each message belongs to the link on which it was sent. It arrives once or not at all.
         case atMostOnce
-        /// Messages arrive once and in order, however often the link is lost, while both
-        /// connections live or, with a store, its file does; `docs/delivery.md` has the rules. The
-        /// peer must do the same, and both sides' channels must be configured for it
-        /// (``ChannelConfiguration/carriesDelivery``).
+        /// Messages arrive once and in order, however often the link is lost. This holds as long as
+        /// each side keeps its state: its connection or, with a store, the store's file.
+        /// `docs/delivery.md` has the rules. The peer must do the same, and both sides' channels must
+        /// be configured for it (``ChannelConfiguration/carriesDelivery``).
         ///
-        /// When the peer's connection is another one than before, and has no store, its state is
-        /// lost: messages that may have arrived are `unknown`, and the others go to the new one.
+        /// If the peer makes a new connection without a store, its state is lost: messages that may
+        /// have arrived are `unknown`, and the others go to the new connection.
         case exactlyOnce(DeliveryOptions = DeliveryOptions())
     }
 
@@ -25,32 +25,33 @@ extension PeerConnection {
         /// peer's program has taken them.
         public var maximumBytes = 64 << 20
         /// The longest message in bytes, sent or received; 16 MiB. Both sides need the same limit:
-        /// a longer message of the peer ends each link.
+        /// a longer message of the peer ends every link on which the peer sends it.
         public var maximumMessageLength = 16 << 20
         /// How many bytes of whole messages the peer may send before the program receives them;
-        /// 256 KiB. A message that has begun may exceed this.
+        /// 256 KiB. A message that begins below this limit may exceed it.
         public var readAhead = 256 << 10
         /// What to do with a message when there is no room for it.
         public var whenFull = WhenFull.wait
         /// Which messages count as taken: those that ``PeerConnection/receive()`` has returned, or
         /// those that ``PeerConnection/confirm(through:)`` names.
         public var acknowledgement = ChannelConfiguration.Acknowledgement.automatic
-        /// Whether a message whose fate is unknown, since the peer's state was lost, is sent again.
+        /// Whether a message whose fate is unknown, because the peer's state was lost, is sent again.
         /// It may then arrive twice.
         public var resendsUnknown = false
-        /// The class of the messages' frames, which are one ordered lane.
+        /// The priority of the messages' frames. All messages share it, because they stay in order.
         public var priority = Priority.normal
         /// The bounds of streams.
         public var streams = StreamOptions()
-        /// Where messages outlive this process; nil for memory. Module `BLESecStore` opens stores.
+        /// Keeps messages when this process ends; `nil` keeps them in memory only. The module
+        /// `BLESecStore` opens stores.
         public var store: Store?
 
         /// The default bounds.
         public init() {}
     }
 
-    /// What a connection keeps of its messages outside of this process. A store belongs to one pair
-    /// of keys, and to one connection at a time.
+    /// Keeps a connection's messages outside of this process. A store belongs to one pair of keys,
+    /// and one connection at a time can use it.
     public struct Store: Sendable {
         /// This side's key.
         public let own: Fingerprint
@@ -73,8 +74,8 @@ extension PeerConnection {
         case fail
     }
 
-    /// What the program has noted with the last message that it has sent, and with the last one
-    /// that it has confirmed, as the store had it when it was opened; empty without notes.
+    /// The notes that the store had when it was opened: the note of the message that the program
+    /// sent last, and that of the message that it confirmed last. Empty without notes.
     public var notes: (sent: [UInt8], confirmed: [UInt8]) {
         let notes = lane?.notes
         return (notes?.sent ?? [], notes?.confirmed ?? [])
@@ -83,20 +84,19 @@ extension PeerConnection {
     /// Whether this side has declared that it sends nothing more, perhaps in an earlier process.
     public var hasFinished: Bool { machine.hasFinished }
 
-    /// How many messages have an unknown fate, also those of earlier processes with the same store.
+    /// How many messages have an unknown fate, including those of earlier processes with this store.
     /// Only with ``Guarantee/exactlyOnce(_:)``.
     public var unknownCount: Int { lane?.unknownCount ?? 0 }
 
-    /// How many messages were removed from the store before they were sent, as
-    /// ``Delivery/dropped`` says.
+    /// How many messages were removed from the store before they were sent (``Delivery/dropped``).
     public var droppedCount: Int { lane?.droppedCount ?? 0 }
 
     /// How many streams have ended with `sessionLost` before the peer's program had taken everything
     /// that this side wrote, or could have written, to them.
     public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
 
-    /// Whether the store has turned out to be an older copy of one that the peer has met. Messages
-    /// that the copy had are then `unknown`.
+    /// Whether the store has turned out to be an older copy of a store that was used with the peer.
+    /// The messages that were in the copy are then `unknown`.
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
     /// The fates of the messages in the order in which they were sent, each once, with their
@@ -188,7 +188,7 @@ extension PeerConnection {
         tellChannel(hasMessage: true)
     }
 
-    /// Has the channel in use ask its port again.
+    /// Tells the channel in use that its port may have records.
     func tellChannel(hasMessage: Bool = false) {
         guard let channel = current else { return }
         if channel.loop.isCurrent {
@@ -200,7 +200,7 @@ extension PeerConnection {
         }
     }
 
-    /// Looks what has changed in the lane.
+    /// Handles what has changed in the lane.
     func heardFromLane() {
         guard let lane else { return }
         let news = lane.takeNews()
@@ -214,7 +214,8 @@ extension PeerConnection {
         releaseStore()
         // A channel may be in the middle of a call, so it is called later.
         if news.hasCommitted {
-            // What waited for a commit can be sent, and the records that wait for it can be taken.
+            // Records that waited for the commit can be sent, and those that have arrived and waited
+            // for it can be processed.
             for channel in [current, leaving].compactMap({ $0 }) {
                 channel.loop.execute { channel.assumeIsolated { $0.portTakesRecords() } }
             }
@@ -236,15 +237,15 @@ extension PeerConnection {
         }
     }
 
-    /// How long a peer that uses an old state of its own may take to learn that, and to end the
+    /// How long a peer that uses an old state of its own may take to notice this, and to end the
     /// link.
     private static let timeToEnd: Duration = .seconds(2)
 
     // MARK: - Closing
 
-    /// Takes no more messages. Waits until the program has confirmed those that it has taken, what
-    /// is queued is confirmed as well, and the store has everything; or until nothing moves any
-    /// more.
+    /// Takes no more messages. Waits until the program has confirmed those that it has taken, the
+    /// peer has confirmed those that are queued (only while there is a link), and the store has
+    /// committed everything; or until there is no progress for `limit`.
     func settle(_ lane: MessageLane, within limit: Duration?) async {
         lane.stopTaking()
         let limit = self.limit(limit)
@@ -262,7 +263,7 @@ extension PeerConnection {
         }
     }
 
-    /// Since when nothing has moved.
+    /// Measures since when there has been no progress.
     private struct Idle {
         private(set) var since: MonotonicTime
         private var movements: UInt64
@@ -284,7 +285,7 @@ extension PeerConnection {
         limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
     }
 
-    /// How long a complete side waits for a peer that may not know that it is complete too.
+    /// How long a side that is complete waits for a peer that may not know yet that both are.
     private static let farewell: Duration = .seconds(30)
 
     func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
@@ -317,9 +318,9 @@ extension PeerConnection {
         try? await leaving?.waitUntilOver()
     }
 
-    /// Waits until the peer has ended the last channel because it is complete too. Without a link
-    /// it has ``farewell`` to come back; a link that is silently dead is noticed after the idle
-    /// time.
+    /// Waits until the peer has ended the last channel, because the peer is complete too. Without a
+    /// link, the peer has ``farewell`` to connect again. A link that has died silently is noticed
+    /// only after the idle time, so this is added to the limit.
     private func sayFarewell() async {
         let idle = current?.configuration.timeouts.idle ?? .zero
         let last = loop.now.advanced(by: idle + Self.farewell)
@@ -336,13 +337,13 @@ extension PeerConnection {
         }
     }
 
-    /// Lets others open the store, once nothing is to be committed any more.
+    /// Closes the store, so that others can open it, once nothing is left to commit.
     func releaseStore() {
         guard machine.isClosed, let lane, isOver else { return }
         Task(executorPreference: loop) { await lane.closeStore() }
     }
 
-    /// Returns when the store has what was asked of it, or has failed.
+    /// Returns when the store has committed everything so far; throws if it has failed.
     package func waitUntilCommitted() async throws(ChannelError) {
         guard let lane else { return }
         try await waiting.wait(for: .change, on: self) { lane.isCommitted || lane.failure != nil }

@@ -3,8 +3,8 @@ internal import BLESecDelivery
 internal import BLESecLinks
 
 extension PeerConnection {
-    /// Which frames of a connection leave first. More urgent ones overtake others, and the others
-    /// keep a share of about a tenth each.
+    /// Which frames of a connection are sent first. More urgent frames overtake others, but each less
+    /// urgent class that has frames keeps about a tenth of the link.
     public enum Priority: UInt8, Sendable, Hashable, CaseIterable {
         case urgent, normal, bulk
 
@@ -13,9 +13,10 @@ extension PeerConnection {
 
     /// The bounds of a connection's streams.
     public struct StreamOptions: Sendable {
-        /// How many streams of each side may be open; 64, at most 256.
+        /// How many streams that one side has opened may be open at once; 64, at most 256.
         public var maximumOpen = 64
-        /// How many streams of the peer may wait for ``PeerConnection/incomingStreams``; 16.
+        /// How many streams of the peer may wait to be accepted (``PeerConnection/incomingStreams``);
+        /// 16.
         public var maximumWaiting = 16
         /// How many bytes of each direction of a stream are kept on each side; 64 KiB. The peer
         /// sends no more than this before the program reads.
@@ -34,18 +35,19 @@ extension PeerConnection {
     }
 
     /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
-    /// links, but not the processes: when either side's connection is another one, it ends with
-    /// `sessionLost`. No order holds between a stream and another one, or the messages.
-    /// Once it has ended, its calls say how, also when the connection is closed since.
+    /// links, but not the processes: if either side starts a new connection, the stream ends with
+    /// `sessionLost`. There is no order between different streams, nor between a stream and the
+    /// messages. After a stream has ended, its calls report how it ended, even if the connection was
+    /// closed later.
     ///
-    /// A program that drops a stream gives up what it has not ended: ``reset(code:)`` and
-    /// ``stop(code:)``.
+    /// If a program drops its last reference to a stream, the directions that have not ended are
+    /// given up, as by ``reset(code:)`` and ``stop(code:)``.
     public final class Stream: Sendable {
         /// The text that the side that opened the stream gave it; at most 255 bytes of UTF-8.
         public let label: String
-        /// The class of both directions' frames.
+        /// The priority of the frames of both directions.
         public let priority: Priority
-        /// Whether the peer has opened it.
+        /// Whether the peer has opened the stream.
         public let isIncoming: Bool
         let handle: Streams.Handle
         let waiting: LoopCondition
@@ -70,8 +72,9 @@ extension PeerConnection {
             connection.loop.execute { connection.assumeIsolated { $0.release(handle) } }
         }
 
-        /// Queues bytes; waits while there is no room for them. What is queued has not arrived yet.
-        /// One task at a time writes: the parts of two calls may mix.
+        /// Queues bytes; waits while there is no room for them. When this returns, the bytes need not
+        /// have arrived. Only one task at a time should write, because the parts of concurrent calls
+        /// may be interleaved.
         ///
         /// - Throws: `streamReset` if the peer wants no more, or this side has called
         ///   ``reset(code:)``; `sessionLost`; `closed` after ``finish()``, or the error that closed
@@ -80,13 +83,13 @@ extension PeerConnection {
             try await connection.write(bytes, to: self)
         }
 
-        /// Writes nothing more: the peer's program reads to this end.
+        /// Ends this side's direction. The peer's program can read everything that was written before.
         public func finish() async { await connection.change(self) { $0.finish($1) } }
 
         /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end.
         ///
         /// - Throws: `streamReset` if the peer has given up its direction, or this side has called
-        ///   ``stop(code:)``; `sessionLost`, or the error that closed the connection, behind the
+        ///   ``stop(code:)``; `sessionLost`, or the error that closed the connection, after the
         ///   bytes that have arrived; `cancelled`.
         public func read(atMost count: Int = 65_536) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read takes at least one byte")
@@ -95,23 +98,26 @@ extension PeerConnection {
 
         /// Waits until the peer's program has taken everything up to this side's ``finish()``.
         ///
-        /// - Throws: `streamReset` if the peer's program, or this side, has given the direction up;
+        /// - Throws: `streamReset` if the peer's program, or this side, has given up this direction;
         ///   `sessionLost`; the error that closed the connection; `cancelled`.
         public func waitUntilTaken() async throws(ChannelError) {
             try await connection.waitUntilTaken(self)
         }
 
-        /// Gives up this side's direction: what has not arrived may never do so.
+        /// Gives up this side's direction: bytes that have not arrived may never arrive. `code` is for
+        /// the peer's program.
         public func reset(code: UInt32 = 0) async {
             await connection.change(self) { $0.reset($1, code: code) }
         }
 
-        /// Wants no more bytes of the peer: what has arrived is dropped.
+        /// Gives up the peer's direction: this side wants no more bytes, and drops those that have
+        /// arrived. `code` is for the peer's program.
         public func stop(code: UInt32 = 0) async {
             await connection.change(self) { $0.stop($1, code: code) }
         }
 
-        /// The code with which the peer has given up its direction, or this side's.
+        /// The code with which the peer has given up its direction, or has stopped this side's; `nil` if
+        /// it has done neither.
         public var resetCode: UInt32? { lane.changeStreams { $0.resetCode(handle) } }
 
         /// What ``read(atMost:)`` returns, one after another.
@@ -121,8 +127,8 @@ extension PeerConnection {
     }
 
     /// Opens a stream to the peer; waits while too many are open. The label, at most 255 bytes of
-    /// UTF-8, tells the peer's program what the stream is for. Nothing waits for the peer: it may
-    /// learn of the stream on a later link.
+    /// UTF-8, tells the peer's program what the stream is for. The call does not wait for the peer,
+    /// which may learn of the stream on a later link.
     ///
     /// - Throws: `configuration` without ``Guarantee/exactlyOnce(_:)``; `limitExceeded` for a label
     ///   that is too long; `closed` after ``finish()``, or the error that closed the connection;
@@ -155,13 +161,13 @@ extension PeerConnection {
 
     /// The streams that the peer opens, except those that another layer takes, such as files. Ends
     /// when the program has received everything up to the peer's end, or the connection is closed.
-    /// Accept streams and receive messages concurrently: the peer's end comes behind its streams,
-    /// and few of them may wait.
+    /// Accept streams and receive messages concurrently: the peer's end comes after its streams,
+    /// and only a few streams may wait.
     public nonisolated var incomingStreams: AsyncStream<Stream> {
         AsyncStream { await self.acceptOther() }
     }
 
-    /// The next stream with this label; from now on, `incomingStreams` has none of those.
+    /// The next stream with this label; from now on, ``incomingStreams`` has no stream with this label.
     package func acceptStream(labelled label: String) async -> Stream? {
         takenLabels.insert(label)
         return await acceptStream { $0 == label }
@@ -242,7 +248,7 @@ extension PeerConnection {
             case .failure(let failure): throw ChannelError(failure)
             case .success(let bytes):
                 if let bytes, bytes.isEmpty { break }
-                // The peer may send more now, or learns that everything was taken.
+                // The peer may send more now, or must learn that everything was taken.
                 tellChannel()
                 return bytes
             }
@@ -276,7 +282,7 @@ extension PeerConnection {
         tellChannel(hasMessage: true)
     }
 
-    /// The program has dropped the stream.
+    /// Called when the program has dropped the stream.
     fileprivate func release(_ handle: Streams.Handle) {
         lane?.changeStreams { $0.release(handle) }
         streams[handle] = nil
@@ -284,12 +290,12 @@ extension PeerConnection {
         heardFromLane()
     }
 
-    /// Wakes those that wait for these streams.
+    /// Wakes the tasks that wait for these streams.
     func wake(_ handles: [Streams.Handle]) {
         for handle in handles { streams[handle]?.stream?.waiting.wakeAll() }
     }
 
-    /// Wakes those that wait for any stream, because the connection is closed.
+    /// Wakes the tasks that wait for any stream, because the connection is closed.
     func wakeAllStreams() {
         waiting.wake(.stream)
         wake(Array(streams.keys))

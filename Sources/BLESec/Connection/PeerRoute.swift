@@ -60,8 +60,8 @@ public struct PeerRoute: Sendable {
     /// (``PeerConnection/offer(_:)``).
     public static let offered = PeerRoute(kind: .offers)
 
-    /// The function that returns the next channel that arrives without an attempt of the
-    /// connection; `nil` if the route has no such channels.
+    /// Returns the next channel that the peer has opened, or that the service has dialed; `nil` if only
+    /// the connection or the program makes channels on this route.
     var next: (@Sendable () async throws(ChannelError) -> SecureChannel)? {
         switch kind {
         case .dial, .offers: nil

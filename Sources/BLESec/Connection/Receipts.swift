@@ -1,4 +1,4 @@
-/// Which channel brought each message that a program has received and not confirmed yet.
+/// Records which channel brought each message that a program has received and not confirmed.
 struct Receipts {
     /// Consecutive messages from one channel.
     private struct Run {

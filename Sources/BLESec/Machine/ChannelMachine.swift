@@ -148,8 +148,8 @@ struct ChannelMachine: ~Copyable {
         return .sent
     }
 
-    /// The sealed bytes at which no further record is sealed. With a short queue, this is one long
-    /// record of delivery, or several short ones.
+    /// No further record is sealed while at least this many sealed bytes wait. If the link keeps its
+    /// queue short, they are one long record of delivery or several short ones.
     private var sealAhead: Int {
         keepsQueueShort ? min(parameters.maximumSDU, Self.shortSealAhead) : parameters.maximumSDU
     }
@@ -173,12 +173,13 @@ struct ChannelMachine: ~Copyable {
 
     var hasUnsentBytes: Bool { stage?.records.outbound.isEmpty == false }
 
-    /// Prepares for a lost link: the remaining bytes are read, with extra room for their messages.
+    /// Records that the link is lost: the bytes that remain in it are read, with extra room for their
+    /// messages.
     mutating func linkWasLost(now: UInt64) {
         isLinkLost = true
         session?.isLinkLost = true
-        // Processes the records that had no room before. The buffer has space for a read behind one
-        // incomplete record, and not behind several whole ones.
+        // Processes the records that had no room before. The buffer has space for a read after one
+        // incomplete record, but not after several whole records.
         process(arrived: 0, now: now)
     }
 
@@ -257,8 +258,8 @@ struct ChannelMachine: ~Copyable {
         return true
     }
 
-    /// Asks the port whether it takes records now; if it does again, processes those that have
-    /// arrived. The driver then sends and reads.
+    /// Asks the port whether it takes records now. If it did not before and does now, processes those
+    /// that have arrived. The driver then sends and reads.
     mutating func portTakesRecords(now: UInt64) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         let wasFull = !wantsBytes

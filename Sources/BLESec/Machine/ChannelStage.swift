@@ -123,7 +123,7 @@ class UnauthenticatedStage: ChannelStage {
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
     /// Whether the channel ends when the peer has sent the last byte that it may send.
     var failsAtLimit: Bool { true }
-    /// The rest of the limit: bytes beyond it stay in the link.
+    /// The rest of the limit; bytes beyond the limit are not read from the link.
     final override var readAllowance: Int { max(0, unauthenticatedLimit - arrived) }
 
     final override func didReceive(_ count: Int, now: UInt64) throws(ChannelError) {

@@ -1,14 +1,16 @@
 internal import BLESecChannelCore
 internal import BLESecDelivery
 
-/// The layer above a channel that delivers messages over as many links as it takes
-/// (`docs/delivery.md`). The session carries its records, and calls it on the channel's loop.
+/// The layer above a channel that delivers each message once, over several links if necessary
+/// (`docs/delivery.md`). The session carries this layer's records, and calls it on the channel's
+/// loop.
 protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
-    /// The next record for the peer, with at most `limit` bytes of data, or without a limit no data;
-    /// asked for right before it is sealed. `confirms` is called with the number of confirmations
-    /// that the peer has not been told of, and decides whether they leave now.
+    /// Returns the next record for the peer, with at most `limit` bytes of data (no data if `limit` is
+    /// nil), and whether streams are open. The session seals the record at once. `confirms` is called
+    /// with the number of confirmations that the peer has not been told of, and decides whether they
+    /// are sent now.
     func nextRecord(
         atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool
     ) -> (record: DeliveryRecord?, hasStreams: Bool)
@@ -17,8 +19,8 @@ protocol DeliveryPort: AnyObject {
     func receive(
         _ record: DeliveryRecord
     ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool)
-    /// Called behind the last one of the records that have arrived together. It may not be called
-    /// if the channel ends among them.
+    /// Called after the last of the records that have arrived together. If the channel ends before
+    /// the last one, this call may be missing.
     func didReceiveAll()
 }
 
@@ -52,22 +54,22 @@ final class NegotiatedSession: Session {
     /// The payload of this side's ping that the peer has not answered.
     private(set) var outstandingPing: UInt64?
     private var lastPadding: UInt64 = 0
-    /// When the latest piece of a still incomplete message arrived, or when reading resumed.
+    /// When the latest piece of a still incomplete message arrived, or when reading resumed after it.
     private var messageMoved: UInt64?
     private let idleLimit, messageLimit, ackDelay: UInt64
     /// Whether the header of a record of delivery can be added to a bulk record's payload.
     private let hasRoomForHeader: Bool
     /// Whether the channel carries the records of delivery, and no messages of its own.
     private let carriesDelivery: Bool
-    /// Where these records go; the first one waits until there is a port.
+    /// Where the records of delivery go; the peer's first one waits until there is a port.
     private var port: (any DeliveryPort)?
     /// The bytes of a record of delivery, which keep their memory from record to record.
     private var recordBytes: [UInt8] = []
-    /// Since when the peer has not been told of a message that is confirmed.
+    /// Since when this side has owed the peer a confirmation; nil if it owes none.
     private var confirmationOwedSince: UInt64?
     /// Whether a record of delivery has shown that messages move.
     private var hasCarriedDelivery = false
-    /// Whether the port has got records, and not yet heard that they were all.
+    /// Whether the port has got records since the last ``DeliveryPort/didReceiveAll()``.
     private var hasReceivedRecords = false
 
     override init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
@@ -82,7 +84,8 @@ final class NegotiatedSession: Session {
         messageLimit = configuration.timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
-        // With Noise, the header makes the longest record longer; with TLS, it would begin another.
+        // With Noise, the longest record can be longer by this header; with TLS, the header would begin
+        // another TLS record.
         hasRoomForHeader = previous.records.engine.bulkPayload >= Record.bulkPayload
         super.init(after: previous, agreement, now: now)
         takesRecords = !carriesDelivery
@@ -101,8 +104,7 @@ final class NegotiatedSession: Session {
     override func check(_ message: [UInt8]) throws(ChannelError) {
         guard carriesDelivery else { return }
         throw ChannelError(
-            .configuration, "this channel carries the messages of a connection, and none of its own"
-        )
+            .configuration, "this channel carries a connection's records, and no other messages")
     }
 
     // MARK: - Session
@@ -161,7 +163,7 @@ final class NegotiatedSession: Session {
         return true
     }
 
-    /// Seals the next record of delivery; no part of a message once the end is requested.
+    /// Seals the next record of delivery. Once the end is requested, no part of a message is sealed.
     private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
         let (record, hasStreams) = port.nextRecord(atMost: endRequested == nil ? frameSize : nil) {
@@ -176,8 +178,9 @@ final class NegotiatedSession: Session {
     }
 
     /// The most data of one record of delivery. While a stream is open, a record fits into one SDU,
-    /// so that an urgent one does not wait long, and it is short behind other records: the peer gets
-    /// those only with the whole SDU. Messages alone do not overtake each other.
+    /// so that an urgent record does not wait long. If other sealed records wait, it is short,
+    /// because the peer gets those records only with the whole SDU. Without streams no record is
+    /// urgent, so records may be long.
     private var frameSize: Int {
         let longest = bulkPayload - (hasRoomForHeader ? 0 : DeliveryRecord.longestDataHeader)
         guard keepsQueueShort else { return longest }
@@ -186,7 +189,7 @@ final class NegotiatedSession: Session {
         return min(longest, max(Record.leastBulkPayload, room))
     }
 
-    /// Whether a confirmation leaves now. It may wait like an `ack`, so that it covers several
+    /// Whether a confirmation is sent now. It may be delayed like an `ack`, so that it covers several
     /// messages.
     private func confirms(_ owed: UInt64, now: UInt64) -> Bool {
         guard owed > 0 else {
@@ -313,7 +316,7 @@ final class NegotiatedSession: Session {
     }
 
     private func refuseMessages() throws(ChannelError) {
-        guard !carriesDelivery else { throw .violation("a message on a channel of a connection") }
+        guard !carriesDelivery else { throw .violation("a message beside the records of delivery") }
         try refuseAfterEnd()
     }
 
@@ -348,7 +351,7 @@ final class NegotiatedSession: Session {
         if let pending = acknowledgements.ackPendingSince, !owesAck(now: now) {
             next = min(next, pending.after(ackDelay))
         }
-        // One that is due leaves with the next record; until the link takes that, no timer helps.
+        // A confirmation that is due is sealed as soon as the link has room, so it needs no timer.
         if let due = confirmationOwedSince?.after(ackDelay), due > now { next = min(next, due) }
         guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
         next = min(next, idleDeadline)
@@ -360,7 +363,7 @@ final class NegotiatedSession: Session {
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         if case .complete = try super.handleTimeout(now: now) { return .complete }
         guard wantsBytes else {
-            // A side that does not read blocks its peer, and must not seem dead to it.
+            // A side that does not read blocks its peer; the padding shows the peer that it is alive.
             if !owesPadding, now >= paddingTime {
                 owesPadding = true
                 lastPadding = now

@@ -15,7 +15,7 @@ final class Negotiation: UnauthenticatedStage {
 
     private var expected: Expected
     private(set) var transcript: NegotiationTranscript
-    /// The features of this side that the peer's hello or answer has too.
+    /// The features of this side that the peer's hello or answer lists too.
     private var features: ChannelFeatures = []
 
     init(acceptor parameters: ChannelParameters) {
@@ -92,7 +92,7 @@ final class Negotiation: UnauthenticatedStage {
             throw .talksToItself
         }
         if let error = lackingFeature {
-            // The bits tell the dialer why.
+            // The feature bits in the answer tell the dialer which features this side requires.
             try answer(Answer(.refused, extensions: configuration.requiredFeatures.extensions))
             return .next(Refusing(after: self, error, now: now))
         }

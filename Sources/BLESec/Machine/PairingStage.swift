@@ -69,7 +69,7 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     /// Makes a call that advances the exchange, and seals the records that follow. If this side
-    /// refuses the peer, ``step(now:)`` tells it.
+    /// refuses the peer, the next ``step(now:)`` tells the peer.
     private func advance(
         now: UInt64, _ call: () throws(ChannelError) -> Void
     ) throws(ChannelError) {
@@ -78,7 +78,7 @@ final class PairingStage: UnauthenticatedStage {
         do throws(ChannelError) {
             try call()
         } catch {
-            // The peer learns in which way this side pairs, also if the ways differ.
+            // The peer must learn in which way this side pairs, even if the two ways differ.
             while let record = exchange.nextRecord() { try records.seal(.pair, record) }
             // A dialer that has sent `done` has begun its session, in which there is no `reject`.
             let isLate = parameters.role == .acceptor && exchange.isBinding
@@ -119,7 +119,7 @@ final class PairingStage: UnauthenticatedStage {
             throw .late("the pairing was not confirmed here within", timeouts.trustDecision)
         }
         throw .late(
-            "the peer did not go on with the pairing within",
+            "the peer did not continue the pairing within",
             exchange.awaitsPerson ? timeouts.trustDecision : timeouts.ready)
     }
 
@@ -136,9 +136,9 @@ final class PairingStage: UnauthenticatedStage {
         refusal ?? reason(for: error, whileBinding: exchange.isBinding)
     }
 
-    /// The error, or that the two may be paired: this side has confirmed, and does not know what the
-    /// peer has got. A dialer knows more: before its `done` has left, the peer stores nothing, so a peer
-    /// that refuses or breaks the protocol is not paired.
+    /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the peer has
+    /// stored its key. A dialer may know this: before the dialer's `done`, the acceptor does not store the
+    /// dialer as known, so an acceptor that refuses or breaks the protocol until then is not paired.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
         let isDecided =
             parameters.role == .dialer && !isBinding
@@ -146,12 +146,13 @@ final class PairingStage: UnauthenticatedStage {
         guard exchange.hasConfirmed, !exchange.isComplete, !isDecided else { return error }
         var result = ChannelError(
             .mayBePaired,
-            "this side and the peer may be paired: pair again within 24 hours to end it "
+            "this side and the peer may be paired: pair again within 24 hours to complete it "
                 + "(\(error.reason))")
         result.underlying = error.underlying
         return result
     }
 
-    /// Whether the peer may store this side, so that the channel should not make room for another one.
+    /// Whether the peer may have stored this side's key, so that this channel should not make room for
+    /// another one.
     var hasConfirmed: Bool { exchange.hasConfirmed }
 }

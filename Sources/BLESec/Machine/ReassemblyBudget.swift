@@ -3,8 +3,8 @@ internal import BLESecLocking
 
 /// A memory limit for all incomplete messages of a process, with a share for each peer.
 ///
-/// When the memory does not suffice, the peer that holds most loses its largest incomplete message
-/// and that message's channel, so that one peer cannot keep others from receiving.
+/// When the memory does not suffice, the peer that holds most loses its largest incomplete message,
+/// and the channel of this message ends. So one peer cannot keep others from sending.
 final class ReassemblyBudget: Sendable {
     /// 256 MiB, room for 16 messages of the default maximum length; a peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
@@ -17,7 +17,7 @@ final class ReassemblyBudget: Sendable {
         let revoke: @Sendable () -> Void
     }
 
-    /// What all channels of a peer hold; one channel of a peer without a key of its own.
+    /// What all channels of a peer hold together. A peer without a key has one share for each channel.
     private struct Share {
         let peer: PeerIdentity?
         var bytes = 0

@@ -27,9 +27,9 @@ class Session: ChannelStage {
     #endif
     final var inbox: Inbox
     final var activity: LinkActivity
-    /// Whether the layer above takes records now, if it has records of its own.
+    /// Whether the layer above takes records of delivery now; true if the channel carries none.
     final var takesRecords = true
-    /// Whether frames of several classes share the link: then little is sealed ahead, and the link
+    /// Whether streams are open, whose frames may be urgent. Then little is sealed ahead, and the link
     /// keeps its own queue short, so that urgent frames do not wait.
     final var keepsQueueShort = false
     /// Whether the link is lost: bytes that arrived before are read, with room for more messages.
@@ -131,7 +131,8 @@ class Session: ChannelStage {
     final func end(_ reason: EndReason) { if endRequested == nil { endRequested = reason } }
 
     final override func didSend(now: UInt64) {
-        // Sending restarts the close deadline until this side's end has left: the queue is finite.
+        // Until the link has taken this side's end, sending restarts the close deadline. The queue is
+        // finite, so this cannot go on for ever.
         if !hasEndLeft { closing?.moved = now }
         if hasSealedEnd, records.outbound.isEmpty { hasEndLeft = true }
         activity.didSend(now: now)
@@ -146,7 +147,7 @@ class Session: ChannelStage {
 
     override var phase: ChannelPhase { hasSealedEnd || hasPeerEnded ? .closing : .established }
     final override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
-    /// False while enough messages wait for the program, or a record would come too early.
+    /// False while enough messages wait for the program, or the layer above takes no records.
     final override var wantsBytes: Bool { takesRecords && inbox.byteCount < readAhead }
 
     private var readAhead: Int {
@@ -154,7 +155,7 @@ class Session: ChannelStage {
             + (isLinkLost || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
     }
 
-    /// Whether this side waits for an acknowledgement; it may arrive behind the peer's messages.
+    /// Whether this side waits for an acknowledgement, which may arrive after the peer's messages.
     private var awaitsAcknowledgement: Bool {
         acknowledgementWaiters > 0 || closing != nil && !isSendingComplete
     }
@@ -227,7 +228,7 @@ class Session: ChannelStage {
 
     final var isClosing: Bool { closing != nil }
 
-    /// When closing has taken too long. Progress after ``expiry`` does not postpone this time.
+    /// The time at which closing has taken too long. Progress after ``expiry`` does not postpone it.
     private var closeDeadline: UInt64 {
         guard let closing else { return .max }
         return min(closing.moved, max(expiry, closing.began)).after(closeTimeout)

@@ -6,7 +6,7 @@ internal import BLESecLinks
 /// Publishes an advertisement, and a GATT service with the PSM and a byte stream; renews the tag
 /// and the PSM.
 actor NearbyAdvertiser {
-    /// How long to wait before asking bluetoothd again after a refusal.
+    /// How long to wait after a failed request to bluetoothd before the request is repeated.
     private static let retryDelay = Duration.seconds(5)
 
     private nonisolated let loop: EventLoop
@@ -24,7 +24,7 @@ actor NearbyAdvertiser {
     /// The GATT service, as published.
     private var application: Registration?
     private var advertisement: Registration?
-    /// What the advertisement tells.
+    /// The payload of the published advertisement.
     private var advertised: AdvertisementPayload?
     /// The byte stream over GATT, if this side offers it.
     private var streams: GATTStreamServer?
@@ -79,8 +79,8 @@ actor NearbyAdvertiser {
 
     /// Withdraws what is published; does not wait for bluetoothd to do so.
     ///
-    /// A GATT stream needs its characteristics. So with `whileChannelsAreOpen` the characteristics
-    /// stay published until the connection to bluetoothd ends.
+    /// A GATT stream needs its characteristics. So if `whileChannelsAreOpen` is true, they stay
+    /// published until the connection to bluetoothd ends.
     func withdraw(whileChannelsAreOpen: Bool = false) {
         keepsApplication = keepsApplication || streams != nil && whileChannelsAreOpen
         let ended = [advertisement.take(), keepsApplication ? nil : application.take()]
@@ -179,12 +179,12 @@ actor NearbyAdvertiser {
     private func gattApplication() -> GATTApplication {
         var characteristics: [GATTCharacteristic] = []
         if setup.options.transports.contains(.l2cap) {
-            var psm = GATTCharacteristic(PSMValue.characteristic)
-            psm.read = { [weak listener] device in
-                let told = listener?.assumeIsolated { $0.tellPSM(to: device) }
-                return told.map { PSMValue.format($0) } ?? []
+            var characteristic = GATTCharacteristic(PSMValue.characteristic)
+            characteristic.read = { [weak listener] device in
+                let psm = listener?.assumeIsolated { $0.psmForReading(by: device) }
+                return psm.map { PSMValue.format($0) } ?? []
             }
-            characteristics.append(psm)
+            characteristics.append(characteristic)
         }
         if setup.options.transports.contains(.gattStream) {
             let streams = GATTStreamServer(on: setup.adapter) { [weak listener] link in

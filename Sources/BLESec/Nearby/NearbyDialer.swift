@@ -4,7 +4,7 @@ internal import BLESecLinks
 
 /// Scans for a service, dials peers as the policy decides, and ends the links of these dials.
 actor NearbyDialer {
-    /// How long making a link may take.
+    /// The limit for making a link.
     private static let connectTimeout = Duration.seconds(4)
     /// The time that a peer has to open its channel over a link that it has made.
     private static let acceptTimeout = Duration.seconds(10)

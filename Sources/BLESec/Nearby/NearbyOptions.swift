@@ -43,7 +43,7 @@ public struct NearbyOptions: Sendable {
     public init() {}
 }
 
-/// What the parts of a service have in common.
+/// What the parts of a service share.
 struct NearbySetup: Sendable {
     let service: BluetoothUUID
     let adapter: BluetoothAdapter

@@ -6,7 +6,7 @@ public import BLESecLinks
 /// Finds peers nearby by a service UUID and is found by them: advertises, accepts, scans, dials.
 ///
 /// The service returns channels that are ready, each with a proven peer identity; an advertisement
-/// only tells where to dial. If two services both advertise and scan, they end up with one channel.
+/// only says where to dial. If two services both advertise and scan, they end up with one channel.
 /// After bluetoothd restarts or the adapter is switched off and on, the service publishes again.
 /// The service keeps each channel alive until the channel is over, so the program has to close
 /// every channel that it has taken; ``close()`` ends only the channels that nobody has taken.

@@ -1,31 +1,32 @@
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// A listener whose links arrive over L2CAP, on PSMs that are renewed, or are passed to
-/// ``admit(_:)``. After a renewal it serves the old PSM for a while.
+/// A listener for links that arrive over L2CAP, on PSMs that are renewed, and for links that are
+/// passed to ``admit(_:)``. After a renewal, the listener serves the old PSM for a while.
 ///
-/// There are two PSMs, most of the time the same one. One is advertised. The other is told by the
-/// GATT service: a device that has had a channel on it is told a fresh one when it asks again, since
-/// iOS opens no second channel on a PSM whose channel died while the link stayed up.
+/// Two PSMs are in use, which are usually the same: one is in the advertisement, and one is in the
+/// characteristic of the GATT service. When a device reads the characteristic after it has opened a
+/// channel on that PSM, it gets a new PSM, because iOS opens no second channel on a PSM whose channel
+/// died while the link stayed up.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
     /// How many links may wait here. Further links over L2CAP wait in the kernel.
     private static let backlog = 4
-    /// How many PSMs may be served at once for a device to be told a fresh one: an adapter has 128,
-    /// and any device nearby can ask.
+    /// No new PSM is opened for a device while this many PSMs are served: an adapter has 128 dynamic
+    /// PSMs, and any device nearby can read the characteristic.
     private static let mostPSMs = 16
-    /// How many devices are remembered as users of the told PSM.
+    /// How many users of the characteristic's PSM are remembered.
     private static let mostUsers = 64
-    /// How many of its PSMs it remembers, so as not to open one of them again: a device may still
+    /// How many opened PSMs are remembered, so that they are not opened again soon: a device may still
     /// have the link on which its channel died.
     private static let mostSpent = 64
 
-    /// A listener that is served.
+    /// A listener for one PSM, and the task that accepts its links.
     private struct Service {
         let listener: L2CAPListener
         let task: Task<Void, Never>
-        /// Whether it is old, and will be closed after ``grace``.
+        /// Whether the PSM is no longer published, and the listener is closed after ``grace``.
         var isRetiring = false
     }
 
@@ -35,13 +36,13 @@ actor RenewableListener: LinkListener {
     private let onAccept: @Sendable (any Link) -> Void
     /// The listener whose PSM is advertised.
     private var advertised: L2CAPListener?
-    /// The listener whose PSM the GATT service tells.
-    private var told: L2CAPListener?
-    /// The devices that have opened a channel on the told PSM, the last one at the end.
+    /// The listener whose PSM is in the characteristic.
+    private var readable: L2CAPListener?
+    /// The devices that have opened a channel on the PSM of ``readable``, the last one at the end.
     private var users: [DeviceAddress] = []
     /// The numbers of the PSMs that were opened, the last one at the end.
     private var spent: [Int] = []
-    /// The two listeners, and old ones.
+    /// The two listeners, which may be the same, and old ones.
     private var services: [ObjectIdentifier: Service] = [:]
     private var arrived: [any Link] = []
     private let waiting: LoopCondition
@@ -67,7 +68,7 @@ actor RenewableListener: LinkListener {
         _ onAccept: @escaping @Sendable (any Link) -> Void
     ) {
         advertised = first
-        told = first
+        readable = first
         self.adapter = adapter
         self.loop = loop
         self.onAccept = onAccept
@@ -77,21 +78,22 @@ actor RenewableListener: LinkListener {
 
     isolated deinit { for service in services.values { service.task.cancel() } }
 
-    /// Listens on a new PSM, which is advertised and told; the old ones are closed after ``grace``.
+    /// Listens on a new PSM, which is then in the advertisement and in the characteristic; the old ones
+    /// are closed after ``grace``.
     func renew() throws(LinkError) {
         guard let fresh = try open() else { return }
         advertised = fresh
-        tell(fresh)
+        publish(fresh)
     }
 
-    /// The PSM for a device that asks the GATT service; `nil` without L2CAP.
-    func tellPSM(to device: DeviceAddress?) -> PSM? {
+    /// The PSM for a device that reads the characteristic; `nil` without L2CAP.
+    func psmForReading(by device: DeviceAddress?) -> PSM? {
         if let device, users.contains(device), services.count < Self.mostPSMs,
             let fresh = try? open()
         {
-            tell(fresh)
+            publish(fresh)
         }
-        return told?.localAddress.psm
+        return readable?.localAddress.psm
     }
 
     func accept() async throws(LinkError) -> any Link {
@@ -127,8 +129,8 @@ actor RenewableListener: LinkListener {
 
     // MARK: - PSMs
 
-    /// Listens on a PSM by chance, since a row of PSMs could be followed. The last ones of `spent`
-    /// come only if no other is free.
+    /// Listens on a random PSM, because an observer could follow consecutive PSMs. A PSM of `spent` is
+    /// used only if no other is free, the oldest first.
     private static func open(
         _ spent: [Int], on adapter: Adapter, _ loop: EventLoop
     ) throws(LinkError) -> L2CAPListener {
@@ -159,11 +161,14 @@ actor RenewableListener: LinkListener {
         serve(fresh)
     }
 
-    private func tell(_ fresh: L2CAPListener) {
-        told = fresh
+    /// Puts a PSM into the characteristic, and retires the PSMs that are no longer published.
+    private func publish(_ fresh: L2CAPListener) {
+        readable = fresh
         users = []
         for (key, service) in services
-        where service.listener !== advertised && service.listener !== told && !service.isRetiring {
+        where service.listener !== advertised && service.listener !== readable
+            && !service.isRetiring
+        {
             services[key]?.isRetiring = true
             Task(executorPreference: loop) { [loop, weak self] in
                 try? await loop.sleep(for: Self.grace)
@@ -190,7 +195,7 @@ actor RenewableListener: LinkListener {
     }
 
     private func take(_ link: any Link, from listener: L2CAPListener) async {
-        if listener === told, let device = link.peerAddress?.device, !users.contains(device) {
+        if listener === readable, let device = link.peerAddress?.device, !users.contains(device) {
             if users.count == Self.mostUsers { users.removeFirst() }
             users.append(device)
         }

@@ -3,17 +3,17 @@ internal import BLESecDiscovery
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// Finds out over which transport a connected candidate takes a channel, and opens the transport.
+/// Finds out over which transport a connected candidate accepts a channel, and opens the transport.
 ///
 /// The transport is opened only after bluetoothd has queried the peer's services; if the PSM is
 /// known, the wait for this query is limited (``knownPSMDelay``). bluetoothd opens L2CAP channels
 /// of its own for the query, and two sides that open channels at the same time confuse the kernel.
 final class TransportDialer {
-    /// How long opening the transport may take.
+    /// The limit for opening the transport.
     private static let openTimeout = Duration.seconds(4)
     /// How long bluetoothd's query of a candidate's services may delay a dial to a known PSM.
     private static let knownPSMDelay = Duration.seconds(2)
-    /// How long querying a candidate over GATT may take.
+    /// The limit for querying a candidate over GATT.
     private static let queryTimeout = Duration.seconds(10)
 
     private let setup: NearbySetup
