@@ -44,7 +44,7 @@ extension FuzzTarget {
         query(certificate)
     }
 
-    /// Reads everything that a certificate can be asked for.
+    /// Reads every property that ``Certificate`` has, and checks the URIs.
     private static func query(_ certificate: Certificate) {
         let uris = certificate.uris ?? []
         precondition(uris.allSatisfy { $0.utf8.allSatisfy { (0x21...0x7E).contains($0) } })

@@ -293,7 +293,7 @@ private struct StreamProgram {
         guard var use = uses[handle] else { return }
         do {
             if let bytes = try endpoint.streams.read(handle, atMost: most) {
-                precondition(bytes.count <= most, "more bytes than were asked for")
+                precondition(bytes.count <= most, "more bytes than requested")
                 for (index, byte) in bytes.enumerated()
                 where byte != UInt8(truncatingIfNeeded: use.readCount + index) {
                     use.isWrong = true

@@ -94,7 +94,7 @@ final class ChannelDriver {
     // MARK: - The link
 
     func read() {
-        // What arrives may end the channel.
+        // The bytes that are read may end the channel, so queued messages are sent first.
         flushPending()
         let now = now
         read(calls: Self.callsPerTurn, now: now)
@@ -142,7 +142,7 @@ final class ChannelDriver {
 
     /// Reads again if there was no room before and there is room now.
     func resumeReading(wasFull: Bool, now: UInt64) {
-        // What has arrived may end the channel.
+        // The bytes that have arrived may end the channel, so queued messages are sent first.
         if wasFull { flushPending() }
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }

@@ -247,7 +247,7 @@ extension PeerConnection {
             if isCurrent { leave(channel) }
             perform(step)
         }
-        // A reason other than `done` is sent back: this side, too, continues over another link.
+        // A reason other than `done` is sent back, because this side continues over another link, too.
         // `close()` returns when each side knows that the other has everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()

@@ -4,7 +4,7 @@ internal import BLESecLinks
 
 extension PeerConnection {
     /// Which frames of a connection are sent first. More urgent frames overtake others, but each less
-    /// urgent class that has frames keeps about a tenth of the link.
+    /// urgent class that has frames still sends about a tenth of the frames.
     public enum Priority: UInt8, Sendable, Hashable, CaseIterable {
         case urgent, normal, bulk
 
@@ -210,8 +210,8 @@ extension PeerConnection {
         guard let lane else { return }
         var rest = bytes[...]
         while true {
-            // How the stream has ended comes first, as for reads: the connection may close before a
-            // writer that the peer has stopped runs again.
+            // The stream's own end is reported rather than the connection's, as for reads: the
+            // connection may close before a writer that the peer has stopped runs again.
             let isClosed = machine.isClosed
             let result = lane.changeStreams { streams in
                 Result { () throws(Streams.Failure) in

@@ -26,8 +26,8 @@ final class ChannelParameters: Sendable {
     }
 }
 
-/// What an open channel does until its next stage; ``ChannelMachine`` makes the calls. A stage that
-/// throws has failed, and the channel ends.
+/// One stage of an open channel; ``ChannelMachine`` makes the calls. If a call throws, the stage has
+/// failed, and the channel ends.
 class ChannelStage {
     /// What a call has led to.
     enum Step {

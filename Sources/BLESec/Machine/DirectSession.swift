@@ -162,7 +162,7 @@ final class DirectProof: UnauthenticatedStage {
 }
 
 extension ChannelError {
-    /// An error that tells what was missing, and what an honest peer must send instead.
+    /// An error that says what was missing, and what an honest peer must send.
     fileprivate static func unproven(_ what: String) -> ChannelError {
         ChannelError(
             .unproven,

@@ -22,9 +22,9 @@ final class RecordLayer {
         @safe @exclusivity(unchecked)
     #endif
     var outbound = WireBuffer(pool: .outgoing)
-    /// What has been sealed under the current sending key.
+    /// The records and bytes that were sealed under the current sending key.
     private(set) var sending = DirectionCount()
-    /// What has been opened under the current receiving key.
+    /// The records and bytes that were opened under the current receiving key.
     var receiving = DirectionCount()
 
     init(_ engine: consuming Engine = .none) { self.engine = engine }

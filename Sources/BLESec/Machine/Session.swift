@@ -195,7 +195,7 @@ class Session: ChannelStage {
         }
     }
 
-    /// Records that this side reads again: the limits on silence and on a record begin anew.
+    /// Records that this side reads again: the limits on silence and on a record restart.
     func didResumeReading(now: UInt64) {
         activity.didReceive(now: now)
         if recordBegan != nil { recordBegan = now }
