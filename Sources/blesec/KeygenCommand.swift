@@ -28,8 +28,8 @@ enum KeygenCommand {
                 + "change is refused, since commands that use the key refuse it too.",
             "On standard error, the last lines say what to type on the other side. With --json they "
                 + "are left out.",
-            "A key belongs to one hash (Noise, section 14). A comment in the file names the "
-                + "hash.",
+            "A key is used with one hash only (Noise, section 14). A comment in the file names "
+                + "the hash.",
         ],
         examples: [
             "blesec keygen ~/.config/blesec/key": "Make an identity without a passphrase.",
@@ -52,7 +52,7 @@ enum KeygenCommand {
         if !Diagnostics.isJSON { showNext(identity.fingerprint.description) }
     }
 
-    /// Says what to type on the other side.
+    /// Prints the commands to type on the other side.
     private static func showNext(_ fingerprint: String) {
         for line in [
             "On the other side, with a key of its own, type one of:",

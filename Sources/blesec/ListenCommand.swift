@@ -5,8 +5,8 @@ internal import BLESecToolKit
 enum ListenCommand {
     private static let keep = Option(
         name: "--keep",
-        help: "Serve one peer after another, and report how each channel ended. The first peer "
-            + "gets standard input, and later peers get what is left of standard input.")
+        help: "Serve one peer after another, and report how each channel ended. Standard input "
+            + "goes to the first peer, and what is then left of it goes to later peers.")
 
     static let command = Command(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
@@ -31,16 +31,16 @@ enum ListenCommand {
                 + "reported on standard error too, and do not end the wait.",
             "With --remember NAME, the peer is remembered once it has proven its key; if NAME is "
                 + "known already, only that peer is accepted, and no other option has to name it.",
-            "The peer is told when standard input ends, and what the peer sends after that is "
-                + "still written. The exit status is 0 only when both sides have said that they "
+            "When standard input ends, the peer is told so, and what the peer still sends is "
+                + "written. The exit status is 0 only when both sides have said that they "
                 + "have sent everything, and each side has confirmed that it has received "
                 + "everything.",
             "With --persist on both sides, a lost link is replaced, and what each side sends "
                 + "arrives exactly once, while both processes live. Without a pinned peer, the first peer "
-                + "that comes is the only one. When everything is sent and confirmed, blesec waits "
-                + "up to 30 seconds for a peer that may not know that yet.",
+                + "that connects is the only one accepted. When everything is sent and confirmed, "
+                + "blesec waits up to 30 seconds for a peer that may not have learned of this.",
             "If standard error is a terminal and standard output is not, a line shows the bytes in "
-                + "each direction and their rates; not with --json.",
+                + "each direction and their rates, unless --json is given.",
             "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",
         ],
         examples: [
@@ -81,7 +81,7 @@ enum ListenCommand {
         }
     }
 
-    /// Where accepted channels come from.
+    /// What accepts the channels: a listener at an endpoint, or a service nearby.
     private enum ChannelSource: Sendable {
         case listener(SecureListener)
         case service(NearbyService)
@@ -107,7 +107,7 @@ enum ListenCommand {
             }
         }
 
-        /// Closes the source after `body`.
+        /// Runs `body`, and then closes the source, also if `body` throws.
         func use(_ body: () async throws(ChannelError) -> Void) async throws(ChannelError) {
             do throws(ChannelError) {
                 try await body()
@@ -159,7 +159,7 @@ enum ListenCommand {
             }
             if !keeps { await source.close() }
             do throws(ChannelError) {
-                // As `connect` does: without its name in the store, the peer gets no channel.
+                // If the peer cannot be remembered, its channel is aborted, as in `connect`.
                 try notes.remember(await channel.peer, over: nil)
             } catch {
                 await channel.abort()
@@ -175,7 +175,8 @@ enum ListenCommand {
                 try await session.run()
                 if keeps || Diagnostics.isJSON { await ChannelNotes.complete(channel) }
             } catch {
-                // After a signal, or without its input or output, the tool serves no further peer.
+                // After a signal, or an error of standard input or output, no further peer is
+                // served.
                 let endsTool = error.code == .inputOutput || interruption.error != nil
                 guard keeps, !endsTool else { throw error }
                 Diagnostics.print(error)

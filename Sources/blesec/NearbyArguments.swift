@@ -10,8 +10,9 @@ struct NearbyArguments: Sendable {
     static let advertise = Option(
         name: "--advertise", value: "WAY",
         completion: .words(["name", "service-data", "manufacturer-data"]),
-        help: "Advertise where to dial in this form: name (the default, the device's name beside "
-            + "the service, which phones can advertise too), service-data or manufacturer-data.")
+        help: "The form in which to advertise where to dial: name (the default), which uses the "
+            + "device's name and which phones can advertise too; service-data; or "
+            + "manufacturer-data.")
     static let hidePSM = Option(
         name: "--hide-psm",
         help: "Leave the PSM out of the advertisement. A dialer then has to ask for the PSM over "
@@ -38,7 +39,7 @@ struct NearbyArguments: Sendable {
             + "when a scan begins."
     )
 
-    /// The options for advertising as well as for dialing.
+    /// The options that both advertising and dialing have.
     private static let common = [service, transport]
     /// The options for advertising.
     static let accepting = common + [advertise, hidePSM]

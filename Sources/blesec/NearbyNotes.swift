@@ -16,7 +16,7 @@ struct NearbyNotes: Sendable {
             case .acceptFailed(let failure): failures.note(failure)
             case .duplicate(let peer):
                 Diagnostics.note(
-                    "one of two channels to \(peer) is enough", "duplicate",
+                    "ended one of two channels to \(peer)", "duplicate",
                     [("peer", .string(peer.description))])
             case .dialing(let candidate): Self.attempt("dialing", candidate, at: 1)
             case .opening(let candidate): Self.attempt("opening", candidate, at: 2)
@@ -50,8 +50,9 @@ struct NearbyNotes: Sendable {
         let (text, name) =
             switch state {
             case .on: ("advertising again", "on")
-            case .crowded: ("not advertising for 30 s: too many fail to prove a key", "crowded")
-            case .failed(let error): ("cannot advertise anew: \(error.reason)", "failed")
+            case .crowded:
+                ("not advertising for 30 s: too many peers failed to prove a key", "crowded")
+            case .failed(let error): ("cannot advertise again: \(error.reason)", "failed")
             }
         Diagnostics.note(text, "advertising-changed", [("state", .string(name))])
     }

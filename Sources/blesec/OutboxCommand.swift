@@ -21,21 +21,23 @@ enum OutboxCommand {
         description: [
             "Works on the stores in DIR, the directory that --store named, while no other process "
                 + "uses them.",
-            "`list` prints what waits for its fate. For each store, a line names this side's key "
-                + "and the peer's key. A line for each message has the message's number, its bytes, "
-                + "and its state. `queued` means that no byte of it has left. `may have arrived` "
-                + "means that it may have left, and that the peer has not confirmed it. The last "
-                + "line has the sums. With --json, one object has all of this.",
+            "`list` prints the messages that are neither confirmed nor dropped. For each store, "
+                + "a line names this side's key and the peer's key. A line for each message has "
+                + "the message's number, its length in bytes, and its state. `queued` means that "
+                + "no byte of the message has been sent. `may have arrived` means that bytes of "
+                + "it may have been sent, and that the peer has not confirmed it. The last line "
+                + "has the sums. With --json, one object has all of this.",
             "`drop` removes messages that are queued, and prints how many. The peer never gets "
-                + "them, and the program that sent them is told `dropped`. Later messages keep "
-                + "their numbers. A message that may have arrived cannot be dropped: connect to the "
-                + "peer, and its fate is decided. Either all messages that the command names are "
-                + "dropped, or none.",
+                + "them, and the program that sent them learns that they were `dropped`. Later "
+                + "messages keep their numbers. A message that may have arrived cannot be dropped: "
+                + "connect to the peer to find out whether it has arrived. Either all messages "
+                + "that the command names are dropped, or none.",
             "What `blesec listen` and `blesec connect` send is a stream of bytes in messages of up "
                 + "to 64 KiB. Without one of these messages, the stream that the peer gets has a "
                 + "gap, and the sender ends with an error that says so.",
-            "Do not drop from an older copy of a store that was put back: what is queued there may "
-                + "have left since the copy was made, and nothing in the copy tells.",
+            "Do not drop messages in a store that was restored from an older copy. Messages that "
+                + "are queued in the copy may have been sent after the copy was made, and the copy "
+                + "does not show this.",
         ],
         examples: [
             "blesec outbox ~/transfer list": "Show what waits.",
@@ -74,8 +76,8 @@ enum OutboxCommand {
         return UInt64(number)
     }
 
-    /// The stores that the arguments choose, and why stores that may be among these cannot be
-    /// opened.
+    /// The stores that the arguments choose, and an error for each store that cannot be opened and
+    /// that may be one of them.
     private static func stores(
         _ arguments: Arguments
     ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {
@@ -108,7 +110,7 @@ enum OutboxCommand {
         } else {
             try StandardOutput.print(outboxes.map(text).joined(separator: "\n"))
         }
-        // The other stores are shown, and each of these errors as well.
+        // The stores that could be opened are shown, and every error is reported.
         for failure in failures.dropLast() { Diagnostics.print(failure) }
         if let last = failures.last { throw last }
     }
@@ -123,8 +125,8 @@ enum OutboxCommand {
         lines.append(
             outbox.messages.isEmpty
                 ? "nothing waits"
-                : "\(text(sums.all)) in all: \(text(sums.queued)) queued, \(text(sums.left)) that "
-                    + "may have arrived")
+                : "\(text(sums.all)) in all: \(text(sums.queued)) queued, \(text(sums.mayHaveArrived)) "
+                    + "that may have arrived")
         return lines.map { $0 + "\n" }.joined()
     }
 
@@ -146,7 +148,7 @@ enum OutboxCommand {
                         ])
                     })
             ), ("all", sum(sums.all)), ("queued", sum(sums.queued)),
-            ("may-have-arrived", sum(sums.left)),
+            ("may-have-arrived", sum(sums.mayHaveArrived)),
         ])
     }
 
@@ -154,7 +156,7 @@ enum OutboxCommand {
         message.mayHaveLeft ? "may have arrived" : "queued"
     }
 
-    /// How many messages, and their bytes.
+    /// The number of messages, and the sum of their lengths in bytes.
     typealias Sum = (count: Int, bytes: Int)
 
     static func text(_ sum: Sum) -> String {
@@ -165,7 +167,9 @@ enum OutboxCommand {
         "\(count) \(noun)\(count == 1 ? "" : "s")"
     }
 
-    static func sums(_ messages: [Outbox.Message]) -> (all: Sum, queued: Sum, left: Sum) {
+    static func sums(
+        _ messages: [Outbox.Message]
+    ) -> (all: Sum, queued: Sum, mayHaveArrived: Sum) {
         func sum(_ messages: [Outbox.Message]) -> Sum {
             (messages.count, messages.reduce(0) { $0 + $1.byteCount })
         }
@@ -199,7 +203,7 @@ enum OutboxCommand {
                 throw ChannelError(
                     .badData,
                     "message \(number) may have arrived, so it cannot be dropped; connect to the "
-                        + "peer, and its fate is decided")
+                        + "peer to find out whether it has arrived")
             }
         }
         try outbox.drop(numbers)

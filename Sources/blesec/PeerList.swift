@@ -9,7 +9,7 @@ struct PeerList {
     private let isTable: Bool
     private var drawnLines = 0
     private var lastDrawn: MonotonicTime?
-    /// What was last printed about each candidate.
+    /// The payload that was last printed for each candidate.
     private var printed: [Candidate: AdvertisementPayload?] = [:]
 
     /// The least time between two drawings of the table.
@@ -20,7 +20,7 @@ struct PeerList {
 
     init(isTable: Bool) { self.isTable = isTable }
 
-    /// Shows that no peer was heard yet.
+    /// Draws the empty table, before a peer is heard.
     mutating func begin() { if isTable { try? draw(at: EventLoop.shared.now) } }
 
     /// Records an advertisement, and prints a change, or draws the table if that is due.

@@ -29,7 +29,7 @@ struct PeerMemory: Sendable {
     ///
     /// With `--remember`, `--state` or `peer:NAME`, an error in the folder is thrown here, before a
     /// peer is dialed. With `peer:KEY` alone, the folder only makes a scan unnecessary, so an error
-    /// there is reported and ignored. It is no error that the default folder is missing.
+    /// there is reported and ignored. A missing default folder is no error.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
@@ -86,15 +86,16 @@ struct PeerMemory: Sendable {
             .noSuchPeer,
             "nobody called `\(text)` is remembered"
                 + (folder.map { " in \($0.path)" } ?? "")
-                + ": give the key itself, `blesec pair` with it, or --remember it the first time")
+                + ": give its key, pair with it by `blesec pair`, or connect with --remember first")
     }
 
-    /// The pairing under this name that is not ended; nil if there is none.
+    /// The pairing under this name that was interrupted; nil if there is none.
     private func pending(_ name: String) throws(ChannelError) -> TrustPolicy.PendingPeer? {
         try folder?.knownPeers.pendingPeers().last { $0.name == name }
     }
 
-    /// This side's identity, if pairing has made one, and the command names a remembered peer.
+    /// The path of the identity that `blesec pair` has made. Nil if there is none, or if the command
+    /// names no remembered peer.
     var identityPath: String? {
         guard let folder, let name = name ?? peerName else { return nil }
         let isKnown = (try? folder.knownPeers.key(named: name)) != nil || peerName != nil
@@ -157,8 +158,8 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// Ends a pairing that was interrupted, now that the peer has accepted this side's key: this side
-    /// has verified the peer before.
+    /// Completes a pairing that was interrupted. This side has verified the peer before, and now the
+    /// peer has accepted this side's key.
     private func endPairing(
         with key: Fingerprint, in folder: StateFolder
     ) throws(ChannelError) {

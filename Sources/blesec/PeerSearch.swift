@@ -18,8 +18,8 @@ final class PeerSearch: Sendable {
 
     private struct State: Sendable {
         var last: Place?
-        /// An error at the last address that tells more than a failed search: whoever is there
-        /// shows a different key, refuses, or is this device itself.
+        /// An error at the last address that says more than a failed search: the device there shows
+        /// a different key, refuses this side, or is this device itself.
         var addressError: ChannelError?
         var service: NearbyService?
     }

@@ -32,9 +32,9 @@ enum PersistentArguments {
     static let store = Option(
         name: "--store", value: "DIR",
         help:
-            "Keep what is under way in DIR, so that it also outlives this process: start the same "
-            + "command again. `blesec outbox DIR list` shows what waits. Goes with --persist, one "
-            + "--peer, and --identity or --certificate.")
+            "Keep what is not confirmed yet in DIR, so that it outlives this process; to continue, "
+            + "start the same command again. `blesec outbox DIR list` shows what waits. Goes with "
+            + "--persist, one --peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",
         help:
@@ -54,7 +54,7 @@ enum PersistentArguments {
         try arguments.refuse([idle, store, input, output], "goes with \(persist.name)")
     }
 
-    /// The messages arrive exactly once, and count as taken once they are written.
+    /// The guarantee that messages arrive exactly once. They are confirmed when they are written.
     static func delivery(_ store: PeerConnection.Store? = nil) -> PeerConnection.Guarantee {
         var options = PeerConnection.DeliveryOptions()
         options.acknowledgement = .manual
@@ -84,8 +84,8 @@ enum PersistentArguments {
         return try .open(in: directory, own: own, peer: peer.fingerprint)
     }
 
-    /// Moves the input and the output over links of this route until both sides have sent and
-    /// written everything.
+    /// Sends the input, and writes what the peer sends to the output, over links of this route,
+    /// until both sides have sent and written everything.
     static func pipe(
         over route: PeerRoute, to peer: PeerKey?, _ arguments: Arguments, _ options: ChannelOptions,
         _ notes: ConnectionNotes
@@ -93,13 +93,13 @@ enum PersistentArguments {
         let store = try openStore(arguments, options, to: peer)
         let connection = await PeerConnection.start(
             route, to: peer, delivery: delivery(store))
-        let noted = await connection.notes
+        let notedFiles = await connection.notes
         let isFinished = await connection.hasFinished
         let source: InputFile?
         let target: OutputFile?
         do throws(ChannelError) {
-            let sent = try FileNote(noted.sent)
-            let written = try FileNote(noted.confirmed)
+            let sent = try FileNote(notedFiles.sent)
+            let written = try FileNote(notedFiles.confirmed)
             source = try arguments.value(input).map { path throws(ChannelError) in
                 try InputFile(path, sent, isFinished: isFinished)
             }
@@ -107,8 +107,8 @@ enum PersistentArguments {
                 try OutputFile(path, written)
             }
             if let target, written == nil {
-                // From now on, the store knows the file: what is in it without a confirmation is
-                // removed at the next start.
+                // From now on, the store has a note about the file. At the next start, the bytes
+                // of the file that were not confirmed are removed.
                 try await connection.confirm(through: 0, noting: target.note(0))
                 try await connection.waitUntilCommitted()
             }

@@ -1,8 +1,8 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// How a connection gets its channels, as a command's arguments say: it dials an endpoint, waits
-/// there, or both sides look for each other nearby.
+/// How a connection gets its channels, according to a command's arguments: this side dials an
+/// endpoint, or waits there, or both sides look for each other nearby.
 struct RouteArguments {
     static let listen = Option(
         name: "--listen", help: "Wait for the peer at the endpoint, instead of dialing it.")

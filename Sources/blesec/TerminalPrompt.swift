@@ -39,7 +39,7 @@ enum TerminalPrompt {
         var settings = termios()
         guard unsafe tcgetattr(terminal, &settings) == 0 else {
             throw ChannelError(
-                .inputOutput, "the terminal cannot be asked: use --passphrase-file FILE")
+                .inputOutput, "the terminal cannot be used: use --passphrase-file FILE")
         }
         let original = settings
         settings.c_lflag &= ~tcflag_t(ECHO)
@@ -54,7 +54,7 @@ enum TerminalPrompt {
             Signals.remove(token)
         }
         unsafe tcsetattr(terminal, TCSAFLUSH, &settings)
-        // A file's name may contain a terminal's escapes.
+        // A file's name may contain escape sequences of terminals.
         try StandardOutput.write(Array(Diagnostics.oneLine(prompt).utf8), to: terminal)
         return try readLine(terminal)
     }

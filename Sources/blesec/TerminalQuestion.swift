@@ -5,9 +5,9 @@ internal import Glibc
 /// A question at the terminal that is answered with yes or no.
 enum TerminalQuestion {
     /// Shows the lines and the question, and returns whether the answer is yes. The end of the
-    /// input is no; after any other answer, the question is repeated.
+    /// input counts as no; after any other answer, the question is repeated.
     ///
-    /// - Parameter remedy: what helps where there is no terminal.
+    /// - Parameter remedy: what to do if there is no terminal, for the error's text.
     /// - Throws: `noSuchFile` when there is no terminal; `inputOutput`.
     static func ask(
         _ question: String, after lines: [String], remedy: String

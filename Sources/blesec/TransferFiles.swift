@@ -3,7 +3,7 @@ internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// A regular file that is read from where an earlier run has stopped.
+/// A regular file that is read from the offset at which an earlier run has stopped.
 final class InputFile: Sendable {
     private let descriptor: Int32
     private let path: String
@@ -12,10 +12,10 @@ final class InputFile: Sendable {
     /// The size of a read in bytes: the longest message.
     private static let readSize = 64 << 10
 
-    /// Opens the file, of which earlier runs have sent what `sent` says.
+    /// Opens the file. `sent` says how far earlier runs have sent it; nil if there were none.
     ///
-    /// - Throws: `badKey` when it is another file or has fewer bytes, or more than was sent before the
-    ///   store was told that everything is sent.
+    /// - Throws: `badKey` when it is another file than in the note, or has fewer bytes than were sent,
+    ///   or when everything was sent before (`isFinished`) and the file now has more bytes.
     init(_ path: String, _ sent: FileNote?, isFinished: Bool) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
@@ -28,12 +28,12 @@ final class InputFile: Sendable {
         if isFinished, file.size != sent?.offset ?? 0 {
             throw ChannelError(
                 .badKey,
-                "the store says that everything was sent, and \(path) has more; take another "
-                    + "directory for another transfer")
+                "the store says that everything was sent, and \(path) has more bytes; use "
+                    + "another directory for another transfer")
         }
     }
 
-    /// The next bytes, at least one, and the note for them; nil at the end.
+    /// The next bytes, at least one, and the note for the store after them; nil at the end.
     func next() throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)? {
         let begin = offset.withLock { $0 }
         guard let bytes = try read(at: begin) else { return nil }
@@ -56,20 +56,20 @@ final class InputFile: Sendable {
     }
 }
 
-/// A regular file that is written from where an earlier run has noted that it was durable.
+/// A regular file that is written from the offset up to which an earlier run has made it durable.
 final class OutputFile: Sendable {
     private let descriptor: Int32
     private let path: String
     private let file: RegularFile
-    /// How many bytes earlier runs have written.
+    /// How many bytes of earlier runs are durable.
     let length: Int
     private let thread = BlockingThread.required()
 
-    /// Opens the file, in which earlier runs have written what `written` says. Later bytes of these
-    /// runs are removed.
+    /// Opens the file. `written` says up to which offset earlier runs have made it durable; the bytes
+    /// after that offset are removed.
     ///
     /// - Throws: `cannotCreate` when the file has bytes, and no earlier run has used it; `badKey` when
-    ///   it is another file, or has fewer bytes than were written.
+    ///   it is another file than in the note, or has fewer bytes than the note says.
     init(_ path: String, _ written: FileNote?) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o666)
@@ -96,7 +96,7 @@ final class OutputFile: Sendable {
         close(folder)
     }
 
-    /// What the store notes when so many bytes are durable.
+    /// The note for the store when the first `length` bytes of the file are durable.
     func note(_ length: Int) -> [UInt8] { file.note(length).bytes }
 
     deinit { close(descriptor) }
@@ -110,7 +110,7 @@ final class OutputFile: Sendable {
         }
     }
 
-    /// Makes durable what was written before.
+    /// Makes the bytes that were written before durable.
     func synchronize() async throws(ChannelError) {
         let number = await withCheckedContinuation { waiter in
             thread.perform { [descriptor] in
@@ -123,7 +123,7 @@ final class OutputFile: Sendable {
     }
 }
 
-/// What tells one regular file from another, and its size when it was opened.
+/// The identity of a regular file, and its size in bytes when it was opened.
 private struct RegularFile {
     let size: Int
     private let device: UInt
@@ -139,21 +139,22 @@ private struct RegularFile {
 
     func note(_ offset: Int) -> FileNote { FileNote(offset: offset, device: device, inode: inode) }
 
-    /// Refuses another file than that of a note, and one with fewer bytes.
+    /// Throws if this is not the note's file, or if it has fewer bytes than the note says.
     func require(_ note: FileNote?, _ path: String) throws(ChannelError) {
         guard let note else { return }
         guard note == self.note(note.offset) else {
             throw ChannelError(
-                .badKey, "the store belongs to another file than \(path); name that one")
+                .badKey, "the store was used with another file than \(path); give that file")
         }
         guard size >= note.offset else {
             throw ChannelError(
-                .badKey, "\(path) has \(size) bytes, and the store has \(note.offset); put it back")
+                .badKey,
+                "\(path) has \(size) bytes, but \(note.offset) according to the store; restore it")
         }
     }
 }
 
-/// How far a transfer has come in a file, as the store notes it.
+/// A note in the store: up to which offset a file is transferred, and which file it is.
 struct FileNote: Equatable {
     var offset: Int
     fileprivate var device, inode: UInt
@@ -164,7 +165,7 @@ struct FileNote: Equatable {
         (self.offset, self.device, self.inode) = (offset, device, inode)
     }
 
-    /// Reads a note; nil for none.
+    /// Reads a note; nil if it is empty.
     init?(_ bytes: [UInt8]) throws(ChannelError) {
         guard !bytes.isEmpty else { return nil }
         let words = String(decoding: bytes, as: UTF8.self).split { $0 == " " || $0 == ":" }

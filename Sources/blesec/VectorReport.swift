@@ -3,7 +3,7 @@ internal import BLESecJSON
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
 
-/// A run of the vectors in files, and its output.
+/// Runs the vectors in files, and prints the results.
 struct VectorReport {
     private let listsSkipped: Bool
     private var passed = 0
@@ -14,7 +14,7 @@ struct VectorReport {
 
     /// Reads all files, then runs their vectors.
     ///
-    /// - Throws: for a file that cannot be read; and, without a message, when a vector failed or
+    /// - Throws: when a file cannot be read; and, without a message, when a vector has failed or
     ///   none was run.
     consuming func run(_ operands: [String]) async throws(ChannelError) {
         var files: [VectorFile] = []
@@ -77,7 +77,7 @@ struct VectorReport {
                 ("event", .string("done")), ("passed", .number(passed)),
                 ("failed", .number(failed)), ("skipped", .number(skipped)),
             ])
-        // No message, since the result is printed: the line with the counts stays the last.
+        // The error has no message, so that the line with the counts is the last line.
         if failed > 0 || passed == 0 { throw ChannelError(.badData, "") }
     }
 }

@@ -34,8 +34,8 @@ enum VectorsCommand {
                 + "counted from 0. The last line is `N passed, N failed, N skipped`. A vector is "
                 + "skipped if blesec does not know its protocol.",
             "The exit status is 0 only when at least one vector ran and no vector failed, and 65 "
-                + "otherwise. All files are read before any vector runs. A file of another form "
-                + "ends the command with an error that names the file and the place in it.",
+                + "otherwise. All files are read before any vector runs. A file in another "
+                + "form ends the command with an error that names the file and the place in it.",
         ],
         examples: [
             "blesec vectors TestVectors/noise": "Run blesec's own vectors.",
@@ -69,7 +69,7 @@ enum VectorsCommand {
         let count = try arguments.number(make, in: 1...10_000_000, takesSign: false) ?? 0
         let range = UInt64.min...UInt64.max
         guard let seed = try arguments.number(seed, in: range, takesSign: false) else {
-            throw arguments.usage("--make needs --seed S: the same vectors for the same number")
+            throw arguments.usage("--make needs --seed S: the same S gives the same vectors")
         }
         let maker = VectorMaker(seed: seed, names: try names(arguments))
         var progress = ProgressLine(steps: count)

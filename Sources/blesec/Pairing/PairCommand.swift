@@ -8,28 +8,29 @@ enum PairCommand {
     private static let name = Option(
         name: "--name", value: "NAME",
         help: "This side's own name for the peer. From then on, `peer:NAME` is the peer in every "
-            + "command. A name that has another key is not given away.")
+            + "command. If NAME already has another key, the command fails, and NAME keeps that "
+            + "key.")
     private static let code = Option(
         name: "--code", value: "CODE", orNothingUnless: (0...9).map(String.init),
         help:
-            "Pair by a code of 4 to 12 digits. Without CODE, a new code is shown: carry it to the "
-            + "other side. With CODE, it is the one that the other side shows. `-` reads it from "
-            + "standard input, since other users can see arguments.")
+            "Pair by a code of 4 to 12 digits. Without CODE, a new code is shown: enter it on the "
+            + "other side. CODE is the code that the other side shows. `-` reads it from standard "
+            + "input, since other users can see arguments.")
     private static let digits = Option(
         name: "--digits", value: "N",
         help:
             "How many digits a new code has, 4 to 12. The default is 6. With 4 digits, an attacker "
-            + "who tries every code that he can succeeds in 6 of 10,000 pairings.")
+            + "who uses all three tries of each side succeeds in 6 of 10,000 pairings.")
     private static let uri = Option(
         name: "--uri", value: "URI", orNothingUnless: ["blesec:"],
         help:
-            "Pair by an invitation. Without URI, a new invitation is shown, as a code to scan and as "
-            + "text. With URI, it is the one that was scanned on the other side. `-` reads it from "
-            + "standard input, as `zbarcam --raw` prints it.")
+            "Pair by an invitation. Without URI, a new invitation is shown, as a QR code and as "
+            + "text. URI is the invitation that the other side shows. `-` reads it from standard "
+            + "input, as `zbarcam --raw` prints it after a scan.")
     private static let png = Option(
         name: "--png", value: "FILE",
-        help: "Also write a new invitation to FILE, as a picture. FILE may not exist, and only its "
-            + "owner may read it. Remove FILE afterwards.")
+        help: "Also write a new invitation to FILE, as a PNG image. FILE must not exist yet, and "
+            + "is made with mode 0600. Remove FILE afterwards.")
     private static let expires = Option(
         name: "--expires", value: "SECONDS",
         help: "How long a new invitation is valid, 1 to 3600. The default is 120 seconds.")
@@ -44,26 +45,26 @@ enum PairCommand {
             + NearbyArguments.all + [TimeLimit.option, .json],
         description: [
             "Two people who meet make their devices know each other. One side shows a code or an "
-                + "invitation; the other side is given it. When both sides have confirmed the pairing, "
+                + "invitation, which is entered or scanned on the other side. When both sides have confirmed the pairing, "
                 + "each prints `paired: NAME FINGERPRINT`, and remembers the other side's key as NAME.",
             "Without TARGET, the side that shows the code or the invitation advertises a service over "
                 + "Bluetooth, and the other side looks for it. TARGET is an endpoint, as `blesec "
                 + "connect` takes it, or service:UUID. With --listen, this side waits at the endpoint. "
                 + "The side that makes an invitation always waits.",
-            "Without --code and --uri, a new code is shown. What is to be carried over is on standard "
+            "Without --code and --uri, a new code is shown. The code or the invitation is on standard "
                 + "error, in a line of its own: `code: DIGITS` or `uri: blesec:...`. A code may be "
-                + "tried three times on each side, and for 120 seconds. An invitation proves both sides "
-                + "with one scan: who sees it can pair in place of the other side, and the first key "
-                + "that comes is the only one.",
-            "If the link is lost behind the last confirmation, a side may not know whether the other one "
+                + "tried three times on each side, within 120 seconds. An invitation proves both sides "
+                + "with one scan. Whoever sees it can pair in place of the other side, and only the "
+                + "first key that uses it is accepted.",
+            "If the link is lost after the last confirmation, a side may not know whether the other side "
                 + "has finished. It then prints `may be paired`, and the exit status is 75. Run the same "
-                + "command on both sides again within 24 hours: it ends the pairing, whatever the code.",
+                + "command on both sides again within 24 hours, with any code: it completes the pairing.",
             "Without --identity, this side's key is the file identity in the directory of remembered "
                 + "peers, which is made when it is missing. Commands that name a remembered peer use "
                 + "this key too.",
         ],
         examples: [
-            "blesec pair --name bob": "Show a code, and wait for the peer that is given it.",
+            "blesec pair --name bob": "Show a code, and wait for the peer on which it is entered.",
             "blesec pair --name alice --code 123456": "Pair with the side that shows 123456.",
             "blesec pair --name bob --uri": "Show an invitation to scan.",
             "zbarcam --raw -1 | blesec pair --name alice --uri -":
@@ -120,12 +121,12 @@ enum PairCommand {
             folder.identityPath, passphrase: try IdentityOptions.passphrase(arguments))
     }
 
-    /// What the command line says about the way of pairing.
+    /// The way of pairing that the command line selects.
     enum Kind {
         case newCode(length: Int), code(TrustPolicy.PairingCode)
         case newInvitation(lifetime: Duration), invitation(PairingInvitation)
 
-        /// How long this side may use what it has.
+        /// How long this side may use its code or its invitation.
         var lifetime: Duration {
             switch self {
             case .newInvitation(let lifetime): lifetime
@@ -134,7 +135,7 @@ enum PairCommand {
             }
         }
 
-        /// Whether this side shows what the other side is given.
+        /// Whether this side makes and shows the code or the invitation.
         var isOffer: Bool {
             switch self {
             case .newCode, .newInvitation: true
@@ -147,8 +148,8 @@ enum PairCommand {
         try arguments.exclude(code, uri)
         let isInvitation = arguments.has(uri)
         let text = arguments.value(isInvitation ? uri : code) ?? ""
-        let given = text == "-" ? try await readLine() : text
-        let isOffer = given.isEmpty && text != "-"
+        let codeOrURI = text == "-" ? try await readLine() : text
+        let isOffer = codeOrURI.isEmpty && text != "-"
         if !isOffer || isInvitation { try arguments.refuse([digits], "goes with a new code") }
         if !isOffer || !isInvitation {
             try arguments.refuse([png, expires], "goes with a new invitation")
@@ -162,8 +163,8 @@ enum PairCommand {
                 : .newCode(length: length ?? 6)
         }
         return isInvitation
-            ? .invitation(try PairingInvitation(parsing: given))
-            : .code(try TrustPolicy.PairingCode(given))
+            ? .invitation(try PairingInvitation(parsing: codeOrURI))
+            : .code(try TrustPolicy.PairingCode(codeOrURI))
     }
 
     /// The first line of standard input.
@@ -209,7 +210,7 @@ enum PairCommand {
                     [("reason", .string(error.reason))])
             }
         }
-        // The stores have each other's keys: what happens to this channel changes nothing.
+        // Both stores have the peer's key now, so a failure to close the channel changes nothing.
         try? await channel.close(within: .seconds(5))
         await session.end()
         let fingerprint = key?.description ?? ""

@@ -4,11 +4,13 @@ internal import BLESecQRCode
 internal import BLESecToolKit
 internal import Glibc
 
-/// Shows what a person carries to the other side.
+/// Shows the code or the invitation that a person carries to the other side.
 struct PairingOffer: Sendable {
     private let text: String
+    /// The name of the output line: `code` or `uri`.
     private let event: String
     private let picture: QRCode?
+    /// The path for the PNG image; nil if none was asked for.
     private let file: String?
 
     /// Nil for a way of pairing in which nothing is carried over.

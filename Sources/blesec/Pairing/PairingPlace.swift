@@ -1,12 +1,12 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// Where two sides that pair meet.
+/// How two sides that pair find each other: at an endpoint, or nearby through bluetoothd.
 struct PairingPlace: Sendable {
     enum Meeting: Sendable {
         case dialing(Endpoint)
         case listening(Endpoint)
-        /// Over bluetoothd: this side advertises, or looks for the one that does.
+        /// Over bluetoothd: this side advertises, or looks for the side that advertises.
         case nearby(NearbyArguments, advertises: Bool)
     }
 
@@ -19,7 +19,7 @@ struct PairingPlace: Sendable {
         if let text = arguments.operands.first, !text.hasPrefix("service:") {
             guard PeerMemory.peer(text) == nil else {
                 throw arguments.usage(
-                    "TARGET is an endpoint or service:UUID: who is not known yet has no name")
+                    "TARGET is an endpoint or service:UUID: a peer that is not paired has no name")
             }
             try arguments.refuse(NearbyArguments.all, "goes without an endpoint")
             let endpoint = try ChannelOptions.endpoint(

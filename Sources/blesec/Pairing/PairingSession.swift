@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// One run of `blesec pair`: it meets peers until one of them is paired, nothing can be tried any
-/// more, or the time is over.
+/// One run of `blesec pair`: it meets peers until one of them is paired, no try is left, or the time
+/// is over.
 final class PairingSession: Sendable {
     private let way: TrustPolicy.Pairing
     private let place: PairingPlace
@@ -11,9 +11,10 @@ final class PairingSession: Sendable {
     private let lifetime: Duration
     private let timeLimit: TimeLimit?
     private let log = FailureLog()
+    /// Closes the listener or the service.
     private let ending = Locked<(@Sendable () async -> Void)?>(nil)
     private let dialed = Locked<Endpoint?>(nil)
-    /// Ends the wait with an error after which no further peer can pair.
+    /// The errors after which no further peer can pair: the first one ends the wait.
     private let failed: AsyncStream<ChannelError>
     private let fail: AsyncStream<ChannelError>.Continuation
 
@@ -38,7 +39,7 @@ final class PairingSession: Sendable {
         await end?()
     }
 
-    /// Waits until a peer is paired. `show` is called as soon as peers can come.
+    /// Waits until a peer is paired. `show` is called as soon as peers can connect.
     func pair(
         _ show: @escaping @Sendable () throws(ChannelError) -> Void
     ) async throws(ChannelError) -> SecureChannel {
@@ -109,7 +110,7 @@ final class PairingSession: Sendable {
             }
             let first = await group.next()
             group.cancelAll()
-            // A pairing that ended at the last moment is one, or may be.
+            // If another task has meanwhile paired, or may have paired, its result counts.
             for await other in group {
                 switch other {
                 case .success: return other
@@ -129,7 +130,7 @@ final class PairingSession: Sendable {
         case .handshaking(_, let endpoint?): dialed.withLock { $0 = endpoint }
         case .dialFailed(let candidate, let error):
             note(PeerFailure(peer: candidate.address.description, error: error))
-            // The dialer would try the same code again; a person has to look at it first.
+            // The service would dial again with the same code; first a person has to check it.
             if [.refused, .untrusted].contains(error.code), isSpent { fail.yield(error) }
         case .acceptFailed(let failure): note(failure)
         case .adapter(let state): NearbyNotes.adapter(state)
@@ -137,7 +138,8 @@ final class PairingSession: Sendable {
         }
     }
 
-    /// Whether a try has been used, or there are none.
+    /// Whether at least one try of the code has been used. True for an invitation, which has no
+    /// tries.
     private var isSpent: Bool {
         guard case .code(let code) = way else { return true }
         return code.triesLeft < TrustPolicy.PairingCode.maximumTries

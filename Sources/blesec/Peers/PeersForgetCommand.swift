@@ -17,20 +17,20 @@ enum PeersForgetCommand {
         name: "blesec peers forget", summary: "forget a remembered peer", operands: ["NAME"],
         options: [store, yes, PeerMemory.state, .json],
         description: [
-            "Removes the name of a peer, with its comment, a pairing under this name that is not "
-                + "ended, and the last address of the peer's key. If another name has the same "
-                + "key, the address stays. From then on, --remember NAME accepts another key, as "
-                + "it does for a name that is new.",
-            "With --store DIR, the messages that wait for the peer in DIR and have not left are "
-                + "dropped, as `blesec outbox DIR drop` does: the peer never gets them. A message "
+            "Removes the name of a peer with its comment, an unfinished pairing under this name, "
+                + "and the last address of the peer's key. If another name has the same key, the "
+                + "address stays. From then on, --remember NAME accepts another key, as for a new "
+                + "name.",
+            "With --store DIR, the messages for the peer in DIR of which no byte has been sent are "
+                + "dropped, as by `blesec outbox DIR drop`: the peer never gets them. A message "
                 + "that may have arrived cannot be dropped. It stays in DIR, and the command says "
                 + "so. To remove such messages too, remove DIR.",
             "The command first asks at the terminal, and shows what will be removed. If the answer "
                 + "is no, nothing is removed, and the status is 0. Without a terminal, --yes is "
                 + "necessary.",
             "The messages are dropped first, and the name is removed last. If the command is "
-                + "interrupted, start it again. A peer that is forgotten is not refused: whom "
-                + "--anyone or --peer accepts is still accepted.",
+                + "interrupted, start it again. A forgotten peer is not refused: --anyone and "
+                + "--peer accept it as before.",
         ],
         examples: [
             "blesec peers forget lamp": "Ask, and forget lamp.",
@@ -42,15 +42,15 @@ enum PeersForgetCommand {
             .protocolError, .untrusted,
         ], run: run)
 
-    /// What waits for the peer in a directory. Its stores stay locked.
+    /// The messages that wait for the peer in a directory. Its stores stay locked.
     private struct Waiting {
         let directory: String
         let outboxes: [Outbox]
 
         /// The messages that can be dropped, and those that may have arrived.
-        var sums: (queued: OutboxCommand.Sum, left: OutboxCommand.Sum) {
+        var sums: (queued: OutboxCommand.Sum, mayHaveArrived: OutboxCommand.Sum) {
             let sums = OutboxCommand.sums(outboxes.flatMap(\.messages))
-            return (sums.queued, sums.left)
+            return (sums.queued, sums.mayHaveArrived)
         }
     }
 
@@ -58,9 +58,9 @@ enum PeersForgetCommand {
         let remembered = try RememberedPeers(arguments)
         let (peer, folder) = try remembered.find(arguments.operands[0], arguments)
         let others = remembered.peers.filter { $0.key == peer.key && $0.name != peer.name }
-        // Before anything is removed, so that a store that is in use stops the command.
+        // The stores are opened before anything is removed: a store in use stops the command.
         var waiting: [Waiting] = []
-        // Each once: its stores are locked already.
+        // A directory that is given twice is opened once, since its stores are then locked.
         for directory in arguments.values(store)
         where !waiting.contains(where: { $0.directory == directory }) {
             waiting.append(try open(directory, peer.key))
@@ -73,9 +73,9 @@ enum PeersForgetCommand {
                     "Remove this?", after: lines, remedy: "use --yes to forget without a question")
             else { return Diagnostics.note("nothing was removed", "nothing-removed") }
         }
-        let (dropped, left) = try drop(waiting)
+        let (dropped, kept) = try drop(waiting)
         let hasAddress = try forget(peer, folder)
-        for (directory, sum) in left {
+        for (directory, sum) in kept {
             Diagnostics.note(
                 stays(sum, in: directory), "not-dropped",
                 [
@@ -96,7 +96,7 @@ enum PeersForgetCommand {
 
     /// Opens the peer's stores in a directory.
     ///
-    /// - Throws: also when another store there cannot be opened, since it may be the peer's.
+    /// - Throws: when a store there cannot be opened, also if it may be another peer's.
     private static func open(
         _ directory: String, _ key: Fingerprint
     ) throws(ChannelError) -> Waiting {
@@ -105,7 +105,7 @@ enum PeersForgetCommand {
         return Waiting(directory: directory, outboxes: outboxes.filter { $0.peer == key })
     }
 
-    /// What the question is about, in lines.
+    /// The lines that say what will be removed and dropped, and what stays.
     private static func description(
         of peer: RememberedPeer, _ others: [RememberedPeer], _ waiting: [Waiting],
         _ isPairing: Bool, in folder: StateFolder
@@ -121,32 +121,35 @@ enum PeersForgetCommand {
             lines.append("  the last address of the key, \(address)")
         }
         for waiting in waiting {
-            let (queued, left) = waiting.sums
+            let (queued, mayHaveArrived) = waiting.sums
             if queued.count > 0 {
                 lines.append("This will be dropped from \(waiting.directory):")
                 lines.append("  \(OutboxCommand.text(queued)), which the peer will not get")
             }
-            if left.count > 0 { lines.append(stays(left, in: waiting.directory)) }
-            if queued.count + left.count == 0 {
+            if mayHaveArrived.count > 0 {
+                lines.append(stays(mayHaveArrived, in: waiting.directory))
+            }
+            if queued.count + mayHaveArrived.count == 0 {
                 lines.append("Nothing waits for the key in \(waiting.directory).")
             }
         }
         return lines
     }
 
+    /// The line for messages that stay in `directory`, because they may have arrived.
     private static func stays(_ sum: OutboxCommand.Sum, in directory: String) -> String {
         "\(OutboxCommand.text(sum)) may have arrived, and cannot be dropped from \(directory)"
     }
 
-    /// Drops all messages that can be dropped. Returns how many these are, and what stays in which
-    /// directory.
+    /// Drops all messages that can be dropped. Returns their sum, and for each directory the sum of
+    /// the messages that stay.
     private static func drop(
         _ waiting: [Waiting]
     ) throws(ChannelError) -> (
-        dropped: OutboxCommand.Sum, left: [(directory: String, sum: OutboxCommand.Sum)]
+        dropped: OutboxCommand.Sum, kept: [(directory: String, sum: OutboxCommand.Sum)]
     ) {
         var dropped: OutboxCommand.Sum = (0, 0)
-        var left: [(directory: String, sum: OutboxCommand.Sum)] = []
+        var kept: [(directory: String, sum: OutboxCommand.Sum)] = []
         for waiting in waiting {
             for outbox in waiting.outboxes {
                 let queued = outbox.messages.filter { !$0.mayHaveLeft }
@@ -154,24 +157,26 @@ enum PeersForgetCommand {
             }
             let sums = waiting.sums
             dropped = (dropped.count + sums.queued.count, dropped.bytes + sums.queued.bytes)
-            if sums.left.count > 0 { left.append((waiting.directory, sums.left)) }
+            if sums.mayHaveArrived.count > 0 {
+                kept.append((waiting.directory, sums.mayHaveArrived))
+            }
         }
-        return (dropped, left)
+        return (dropped, kept)
     }
 
-    /// Whether a pairing that is not ended would bind the name to the key again.
+    /// Whether an unfinished pairing would bind the name to the key again.
     private static func hasPairing(
         _ peer: RememberedPeer, _ folder: StateFolder
     ) throws(ChannelError) -> Bool {
         try folder.knownPeers.pendingPeer(peer.key)?.name == peer.name
     }
 
-    /// Removes the pairing, the address, and then the name, by which the command can be started
-    /// again until then. Returns whether there was an address.
+    /// Removes the pairing, the address, and last the name, so that an interrupted command can be
+    /// started again with the name. Returns whether an address was removed.
     private static func forget(
         _ peer: RememberedPeer, _ folder: StateFolder
     ) throws(ChannelError) -> Bool {
-        // Read again: the question may have waited for long.
+        // The file is read again, since another process may have changed it during the question.
         let names = try folder.knownPeers.peers().filter { $0.key == peer.key }.map(\.name)
         let hasOther = names.contains { $0 != peer.name }
         if try hasPairing(peer, folder) { try folder.knownPeers.forgetPending(peer.key) }

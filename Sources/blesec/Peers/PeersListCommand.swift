@@ -12,11 +12,11 @@ enum PeersListCommand {
                 + "where it was reached last, if there is one. A Bluetooth address that is not "
                 + "public has `random` after it. If nobody is remembered, the command says so on "
                 + "standard error.",
-            "The name is one word: a blank, a % and a character that a terminal does not show are "
+            "The name is one word: a space, a % and a character that a terminal does not show are "
                 + "written as % and two hexadecimal digits for each byte. The other commands of "
                 + "`blesec peers` take the name in this form, too.",
             "With --json, one object for each peer has `name`, `fingerprint`, `address`, "
-                + "`address-type` and `comment`. What there is not is null.",
+                + "`address-type` and `comment`. A missing value is null.",
         ],
         examples: [
             "blesec peers list": "List all peers.",
@@ -28,7 +28,7 @@ enum PeersListCommand {
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let peers = try RememberedPeers(arguments).peers
         if peers.isEmpty { Diagnostics.note("nobody is remembered", "nobody") }
-        // A long name does not move the other lines' columns.
+        // A name longer than 24 characters moves only the columns of its own line.
         let width = min(peers.map(\.word.count).max() ?? 0, 24)
         var text = ""
         for peer in peers {

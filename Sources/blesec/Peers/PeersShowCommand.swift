@@ -8,8 +8,8 @@ enum PeersShowCommand {
         operands: ["NAME"], options: [PeerMemory.state, .json],
         description: [
             "Prints the peer's name, its fingerprint, the address where it was reached last, and "
-                + "the comment in the peer's line of the file known_peers. Without an address or a "
-                + "comment, the line of it is missing. With --json, one object has all of this, as "
+                + "the comment in the peer's line of the file known_peers. If there is no "
+                + "address or no comment, its line is left out. With --json, one object has all of this, as "
                 + "`blesec peers list` prints it."
         ],
         examples: [

@@ -24,7 +24,7 @@ struct RememberedPeer: Sendable {
         }
     }
 
-    /// The address in text. Only l2cap has random addresses, and their type is shown.
+    /// The address as text, with the word `random` after a random Bluetooth address.
     var addressText: String? {
         address.map { $0.type == .random ? "\($0.endpoint) random" : $0.endpoint }
     }
@@ -41,7 +41,7 @@ struct RememberedPeer: Sendable {
         }.joined()
     }
 
-    /// The members of the peer's object.
+    /// The members of the peer's JSON object.
     var members: [(String, JSONValue)] {
         [
             ("name", .string(name)), ("fingerprint", .string(key.description)),

@@ -40,7 +40,7 @@ struct RememberedPeers: Sendable {
     /// The peer that an operand names, by its name or by the word that `blesec peers list` prints
     /// for it, and the folder.
     ///
-    /// - Throws: `noSuchPeer`, with a name that is near; `usage` when the operand is the name of
+    /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name of
     ///   one peer and the word of another.
     func find(
         _ operand: String, _ arguments: Arguments
