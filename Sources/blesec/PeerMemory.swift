@@ -63,7 +63,8 @@ struct PeerMemory: Sendable {
         operand.hasPrefix("peer:") ? String(operand.dropFirst(5)) : nil
     }
 
-    /// The key of the peer that an operand `peer:NAME` or `peer:KEY` names; nil for any other operand.
+    /// The key of the peer that an operand `peer:NAME` or `peer:KEY` names; nil for any other
+    /// operand.
     func key(ofOperand operand: String?) throws(ChannelError) -> PeerKey? {
         guard let text = operand.flatMap(Self.peer) else { return nil }
         return try key(text)
@@ -94,8 +95,8 @@ struct PeerMemory: Sendable {
         try folder?.knownPeers.pendingPeers().last { $0.name == name }
     }
 
-    /// The path of the identity that `blesec pair` has made. Nil if there is none, or if the command
-    /// names no remembered peer.
+    /// The path of the identity that `blesec pair` has made. Nil if there is none, or if the
+    /// command names no remembered peer.
     var identityPath: String? {
         guard let folder, let name = name ?? peerName else { return nil }
         let isKnown = (try? folder.knownPeers.key(named: name)) != nil || peerName != nil
@@ -158,8 +159,8 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// Completes a pairing that was interrupted. This side has verified the peer before, and now the
-    /// peer has accepted this side's key.
+    /// Completes a pairing that was interrupted. This side has verified the peer before, and now
+    /// the peer has accepted this side's key.
     private func endPairing(
         with key: Fingerprint, in folder: StateFolder
     ) throws(ChannelError) {

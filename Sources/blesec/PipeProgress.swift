@@ -6,8 +6,8 @@ internal import Glibc
 /// The progress of a pipe on standard error: one line of the terminal with the bytes in each
 /// direction and their rates, redrawn every second.
 ///
-/// The line is shown only on a terminal, without `--json` and `--quiet`. It is not shown if standard
-/// output is a terminal too, since it would stand between the peer's bytes.
+/// The line is shown only on a terminal, without `--json` and `--quiet`. It is not shown if
+/// standard output is a terminal too, since it would stand between the peer's bytes.
 final class PipeProgress: Sendable {
     private struct State: Sendable {
         var sent: UInt64 = 0
@@ -19,8 +19,8 @@ final class PipeProgress: Sendable {
         var isOver = false
     }
 
-    /// The time before the first drawing, and between two drawings. A pipe that ends sooner shows no
-    /// line.
+    /// The time before the first drawing, and between two drawings. A pipe that ends sooner shows
+    /// no line.
     private static let interval = Duration.seconds(1)
 
     private let isShown: Bool

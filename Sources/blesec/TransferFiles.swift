@@ -14,8 +14,8 @@ final class InputFile: Sendable {
 
     /// Opens the file. `sent` says how far earlier runs have sent it; nil if there were none.
     ///
-    /// - Throws: `badKey` when it is another file than in the note, or has fewer bytes than were sent,
-    ///   or when everything was sent before (`isFinished`) and the file now has more bytes.
+    /// - Throws: `badKey` when it is another file than in the note, or has fewer bytes than were
+    ///   sent, or when everything was sent before (`isFinished`) and the file now has more bytes.
     init(_ path: String, _ sent: FileNote?, isFinished: Bool) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
@@ -65,11 +65,11 @@ final class OutputFile: Sendable {
     let length: Int
     private let thread = BlockingThread.required()
 
-    /// Opens the file. `written` says up to which offset earlier runs have made it durable; the bytes
-    /// after that offset are removed.
+    /// Opens the file. `written` says up to which offset earlier runs have made it durable; the
+    /// bytes after that offset are removed.
     ///
-    /// - Throws: `cannotCreate` when the file has bytes, and no earlier run has used it; `badKey` when
-    ///   it is another file than in the note, or has fewer bytes than the note says.
+    /// - Throws: `cannotCreate` when the file has bytes, and no earlier run has used it; `badKey`
+    ///   when it is another file than in the note, or has fewer bytes than the note says.
     init(_ path: String, _ written: FileNote?) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o666)

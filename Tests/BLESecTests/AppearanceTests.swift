@@ -13,7 +13,7 @@ struct AppearanceTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
     static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
 
-    /// The length in bytes of each flight that a side has sent. Each flight is one SDU.
+    /// The length in bytes of each flight that `role` has sent. Each flight is one SDU.
     static func flightLengths(_ pair: MachinePair, _ role: ChannelRole) -> [Int] {
         pair.sent[role, default: []].map(\.count)
     }
@@ -39,7 +39,7 @@ struct AppearanceTests {
         }
     }
 
-    /// A pair in which the policy of one side has refused the peer.
+    /// A pair of machines in which the policy of `role` has refused the peer for `reason`.
     static func refused(
         by role: ChannelRole, _ reason: Reason, mode: ChannelConfiguration.Mode = .negotiated
     ) throws -> MachinePair {
@@ -109,7 +109,8 @@ struct AppearanceTests {
     }
 
     @Test(
-        "an IK dialer, whose handshake message is sent, refuses with a record as long as a ready")
+        "an IK dialer, whose handshake message is sent already, refuses with a record as long as a ready"
+    )
     func dialerOfIK() throws {
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer, [Self.ik])
@@ -160,8 +161,8 @@ struct AppearanceTests {
             #expect(pair.acceptor.outcome != nil)
             #expect(pair.take(.acceptor).isEmpty)
         }
-        // An IK dialer that has another public key for the acceptor: its early message cannot be
-        // read.
+        // An IK dialer that pins another key than the acceptor's: the acceptor cannot read its
+        // early message.
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer, [Self.ik])
         dialer.trust = .pinned([try PeerKey(publicKey: IdentityKey.generate().publicKey)])
@@ -211,16 +212,16 @@ struct AppearanceTests {
 
     /// Replaces the private key in a key file, and leaves the public key as it is. Whoever uses the
     /// file has the certificate, but not the certificate's private key.
-    static func forgeKey(_ name: String, _ scenery: Refusable.Scenery) throws {
-        let folder = scenery.authority.folder
+    static func forgeKey(_ name: String, _ setup: Refusable.Setup) throws {
+        let folder = setup.authority.folder
         func der(_ name: String) throws -> [UInt8] {
-            try scenery.authority.run([
+            try setup.authority.run([
                 "ec", "-in", folder.file("\(name).key"), "-outform", "DER", "-out",
                 folder.file("\(name).key.der"),
             ])
             return try #require(folder.read("\(name).key.der"))
         }
-        try scenery.authority.run([
+        try setup.authority.run([
             "ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", folder.file("wrong.key"),
         ])
         var key = try der(name)
@@ -228,7 +229,7 @@ struct AppearanceTests {
         // sequence, the version, and the header of the private key.
         key.replaceSubrange(7..<39, with: try der("wrong")[7..<39])
         folder.write("\(name).key.der", key)
-        try scenery.authority.run([
+        try setup.authority.run([
             "ec", "-inform", "DER", "-in", folder.file("\(name).key.der"), "-out",
             folder.file("\(name).key"),
         ])
@@ -237,18 +238,18 @@ struct AppearanceTests {
     @Test("a peer that has a certificate but not its key is refused with the alert decrypt_error")
     func stolenCertificate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
-            let scenery = try Refusable.Scenery()
-            let manner = try scenery.issued(
+            let setup = try Refusable.Setup()
+            let behaviour = try setup.issued(
                 TestAuthority.deviceExtensions("rogue"),
                 newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
             let honest = try MaliciousTLSPeer(
-                role, manner, in: scenery.authority.folder, victim: scenery.configuration())
+                role, behaviour, in: setup.authority.folder, victim: setup.configuration())
             try honest.run()
             // The control: with the certificate's own key the handshake succeeds.
             #expect(honest.isDone && honest.types == [.ready])
-            try Self.forgeKey("rogue", scenery)
+            try Self.forgeKey("rogue", setup)
             let peer = try MaliciousTLSPeer(
-                role, manner, in: scenery.authority.folder, victim: scenery.configuration())
+                role, behaviour, in: setup.authority.folder, victim: setup.configuration())
             try peer.run()
             // 51 is decrypt_error; a bad certificate gets handshake_failure (40).
             #expect(peer.alert == 51, "\(role)")
@@ -261,37 +262,37 @@ struct AppearanceTests {
     }
 
     @Test(
-        "an acceptor's certificate alerts are sealed and of equal length; a dialer's are with OpenSSL 3.5, and in clear with 3.0"
+        "an acceptor's certificate alerts are sealed and of equal length; a dialer's are too with OpenSSL 3.5, and are in clear with 3.0"
     )
     func alerts() throws {
         let missing = try MaliciousTLSPeer(
-            .dialer, MaliciousTLSPeer.Manner(certificate: nil),
-            in: Refusable.Scenery().authority.folder,
-            victim: Refusable.Scenery().configuration())
+            .dialer, MaliciousTLSPeer.Behaviour(certificate: nil),
+            in: Refusable.Setup().authority.folder,
+            victim: Refusable.Setup().configuration())
         try missing.run()
         // 116 is certificate_required.
         #expect(missing.alert == 116)
         #expect(LinkedOpenSSL.isAlert(try #require(missing.records.last), 116, by: .acceptor))
         for role in [ChannelRole.dialer, .acceptor] {
-            // For each kind of peer that is refused, the types of all records, and the length of the
-            // alert. Certificates differ in length, and so does an acceptor's flight before its alert.
+            // One entry for each different appearance of a refusal: the types of all records, and
+            // the length of the alert. The lengths of other records depend on the certificate.
             var appearances: Set<[Int]> = []
-            func refuse(_ manner: MaliciousTLSPeer.Manner, _ scenery: Refusable.Scenery) throws {
+            func refuse(_ behaviour: MaliciousTLSPeer.Behaviour, _ setup: Refusable.Setup) throws {
                 let peer = try MaliciousTLSPeer(
-                    role, manner, in: scenery.authority.folder, victim: scenery.configuration())
+                    role, behaviour, in: setup.authority.folder, victim: setup.configuration())
                 try peer.run()
                 let last = try #require(peer.records.last)
                 #expect(LinkedOpenSSL.isAlert(last, 40, by: role.peer), "\(role)")
                 appearances.insert(peer.records.map { Int($0[0]) } + [last.count])
             }
             for refusable in Refusable.certificates.prefix(5) {
-                let scenery = try Refusable.Scenery()
-                try refuse(refusable.prepare(scenery), scenery)
+                let setup = try Refusable.Setup()
+                try refuse(refusable.prepare(setup), setup)
             }
             // A dialer's policy refuses with an alert too.
-            let scenery = try Refusable.Scenery()
-            scenery.policy = .authority(uris: ["blesec://devices/someone"])
-            if role == .acceptor { try refuse(scenery.good(), scenery) }
+            let setup = try Refusable.Setup()
+            setup.policy = .authority(uris: ["blesec://devices/someone"])
+            if role == .acceptor { try refuse(setup.good(), setup) }
             #expect(appearances.count == 1, "\(role): \(appearances)")
         }
     }

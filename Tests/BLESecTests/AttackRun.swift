@@ -40,8 +40,8 @@ struct AttackRun {
     ///
     /// `attack` gets each SDU: its sender, the offset of its first byte in all bytes of the sender,
     /// and its bytes. It returns the bytes that arrive. If it returns `nil`, nothing arrives any
-    /// more, and the link ends for both sides. `endsWhen` is asked when all bytes have arrived; if
-    /// it returns true, the link ends for both sides.
+    /// more, and the link ends for both sides. `endsWhen` is called whenever all bytes have
+    /// arrived; if it returns true, the link ends for both sides.
     init(
         _ configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration),
         attack: @escaping (ChannelRole, _ offset: Int, [UInt8]) -> [UInt8]? = { $2 },

@@ -37,7 +37,7 @@ struct AttackerTests {
             }
         }
         // Fallbacks to XX. Both sides pin a key. So the first offer is always a pattern in which
-        // the dialer proves its key, and already knows the acceptor's.
+        // the dialer proves its own key and already knows the acceptor's key.
         for attempt in SourceProperties.all
         where attempt.provesKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
             try fixture.run(Scenario(fallingBackFrom: attempt, .dialer), &tally)
@@ -115,8 +115,8 @@ private struct Scenario: CustomStringConvertible {
     let properties: SourceProperties
     let victimRole: ChannelRole
     let mode: ChannelConfiguration.Mode
-    /// In a fallback, the first offer. The acceptor cannot read its message, or, as an attacker,
-    /// pretends so.
+    /// In a fallback, the first offer. The acceptor cannot read this offer's first message, or is
+    /// an attacker that pretends that it cannot.
     let attempt: SourceProperties?
 
     init(_ properties: SourceProperties, _ role: ChannelRole, _ mode: ChannelConfiguration.Mode) {
@@ -161,8 +161,8 @@ private struct Scenario: CustomStringConvertible {
     }
 }
 
-/// The kinds of attacker, and the honest peer as the control. "The peer" is the one that the victim
-/// trusts, and that an attacker impersonates.
+/// The kinds of attacker, and the honest peer as the control. Here "the peer" is the party that the
+/// victim trusts and that an attacker impersonates.
 private enum Attacker: CaseIterable {
     /// Not an attacker: the peer itself, with its static key and the psks.
     case honest
@@ -186,9 +186,9 @@ private enum Attacker: CaseIterable {
     /// received something, so it first gets the peer's recorded first SDU.
     case mirror
 
-    /// Whether it only repeats recorded or reflected messages, and has no keys.
+    /// Whether the attacker only repeats recorded or reflected messages, and has no keys.
     var onlyRepeats: Bool { [.recording, .firstMessage, .mirror].contains(self) }
-    /// Whether it has the private key of the peer's static key.
+    /// Whether the attacker has the private key of the peer's static key.
     var hasPeerKey: Bool { self == .honest || self == .keyHolder }
     var hasPSKs: Bool { !onlyRepeats && self != .keyless && self != .keyHolder }
 }
@@ -237,8 +237,8 @@ private struct Attackers {
         configuration.mode = scenario.mode
         configuration.presharedKeys = psks
         configuration.allowsExposedIdentity = true
-        // Each side gets a set of its own, as on devices of their own. With the set that a process
-        // shares, an acceptor could refuse a first message as a dial of its own process.
+        // Each side gets its own set of pending dials, as on two devices. With the set that a
+        // process shares, the acceptor could refuse the first message as a dial of its own process.
         configuration.pendingDials = PendingDials()
         return configuration
     }

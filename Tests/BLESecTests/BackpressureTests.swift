@@ -20,8 +20,8 @@ struct BackpressureTests {
             }
         }
         await fixture.clock.settle()
-        // The link and the buffers of both sides hold 60 messages of 1,000 bytes; the limit leaves
-        // room for as many more.
+        // The link and the buffers of both sides hold about 60 messages of 1,000 bytes. The limit
+        // of 120 allows twice as many.
         let queued = await dialer.holdings.queued
         #expect(queued < 120)
         #expect(await dialer.holdings.unsealed <= 12_000)

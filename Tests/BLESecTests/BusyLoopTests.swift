@@ -6,10 +6,11 @@ import Testing
 
 @testable import BLESec
 
-/// Channels over sockets that share a loop with slow, hasty and stopped neighbours.
+/// Channels over sockets on a loop that has much to do, or whose thread stops.
 @Suite("Busy loops", .timeLimit(.minutes(2)))
 struct BusyLoopTests {
-    /// The two ends of a ready channel over a socket pair; the acceptor reads as `faults` say.
+    /// The two ends of a ready channel over a socket pair; `faults` are those of the acceptor's
+    /// reads.
     private static func channel(
         _ pinned: PinnedPeers, _ loop: EventLoop, faults: [Fault] = [],
         change: (inout ChannelConfiguration) -> Void = { _ in }
@@ -27,7 +28,7 @@ struct BusyLoopTests {
 
     private static func receiveAll(_ channel: SecureChannel) async throws -> [[UInt8]] {
         var messages: [[UInt8]] = []
-        while let some = try await channel.receive(upTo: 64) { messages += some }
+        while let batch = try await channel.receive(upTo: 64) { messages += batch }
         return messages
     }
 
@@ -62,7 +63,8 @@ struct BusyLoopTests {
             }
             try await group.waitForAll()
         }
-        // The slow peer has not read everything yet, and its sender holds no more than before.
+        // The slow peer has not read everything yet, and its sender holds at most its limit and one
+        // message.
         #expect(await slow.acceptor.lastReceived < 40)
         #expect(await slow.dialer.holdings.unsealed <= 3_064)
         let received = try await slowReceiving.value
@@ -85,7 +87,7 @@ struct BusyLoopTests {
             for _ in 0..<count / 1_000 { try await dialer.send(contentsOf: messages) }
             try await dialer.finish()
         }
-        // Until the sender waits.
+        // Waits until the sender is blocked: then the number of queued messages stays the same.
         var queued: UInt64 = 0
         repeat {
             queued = await dialer.holdings.queued
@@ -97,8 +99,8 @@ struct BusyLoopTests {
         #expect(await acceptor.holdings.unread <= limits.readAhead + (32 << 10))
         #expect(queued < 60_000)
         var received = 0
-        while let some = try await acceptor.receive(upTo: 1_000) {
-            received += some.count { $0.isEmpty }
+        while let batch = try await acceptor.receive(upTo: 1_000) {
+            received += batch.count { $0.isEmpty }
         }
         #expect(received == count)
         try await sending.value
@@ -121,7 +123,8 @@ struct BusyLoopTests {
         let accepted = try await listener.accept()
         let dialed = try await dialing
         let receiving = Task(executorPreference: loops[0]) { try await Self.receiveAll(accepted) }
-        // A ping or a delayed acknowledgement is then due, and the socket seems to be empty.
+        // When the thread continues after its stop, timers of the channel are due, and the channel
+        // has last seen the socket empty.
         try await dialed.send([0])
         try await loops[0].sleep(for: .milliseconds(200))
         loops[0].execute { sleep(5) }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// What happens when a task is cancelled, or a channel released, before, during and after the
+/// The cancellation of a task, and the release of a channel, before, during and after the
 /// handshake.
 @Suite("Cancellation")
 struct CancellationTests {
@@ -178,7 +178,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("a close that is cancelled can be called again, and loses no message")
+    @Test("a cancelled close can be called again, and loses no message")
     func closing() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()

@@ -7,7 +7,7 @@ import Testing
 
 /// Two devices with certificates of one authority. With Noise, each pins the other's key.
 struct CertificateFixture {
-    /// The names of two protocols.
+    /// The protocol names of TLS and of the default Noise protocol.
     static let tls = TLSContext.protocolName
     static let noise = ChannelConfiguration.defaultProtocol
 

@@ -18,7 +18,8 @@ struct ChannelFixture {
     }
 
     /// The two ends of a link that behaves like L2CAP: closing it discards the bytes that have not
-    /// arrived. At most `capacity` bytes wait in each direction; `faults` are those of each sender.
+    /// arrived. At most `capacity` bytes wait in each direction. `faults` has the faults of each
+    /// side's end of the link.
     func links(
         capacity: Int = 65_536, _ faults: [ChannelRole: [Fault]] = [:]
     ) async -> (dialer: FaultyLink, acceptor: FaultyLink) {

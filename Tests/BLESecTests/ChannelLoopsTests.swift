@@ -7,8 +7,8 @@ import Testing
 
 @testable import BLESec
 
-/// A listener whose channels run on several loops, and its peers on another loop. Links are kernel
-/// sockets; all loops have one manual clock.
+/// A listener whose channels run on several loops, and whose peers run on another loop. Links are
+/// kernel sockets; all loops use the same manual clock.
 private struct SpreadListener {
     let clock = ManualClock()
     /// The loop of the listener.
@@ -81,7 +81,7 @@ private struct SpreadListener {
         }
     }
 
-    /// Does the same as ``until(_:)``, while another loop is blocked.
+    /// Does the same as ``until(_:)``, but runs only the listener's loop: another loop is blocked.
     func untilOnOwnLoop(_ condition: () async throws -> Bool) async throws {
         while try await !condition() {
             try Task.checkCancellation()
@@ -107,7 +107,7 @@ private struct SpreadListener {
     }
 }
 
-/// Gives all links of a Unix listener one address.
+/// A Unix listener all of whose links report one address.
 private final class NamedPeersListener: LinkListener {
     private let listener: UnixListener
     private let address: LinkAddress?
@@ -198,7 +198,8 @@ struct ChannelLoopsTests {
     }
 
     @Test(
-        "the loop of a link is chosen when its peer has come, not when the listener began to wait")
+        "the loop of a link is chosen when its peer has connected, not when the listener began to wait"
+    )
     func chosenLate() async throws {
         let spread = try await SpreadListener()
         let loops = spread.channelLoops
@@ -234,7 +235,7 @@ struct ChannelLoopsTests {
         try await spread.finish()
     }
 
-    @Test("a public listener passes its channels to the loops that it was given")
+    @Test("SecureListener.listen makes a listener that uses the loops in channelLoops")
     func publicInterface() async throws {
         let pinned = try PinnedPeers()
         let loops = (0..<2).map { EventLoop(name: "channels \($0)") }
@@ -275,7 +276,7 @@ struct ChannelLoopsTests {
         try await spread.until { await spread.listener.load.leaving == 2 }
         #expect(await spread.listener.load == (handshakes: 4, leaving: 2, ready: 0))
         for (index, peer) in peers.enumerated() {
-            #expect(await peer.hears() == (index < 2 ? ListenerTests.busy : []))
+            #expect(await peer.receive() == (index < 2 ? ListenerTests.busy : []))
         }
         await spread.clock.advance(by: .seconds(2))
         try await spread.until { spread.failures.all == [.busy, .busy] }
@@ -283,7 +284,7 @@ struct ChannelLoopsTests {
     }
 
     @Test(
-        "in a flood over two loops, places change hands one for one, and a known peer gets one",
+        "in a flood over two loops, each handshake that leaves makes room for one other, and a known peer gets a place",
         arguments: [false, true])
     func flood(isOwnFirst: Bool) async throws {
         let spread = try await SpreadListener(
@@ -291,10 +292,10 @@ struct ChannelLoopsTests {
         var peers: [RawPeer] = []
         for index in 0..<40 {
             peers.append(try await spread.rawPeer())
-            if index % 2 == 0 { await peers[index].say(ListenerTests.firstFlight) }
+            if index % 2 == 0 { await peers[index].send(ListenerTests.firstFlight) }
         }
         let dialing = try spread.dial()
-        // Of 41 peers eight have places, so 33 make room, eight of them every 100 ms.
+        // There are 41 peers and 8 places, so 33 peers have to make room, 8 of them every 100 ms.
         for round in 0...5 {
             try await spread.until {
                 let load = await spread.listener.load
@@ -331,11 +332,11 @@ struct ChannelLoopsTests {
             var heard: [UInt8] = []
             let expected = index >= 4 ? ListenerTests.busy : []
             try await spread.until {
-                heard += await peer.hears()
+                heard += await peer.receive()
                 return heard == expected
             }
         }
-        // A share that becomes free goes to the next link.
+        // A place of this address that becomes free goes to the next link.
         await peers[0].leave()
         try await spread.until { await spread.listener.load.handshakes == 3 }
         let (dialed, accepted) = try await spread.channel()
@@ -360,7 +361,7 @@ struct ChannelLoopsTests {
         try await spread.untilOnOwnLoop { await spread.listener.load.leaving == 1 }
         #expect(await spread.listener.load == (handshakes: 1, leaving: 1, ready: 0))
         gate.open()
-        try await spread.until { await second.hears() == ListenerTests.busy }
+        try await spread.until { await second.receive() == ListenerTests.busy }
         #expect(await spread.listener.load == (handshakes: 1, leaving: 1, ready: 0))
         try await spread.finish([first, second])
     }
@@ -382,15 +383,15 @@ struct ChannelLoopsTests {
         try await spread.finish(peers)
     }
 
-    @Test("a handshake that is completed before its loop gets the request keeps its place")
+    @Test("a handshake that completes before its loop is asked to make room keeps its place")
     func completedMeanwhile() async throws {
         let spread = try await SpreadListener(
             isOwnFirst: true, limits: ListenerTests.limits(handshakes: 2))
         let (listener, outside) = (spread.listener, spread.outside)
         let first = try await spread.rawPeer()
         try await spread.until { await listener.load.handshakes == 1 }
-        // The known peer's hello is sent; its last message is not. Its handshake is on the second
-        // loop, and is the oldest after the first peer has left.
+        // The known peer has sent its hello, but not its last message. Its handshake is on the
+        // second loop, and is the oldest after the first peer has left.
         let socket = try await SocketLink.dial(spread.address, loop: outside)
         let configuration = try spread.pinned.configuration(.dialer)
         let (link, dialed) = try await outside.run {
@@ -420,9 +421,9 @@ struct ChannelLoopsTests {
         let accepted = try await listener.accept()
         try await opening.value
         #expect(accepted.loop === spread.channelLoops[1])
-        // The third peer got the accepted channel's place, or that of the second peer, depending on
-        // which of the two messages from the second loop came first. Of the four silent peers, two have
-        // the places after the guaranteed time.
+        // The third peer has the place of the accepted channel or of the second peer: it depends on
+        // which of two messages from the second loop came first. After the guaranteed time, two of
+        // the four silent peers have the two places in any case.
         var peers = [second, third]
         for _ in 0..<2 { peers.append(try await spread.rawPeer()) }
         await spread.clock.advance(by: .milliseconds(100))
@@ -535,7 +536,7 @@ struct ChannelLoopsTests {
         try await spread.until { await spread.listener.load.handshakes == 1 }
         await spread.channelLoops[0].shutdown()
         // The second link is closed if it was made on the loop before the shutdown. If not, it is
-        // made on the own loop, as the third is, and has the place.
+        // made on the listener's own loop, as the third is, and has the place.
         try await spread.until { await peers[0].isTurnedAway }
         try await spread.until {
             let served = await peers[1].isTurnedAway ? 2 : 1

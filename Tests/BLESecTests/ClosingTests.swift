@@ -11,30 +11,29 @@ import Testing
 struct ClosingTests {
     /// How a side ends.
     enum Ending: CaseIterable {
-        /// `finish`, then receive to the end.
+        /// `finish`, then receive up to the peer's end.
         case finish
         /// `close` while still receiving.
         case close
-        /// `finish`, receive to the end, then `close`.
+        /// `finish`, receive up to the peer's end, then `close`.
         case finishThenClose
         /// `close`; the side stops receiving after 0 to 20 messages.
         case closeEarly
         case abort
         /// The link breaks.
         case cut
-        /// Stands for a program that releases the channel. Calls `abort` instead, because the test
+        /// Like a program that releases the channel. The test calls `abort` instead, because it
         /// still needs the channel.
         case drop
     }
 
-    /// What one side did and saw.
+    /// What one side did and observed.
     struct Account {
         /// How many messages the channel queued, even if `deliver` threw afterwards.
         var sent = 0
         /// The numbers of the messages for which `deliver` returned `.delivered`.
         var delivered: [Int] = []
-        /// The numbers of the messages that `receive` returned; -1 stands for a message with
-        /// wrong content.
+        /// The numbers of the messages that `receive` returned; -1 is a message with wrong content.
         var received: [Int] = []
         /// Whether `receive` returned `nil`, which means the peer's end.
         var sawEnd = false
@@ -47,7 +46,8 @@ struct ClosingTests {
         "in a thousand runs no delivered message is lost, and no close succeeds without both ends")
     func thousand() async throws {
         let fixture = try ChannelFixture()
-        // The key is an ending, and whether `close` succeeded.
+        // How many sides ended so. The key is the ending and whether `close` succeeded: "close
+        // true".
         var endingCounts: [String: Int] = [:]
         for batch in 0..<20 {
             let seeds = (0..<50).map { UInt64(batch * 50 + $0) }

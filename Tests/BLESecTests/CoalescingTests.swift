@@ -5,10 +5,10 @@ import Testing
 
 @testable import BLESec
 
-/// When queued messages leave, and that none is left behind.
+/// When queued messages are sent, and that none of them stays queued.
 @Suite("Coalescing")
 struct CoalescingTests {
-    /// A ready channel, whose dialer sends over a link that counts.
+    /// The two ends of a ready channel, whose dialer sends over a link that counts the sends.
     private static func channels(
         _ fixture: ChannelFixture, maximumSDU: Int = 8_192,
         change: (inout ChannelConfiguration) -> Void = { _ in }
@@ -66,9 +66,9 @@ struct CoalescingTests {
             let messages = (0..<200).map { [UInt8](repeating: UInt8($0), count: 100) }
             let sending = Task { try await dialer.send(contentsOf: messages) }
             var arrived: [[UInt8]] = []
-            while arrived.count < 200, let some = try await acceptor.receive(upTo: 7) {
-                #expect(1...7 ~= some.count)
-                arrived += some
+            while arrived.count < 200, let batch = try await acceptor.receive(upTo: 7) {
+                #expect(1...7 ~= batch.count)
+                arrived += batch
             }
             #expect(arrived == messages)
             try await sending.value
@@ -160,7 +160,8 @@ struct CoalescingTests {
             for _ in 0..<500 { try await dialer.send([UInt8](repeating: 1, count: 1_000)) }
             return link.attempts - before
         }.value
-        // At each turn's end, and whenever the link below, which is not full, reports room.
+        // The full link is tried at each turn's end, and whenever the link below it reports room,
+        // which it does because it is not full.
         #expect(attempts < 100)
         await dialer.abort()
         await acceptor.abort()
@@ -203,7 +204,7 @@ struct CoalescingTests {
         await acceptor.abort()
     }
 
-    /// What a task sends beside a chain of jobs.
+    /// How many messages a task sends while a chain of jobs runs on the same loop.
     private final class Counts: @unchecked Sendable {
         // Sendable because it is used on the loop's thread only.
         var sent = 0
@@ -223,7 +224,7 @@ struct CoalescingTests {
     }
 }
 
-/// A link that counts what it is given to send.
+/// A link that counts its sends, and the bytes that they have taken.
 final class CountingLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
     private let link: any Link

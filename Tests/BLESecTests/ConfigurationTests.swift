@@ -148,7 +148,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "options of the other mode, a 256-byte context and a prologue blesec/1... are refused"
+        "options of the other mode, a 256-byte context and a prologue that begins blesec/1 are refused"
     )
     func modes() throws {
         try Self.expectRefused { $0.prologue = [1] }

@@ -11,7 +11,7 @@ struct DeadEngineTests {
     enum Attack: CaseIterable { case replayed, skipped, reflected, changed }
 
     @Test(
-        "sealing before the handshake is over kills the engine and writes nothing",
+        "sealing before the handshake is over makes the engine fail, and writes nothing",
         arguments: offers)
     func sealingTooEarly(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)
@@ -22,11 +22,11 @@ struct DeadEngineTests {
             }
         }
         #expect(written.isEmpty)
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
     }
 
     @Test(
-        "an engine is dead for good after a record is replayed, skipped, reflected or changed",
+        "an engine fails for good after a record is replayed, skipped, reflected or changed",
         arguments: offers, Attack.allCases)
     func attackedRecord(offer: String, attack: Attack) throws {
         var pair = try EnginePair.established(offer)
@@ -44,31 +44,31 @@ struct DeadEngineTests {
             }
         }
         if attack == .reflected {
-            Self.expectDead(&pair.dialer)
+            Self.expectFailed(&pair.dialer)
         } else {
-            Self.expectDead(&pair.acceptor)
+            Self.expectFailed(&pair.acceptor)
         }
     }
 
-    @Test("a Noise record shorter than a tag kills the engine", arguments: 0..<16)
+    @Test("a Noise record shorter than a tag makes the engine fail", arguments: 0..<16)
     func shortRecord(length: Int) throws {
         var pair = try EnginePair.established(CertificateFixture.noise)
         #expect(throws: ChannelError(.protocolViolation, "")) {
             try pair.acceptor.opened([0, UInt8(length)] + Array(repeating: 0, count: length))
         }
-        Self.expectDead(&pair.acceptor)
+        Self.expectFailed(&pair.acceptor)
     }
 
-    @Test("sealing a record above the maximum length kills a TLS engine")
+    @Test("sealing a record above the maximum length makes a TLS engine fail")
     func longRecord() throws {
         var pair = try EnginePair.established(CertificateFixture.tls)
         #expect(throws: ChannelError(.internal, "")) {
             try pair.dialer.sealed(0, [UInt8](repeating: 0, count: 65_519))
         }
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
     }
 
-    @Test("a Noise handshake message that does not authenticate kills the engine")
+    @Test("a Noise handshake message that does not authenticate makes the engine fail")
     func changedHandshake() throws {
         var pair = try EnginePair(CertificateFixture.noise)
         try pair.dialerSpeaks()
@@ -77,11 +77,11 @@ struct DeadEngineTests {
         #expect(throws: ChannelError(.authenticationFailed, "")) {
             try pair.dialer.receiveHandshake(message.span)
         }
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
     }
 
     @Test(
-        "bytes that cannot begin a TLS record kill the engine, which does not wait for more bytes",
+        "bytes that cannot begin a TLS record make the engine fail, without waiting for more bytes",
         arguments: [
             [0x42], [0x16, 3, 3, 0x41, 1], [0x16, 2, 1, 0, 0], [0x80, 0x2E, 1], [0x18, 3, 3, 0, 1],
         ] as [[UInt8]])
@@ -90,7 +90,7 @@ struct DeadEngineTests {
         #expect(throws: ChannelError(.protocolViolation, "")) {
             try pair.acceptor.receiveHandshake(bytes.span)
         }
-        Self.expectDead(&pair.acceptor)
+        Self.expectFailed(&pair.acceptor)
     }
 
     @Test(
@@ -111,45 +111,46 @@ struct DeadEngineTests {
         #expect(try pair.acceptor.receiveHandshake([1, 2, 3].span) == 3)
         #expect(pair.acceptor.refuse() == .silent)
         #expect(throws: ChannelError.self) { try pair.acceptor.sealed(0, [1]) }
-        Self.expectDead(&pair.acceptor)
+        Self.expectFailed(&pair.acceptor)
     }
 
-    @Test("admitting a peer when no decision is pending kills the engine", arguments: offers)
+    @Test("admitting a peer when no decision is pending makes the engine fail", arguments: offers)
     func admittingTooEarly(offer: String) throws {
         var pair = try EnginePair(offer)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.admit() }
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
     }
 
     @Test(
-        "handing bytes to a dialer's engine while its trust decision is pending kills the engine",
+        "a dialer's engine that gets bytes while its trust decision is pending fails",
         arguments: offers)
     func bytesDuringDecision(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)
         #expect(throws: ChannelError(.internal, "")) {
             try pair.dialer.receiveHandshake([23, 3, 3, 0, 1, 0].span)
         }
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
     }
 
-    @Test("rekeying before the handshake is over kills the engine", arguments: offers)
+    @Test("rekeying before the handshake is over makes the engine fail", arguments: offers)
     func rekeyingTooEarly(offer: String) throws {
         var pair = try EnginePair(offer)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeySending() }
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
         #expect(throws: ChannelError(.internal, "")) { try pair.acceptor.rekeyReceiving() }
-        Self.expectDead(&pair.acceptor)
+        Self.expectFailed(&pair.acceptor)
     }
 
     @Test(
-        "calling rekeyReceiving kills a TLS engine: with TLS the peer changes the receiving key")
+        "calling rekeyReceiving makes a TLS engine fail: in TLS only the peer changes the receiving key"
+    )
     func rekeyReceiving() throws {
         var pair = try EnginePair.established(CertificateFixture.tls)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeyReceiving() }
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
     }
 
-    @Test("TLS has no fallback, and calling fallBack kills the engine")
+    @Test("TLS has no fallback, and calling fallBack makes the engine fail")
     func fallback() throws {
         var pair = try EnginePair(CertificateFixture.tls)
         let configuration = try PinnedPeers().configuration(.dialer)
@@ -158,7 +159,7 @@ struct DeadEngineTests {
                 CertificateFixture.noise,
                 from: "Noise_IK_25519_ChaChaPoly_SHA256", for: .dialer))
         #expect(throws: ChannelError.self) { try pair.dialer.fallBack(to: plan, prologue: []) }
-        Self.expectDead(&pair.dialer)
+        Self.expectFailed(&pair.dialer)
     }
 
     @Test(
@@ -174,30 +175,30 @@ struct DeadEngineTests {
         #expect(try pair.acceptor.opened(pair.dialer.sealed(0, [1])) == [0, 1])
     }
 
-    @Test("Engine.none behaves like a dead engine")
+    @Test("Engine.none behaves like an engine that has failed")
     func none() {
         var engine = Engine.none
-        Self.expectDead(&engine)
+        Self.expectFailed(&engine)
     }
 
     /// Expects that the engine has failed, and that its calls throw `closed`. `fallBack` is not
     /// called, since it needs a plan.
-    static func expectDead(_ engine: inout Engine) {
+    static func expectFailed(_ engine: inout Engine) {
         #expect(engine.phase == .failed)
         #expect(engine.handshakeHash.isEmpty)
         #expect(engine.refuse() == .silent)
-        #expect(throws: dead) { try engine.receiveHandshake([22].span) }
-        #expect(throws: dead) { _ = try engine.nextHandshake() }
-        #expect(throws: dead) { try engine.admit() }
-        #expect(throws: dead) { _ = try engine.sealed(0, [1]) }
-        #expect(throws: dead) { _ = try engine.opened([0, 16] + Array(repeating: 0, count: 16)) }
-        #expect(throws: dead) { _ = try engine.opened([23, 3, 3, 0, 1, 0]) }
-        #expect(throws: dead) { try engine.rekeySending() }
-        #expect(throws: dead) { try engine.rekeyReceiving() }
-        #expect(throws: dead) { _ = try engine.export(label: "x", context: [], count: 32) }
+        #expect(throws: closed) { try engine.receiveHandshake([22].span) }
+        #expect(throws: closed) { _ = try engine.nextHandshake() }
+        #expect(throws: closed) { try engine.admit() }
+        #expect(throws: closed) { _ = try engine.sealed(0, [1]) }
+        #expect(throws: closed) { _ = try engine.opened([0, 16] + Array(repeating: 0, count: 16)) }
+        #expect(throws: closed) { _ = try engine.opened([23, 3, 3, 0, 1, 0]) }
+        #expect(throws: closed) { try engine.rekeySending() }
+        #expect(throws: closed) { try engine.rekeyReceiving() }
+        #expect(throws: closed) { _ = try engine.export(label: "x", context: [], count: 32) }
     }
 
-    private static let dead = ChannelError(.closed, "")
+    private static let closed = ChannelError(.closed, "")
 }
 
 /// The engines of a dialer and an acceptor, without channels. The pair carries the handshake bytes
@@ -207,7 +208,8 @@ private struct EnginePair: ~Copyable {
     var acceptor: Engine
     /// The handshake bytes that have arrived for the dialer, and that its engine has not consumed.
     private var dialerInbound: [UInt8] = []
-    /// The handshake bytes that have arrived for the acceptor, as above.
+    /// The handshake bytes that have arrived for the acceptor, and that its engine has not
+    /// consumed.
     private var acceptorInbound: [UInt8] = []
 
     init(_ offer: String) throws {

@@ -5,8 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// The records of delivery on channels, in order and out of it; `docs/delivery.md`.
-@Suite("channels carry the records of delivery")
+/// The records of delivery on channels, those that the rules allow and others; `docs/delivery.md`.
+@Suite("Records of delivery on channels")
 struct DeliveryRecordTests {
     /// An endpoint in memory, and what its program has sent and taken.
     private final class Side: DeliveryPort {
@@ -34,7 +34,7 @@ struct DeliveryRecordTests {
             commit()
         }
 
-        /// Whether the store is busy, so that what is asked of it stays uncommitted.
+        /// Whether the store is busy, so that changes stay uncommitted.
         var isStoreBusy = false
 
         func commit() {
@@ -92,8 +92,8 @@ struct DeliveryRecordTests {
 
     /// A new channel between two sides.
     private func channel(_ dialer: Side, _ acceptor: Side) throws -> MachinePair {
-        let (one, other) = try configurations()
-        let pair = try MachinePair(dialer: one, acceptor: other)
+        let (dialing, accepting) = try configurations()
+        let pair = try MachinePair(dialer: dialing, acceptor: accepting)
         pair.run()
         dialer.endpoint.linkBegan()
         acceptor.endpoint.linkBegan()
@@ -142,8 +142,8 @@ struct DeliveryRecordTests {
 
     @Test("the first record waits until the channel has a port, and the channel does not end")
     func waits() throws {
-        let (one, other) = try configurations()
-        let pair = try MachinePair(dialer: one, acceptor: other)
+        let (dialing, accepting) = try configurations()
+        let pair = try MachinePair(dialer: dialing, acceptor: accepting)
         pair.run()
         let (dialer, acceptor) = (Side(seed: 3), Side(seed: 4))
         dialer.send([1, 2, 3])
@@ -172,7 +172,8 @@ struct DeliveryRecordTests {
         dialer.send([1])
         dialer.send([2])
         pair.run()
-        // The peer's `resume` is taken, and what follows waits until its token is committed.
+        // The peer's `resume` is taken. The records after it wait until the token in it is
+        // committed.
         #expect(!(try session(of: pair.acceptor).wantsBytes))
         acceptor.isStoreBusy = false
         acceptor.commit()
@@ -183,7 +184,7 @@ struct DeliveryRecordTests {
         #expect(acceptor.taken == [[1], [2]])
     }
 
-    @Test("a side that waits for the end of a link reads on, and learns of it")
+    @Test("a side that waits for its peer to end the link still reads, and gets the end")
     func waitsForEnd() throws {
         let (dialer, acceptor) = (Side(seed: 9), Side(seed: 10))
         let pair = try channel(dialer, acceptor)
@@ -212,7 +213,8 @@ struct DeliveryRecordTests {
         #expect(code(of: pair.acceptor) == .protocolViolation)
     }
 
-    @Test("a peer without the feature is refused, in both roles", arguments: [true, false])
+    @Test(
+        "a peer without the feature delivery is refused, in both roles", arguments: [true, false])
     func required(isDialer: Bool) throws {
         var (dialer, acceptor) = try configurations()
         if isDialer { acceptor.carriesDelivery = false } else { dialer.carriesDelivery = false }
@@ -224,10 +226,10 @@ struct DeliveryRecordTests {
         #expect(!isReady)
     }
 
-    @Test("without the feature, a record of delivery ends the channel")
+    @Test("without the feature delivery, a record of delivery ends the channel")
     func unknownType() throws {
-        let (one, other) = try Self.plainConfigurations()
-        let pair = try MachinePair(dialer: one, acceptor: other)
+        let (dialing, accepting) = try Self.plainConfigurations()
+        let pair = try MachinePair(dialer: dialing, acceptor: accepting)
         pair.run()
         let type = RecordType(rawValue: DeliveryRecord.Kind.credit.rawValue)
         try session(of: pair.dialer).records.seal(type, [0])
@@ -235,7 +237,7 @@ struct DeliveryRecordTests {
         #expect(code(of: pair.acceptor) == .protocolViolation)
     }
 
-    @Test("direct mode cannot carry them")
+    @Test("direct mode cannot carry records of delivery")
     func direct() throws {
         var (dialer, _) = try configurations()
         dialer.mode = .direct

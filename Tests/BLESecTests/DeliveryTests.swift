@@ -80,13 +80,13 @@ struct DeliveryTests {
 
     @Test("deliver returns received, not delivered, if the peer acknowledges messages on arrival")
     func acknowledgesOnArrival() async throws {
-        // This peer does not offer the feature, so the session does not have it.
+        // This peer does not offer the feature acknowledgesTaken, so the session does not have it.
         let peer = try MaliciousNoisePeer.ready(.acceptor)
         let agreement = peer.victim.session?.agreement
         #expect(agreement?.features.contains(.acknowledgesTaken) == false)
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
-        // Makes the dialer believe the same of the acceptor.
+        // Removes the feature from the dialer's session with the acceptor.
         await fixture.loop.run {
             dialer.assumeIsolated { $0.driver.machine.session?.agreement.features = [] }
         }
@@ -232,7 +232,7 @@ struct DeliveryTests {
     }
 
     @Test(
-        "deliver succeeds behind a full inbox, and fails if the extra 1 MiB is full too"
+        "deliver succeeds with a full inbox, and fails if the extra 1 MiB is full too"
     )
     func fullInbox() async throws {
         let fixture = try ChannelFixture()

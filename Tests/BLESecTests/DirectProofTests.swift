@@ -8,8 +8,8 @@ import Testing
 
 @testable import BLESec
 
-/// Direct mode has no `ready`. Where the handshake alone proves nothing, the peer's first transport
-/// message is the proof.
+/// Direct mode has no `ready`. If the handshake does not prove the peer, the peer's first transport
+/// message does.
 @Suite("Proof of the peer in direct mode")
 struct DirectProofTests {
     private static func name(_ pattern: String) -> String {
@@ -63,7 +63,7 @@ struct DirectProofTests {
         let recorded = first.take(.dialer)
         let second = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         second.deliver(recorded, to: .acceptor)
-        // The acceptor's own handshake message.
+        // The acceptor answers with its own handshake message.
         #expect(second.take(.acceptor).isEmpty == false)
         Self.expectUnproven(second, .acceptor)
     }
@@ -96,7 +96,7 @@ struct DirectProofTests {
             keys: .init(shown: pinned.acceptor.publicKey, victim: pinned.dialer.publicKey))
         try impostor.read(Array(pair.take(.dialer).dropFirst(2)))
         pair.deliver(MaliciousNoisePeer.framed(try impostor.write()), to: .dialer)
-        // The dialer's last handshake message, which the real acceptor could read.
+        // The dialer sends its last handshake message, which the real acceptor could read.
         #expect(pair.take(.dialer).isEmpty == false)
         Self.expectUnproven(pair, .dialer)
     }
@@ -129,9 +129,9 @@ struct DirectProofTests {
             $0.trust = .enrolled(store, window: TrustPolicy.PairingWindow(for: .seconds(600)))
         }
         let attacker = await fixture.rawPeer()
-        await attacker.say(recorded)
+        await attacker.send(recorded)
         // The listener asks the store on another thread, and answers the attacker after that.
-        while await attacker.hears().isEmpty { await fixture.clock.settle() }
+        while await attacker.receive().isEmpty { await fixture.clock.settle() }
         var load = await fixture.listener.load
         #expect(load.handshakes == 1 && load.ready == 0)
         await fixture.clock.advance(by: .seconds(61))

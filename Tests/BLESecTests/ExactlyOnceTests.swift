@@ -108,7 +108,7 @@ struct ExactlyOnceTests {
             return fate
         }
         #expect(try await acceptor.receive() == Self.message(1))
-        // The message outlives links that are lost before it is confirmed, and comes once.
+        // The links are lost before the message is confirmed, and the message still arrives once.
         for _ in 0..<2 {
             await acceptor.cut()
             await dialer.wait(for: .connected)
@@ -128,7 +128,7 @@ struct ExactlyOnceTests {
         try await closing
     }
 
-    @Test("both sides deliver before they receive")
+    @Test("both sides can deliver before they receive")
     func bothDeliver() async throws {
         let fixture = try Self.fixture()
         let listener = try await fixture.listen()
@@ -138,7 +138,7 @@ struct ExactlyOnceTests {
         let count = 3_000
         try await withThrowingTaskGroup(of: Void.self) { group in
             for connection in [dialer, acceptor] {
-                // More than the peer takes before its program receives.
+                // The peer does not take all of these messages before its program receives.
                 let sent = try await Self.pending(count, on: connection)
                 group.addTask {
                     for pending in sent { #expect(await pending.delivery() == .delivered) }
@@ -200,42 +200,45 @@ struct ExactlyOnceTests {
         try await sending.value
     }
 
-    @Test("what may have arrived at a process that is gone is unknown; the rest goes to the next")
+    @Test(
+        "a message that may have reached a process that has ended is unknown; later ones go to the next"
+    )
     func lostPeer() async throws {
         let fixture = try Self.fixture()
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
         let first = await fixture.accepting(
             from: try await fixture.listen(), ReconnectFixture.rules,
             Self.options { $0.acknowledgement = .manual })
-        let taken = try await dialer.send([1])
-        let left = try await dialer.send([2])
+        let confirmed = try await dialer.send([1])
+        let unconfirmed = try await dialer.send([2])
         #expect(try await first.receive() == [1])
         try await first.confirm(through: 1)
-        #expect(await taken.delivery() == .delivered)
+        #expect(await confirmed.delivery() == .delivered)
         #expect(try await first.receive() == [2])
         await first.abort()
         await dialer.wait(for: .backingOff)
-        let kept = try await dialer.send([3])
+        let later = try await dialer.send([3])
         let second = await fixture.accepting(
             from: try await fixture.listen(), ReconnectFixture.rules, .exactlyOnce())
-        #expect(await left.delivery() == .unknown)
+        #expect(await unconfirmed.delivery() == .unknown)
         #expect(try await second.receive() == [3])
-        #expect(await kept.delivery() == .delivered)
-        // A fate stays the same, however it is asked for.
+        #expect(await later.delivery() == .delivered)
+        // `deliveries` reports the same fates as `delivery()`, and asking again does not change
+        // them.
         var fates: [Delivery] = []
         for await (_, fate) in dialer.deliveries {
             fates.append(fate)
             if fates.count == 3 { break }
         }
         #expect(fates == [.delivered, .unknown, .delivered])
-        #expect(await left.delivery() == .unknown)
+        #expect(await unconfirmed.delivery() == .unknown)
         async let closing: Void = dialer.close()
         #expect(try await second.receive() == nil)
         try await second.close()
         try await closing
     }
 
-    @Test("links that are cut after the ends, before each side knows: both sides close")
+    @Test("both sides close, even if links are cut while the two ends are exchanged")
     func farewell() async throws {
         for round in 0..<10 {
             let fixture = try Self.fixture()
@@ -249,7 +252,7 @@ struct ExactlyOnceTests {
                     group.addTask {
                         _ = try await side.send([1])
                         #expect(try await side.receive() == [1])
-                        // While the other side has not closed, each cut falls into the end.
+                        // Until this side closes too, cuts happen while the ends are exchanged.
                         if side === sides[0] {
                             try await side.loop.sleep(for: .milliseconds(20 + round))
                         }
@@ -268,7 +271,7 @@ struct ExactlyOnceTests {
         }
     }
 
-    @Test("a peer that never takes anything: closing reports what is not acknowledged")
+    @Test("a close fails with unacknowledged if the peer's program takes no message")
     func unacknowledged() async throws {
         let fixture = try Self.fixture()
         let listener = try await fixture.listen()
@@ -298,16 +301,16 @@ struct ExactlyOnceTests {
             _ sender: MessageLane, _ receiver: MessageLane, _ count: Int
         ) throws -> [MessageLane.Port] {
             let ports = [sender, receiver].map { $0.beginLink(to: .anonymous, budget: budget) }
-            var left = count
+            var remaining = count
             for port in [0, 1] {
                 let resume = try #require(ports[port].nextRecord(atMost: nil) { _ in false }.record)
                 _ = try ports[1 - port].receive(resume)
             }
-            while left > 0 {
+            while remaining > 0 {
                 let record = ports[0].nextRecord(atMost: 10_000) { _ in true }.record
                 guard let record else { break }
                 _ = try ports[1].receive(record)
-                if case .chunk(let chunk) = record { left -= chunk.bytes.count }
+                if case .chunk(let chunk) = record { remaining -= chunk.bytes.count }
             }
             return ports
         }
@@ -315,7 +318,7 @@ struct ExactlyOnceTests {
         for lane in [sender, otherSender] { _ = try lane.send(message, noting: nil) }
         var ports = try pass(sender, receiver, 40_000)
         #expect(budget.bytesLeft == 10_000)
-        // The lane with more loses its part, and its link.
+        // The lane with the larger incomplete message has to drop it, and loses its link.
         ports += try pass(otherSender, otherReceiver, 20_000)
         #expect(receiver.takeNews().isRevoked)
         #expect(budget.bytesLeft >= 30_000)
@@ -324,7 +327,8 @@ struct ExactlyOnceTests {
         ports += try pass(sender, receiver, 50_000)
         #expect(receiver.take()?.message == message)
         #expect(budget.bytesLeft == 50_000)
-        // What is kept counts from the beginning of the next link, and is dropped without memory.
+        // An incomplete message that is kept takes memory from the budget of the next link, from
+        // its beginning. If that budget has too little, the message is dropped.
         _ = try sender.send(message, noting: nil)
         ports += try pass(sender, receiver, 30_000)
         ports.append(receiver.beginLink(to: .anonymous, budget: budget))

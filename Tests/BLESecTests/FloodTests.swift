@@ -6,7 +6,7 @@ import Testing
 
 @testable import BLESec
 
-/// Known peers dial a listener on which unauthenticated peers take every place, on a manual clock.
+/// Known peers dial a listener while unauthenticated peers take every place, on a manual clock.
 @Suite("A listener in a flood")
 struct FloodTests {
     /// How many known peers have finished dialing, how many of them got a channel at their first
@@ -52,8 +52,8 @@ struct FloodTests {
         }
     }
 
-    /// Unauthenticated peers without an address. Each sends `firstBytes`, and opens a new link as
-    /// soon as the listener has closed its link. Used on the loop's thread.
+    /// Unauthenticated peers that report no address. Each sends `firstBytes`, and opens a new link
+    /// as soon as the listener has closed its link. Used on the loop's thread.
     private final class FullSpeed: @unchecked Sendable {
         private let fixture: ListenerFixture
         private let firstBytes: [UInt8]
@@ -75,7 +75,7 @@ struct FloodTests {
         func end() { for link in links { link.close() } }
 
         private func dial() -> MemoryLink {
-            let (link, firstBytes) = (fixture.knock(), firstBytes)
+            let (link, firstBytes) = (fixture.openLink(), firstBytes)
             if !firstBytes.isEmpty { _ = try? link.send(firstBytes.span) }
             return link
         }
@@ -128,10 +128,10 @@ struct FloodTests {
     ///
     /// An adapter holds links to a limited number of devices, each with its own address. A link
     /// holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification, Volume 3,
-    /// Part A, §2.1). A new link is made every 50 ms: each needs a connectable advertisement of its
-    /// own, advertisements are at least 20 ms apart, and the flooder has to wait for one. A new
-    /// channel is opened every millisecond: the air has no room for more, since each needs at least
-    /// two packets of signalling, and two more for hello and answer. Used on the loop's thread.
+    /// Part A, §2.1). A new link is made every 50 ms: for each link, the flooder has to wait for a
+    /// connectable advertisement, and these are at least 20 ms apart. A new channel is opened every
+    /// millisecond: the air has no room for more, since each channel needs at least two packets of
+    /// signalling, and two more for hello and answer. Used on the loop's thread.
     private final class LowEnergy: @unchecked Sendable {
         static let channelsPerLink = 64
 
@@ -172,7 +172,7 @@ struct FloodTests {
             if devices[current].channels.count == Self.channelsPerLink {
                 devices[current].channels.removeFirst().close()
             }
-            let link = fixture.knock(from: devices[current].address)
+            let link = fixture.openLink(from: devices[current].address)
             let firstBytes = ListenerTests.firstFlight
             if time % 2 == 0 { _ = try? link.send(firstBytes.span) }
             devices[current].channels.append(link)

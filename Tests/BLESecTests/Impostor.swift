@@ -13,8 +13,8 @@ final class Impostor {
     struct Keys {
         /// The static public key that the party presents as its own.
         var shown: [UInt8]
-        /// The key pair that the party uses where the private key of `shown` is needed. A party
-        /// that claims another's key uses a key pair that does not match `shown`.
+        /// The key pair that the party uses where the private key of `shown` is needed. If the
+        /// party claims another party's key, this key pair does not match `shown`.
         var own: DHKeyPair?
         /// The victim's static public key, which is no secret.
         var victim: [UInt8]
@@ -34,7 +34,7 @@ final class Impostor {
     private var remoteEphemeral: [UInt8]?
     private var psksUsed = 0
     private(set) var messagesDone = 0
-    /// Whether the party lacked a key, so that its state differs from the victim's.
+    /// Whether the party has lacked a key, so that its state now differs from the victim's.
     private(set) var isLost = false
     private var transport: TransportState?
 
@@ -110,8 +110,8 @@ final class Impostor {
         try splitIfFinished()
     }
 
-    /// A transport message after its length, sealed with the keys that the party has computed,
-    /// which may differ from the victim's.
+    /// A sealed transport message, preceded by its length. The party has computed the keys, which
+    /// may differ from the victim's.
     func seal(_ plaintext: [UInt8]) throws -> [UInt8] {
         var bytes = plaintext + [UInt8](repeating: 0, count: 16)
         var span = bytes.mutableSpan

@@ -2,8 +2,8 @@ import BLESecChannelCore
 import BLESecTLSEngine
 import CBLESecOpenSSL
 
-/// What an alert of the linked OpenSSL looks like: Debian 12 has OpenSSL 3.0, and Debian 13 has 3.5.
-/// SECURITY.md, "What a failure shows", states both.
+/// What an alert of the linked OpenSSL looks like: Debian 12 has OpenSSL 3.0, and Debian 13 has
+/// 3.5. SECURITY.md, "What a failure shows", states both.
 enum LinkedOpenSSL {
     static let is35 = OpenSSL_version_num() >= 0x3050_0000
 
@@ -13,9 +13,9 @@ enum LinkedOpenSSL {
 
     /// Whether a record looks as the alert of a side that judges the peer's certificate must look.
     ///
-    /// A sealed alert has the type of application data, and one length whatever it says. An acceptor
-    /// always seals it. OpenSSL 3.0 puts a dialer's keys into use only with the flight that this
-    /// alert replaces.
+    /// A sealed alert has the type of application data, and all sealed alerts have the same length.
+    /// An acceptor always seals its alert. With OpenSSL 3.0 a dialer's alert is in clear, because a
+    /// dialer begins to use its keys with the flight that the alert replaces.
     static func isAlert(_ record: [UInt8], _ number: UInt8, by role: ChannelRole) -> Bool {
         guard role == .acceptor || is35 else { return record == [21, 3, 3, 0, 2, 2, number] }
         return record.starts(with: [23, 3, 3]) && record.count == TLSEngine.overhead + 2

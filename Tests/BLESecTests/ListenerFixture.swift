@@ -8,7 +8,8 @@ import Testing
 
 /// A listener on a manual clock, to which a test opens links from addresses of its choice.
 struct ListenerFixture {
-    /// The known peers, and the loop and the clock of the listener and of the dialers.
+    /// The keys of the known peers, and the loop and the clock that the listener and the dialers
+    /// use.
     let fixture: ChannelFixture
     /// Where the listener gets its links from.
     private let source: InjectableListener
@@ -45,7 +46,7 @@ struct ListenerFixture {
 
     /// Opens a link to the listener, and returns the unauthenticated peer's end. Used on the loop's
     /// thread.
-    func knock(from address: String? = nil) -> MemoryLink {
+    func openLink(from address: String? = nil) -> MemoryLink {
         let (near, far) = MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
         source.inject(AddressedLink(far, address.map { LinkAddress($0) }))
         return near
@@ -54,7 +55,7 @@ struct ListenerFixture {
     /// Opens a link to the listener, lets the listener accept it, and returns the unauthenticated
     /// peer's end.
     func rawPeer(from address: String? = nil) async -> RawPeer {
-        let peer = await loop.run { RawPeer(knock(from: address)) }
+        let peer = await loop.run { RawPeer(openLink(from: address)) }
         await clock.settle()
         return peer
     }
@@ -93,7 +94,7 @@ final class RawPeer: Sendable {
 
     /// Sends bytes, and returns whether the link has taken all of them.
     @discardableResult
-    func say(_ bytes: [UInt8]) async -> Bool {
+    func send(_ bytes: [UInt8]) async -> Bool {
         await link.loop.run { [link] in
             var rest = bytes[...]
             while !rest.isEmpty {
@@ -106,7 +107,7 @@ final class RawPeer: Sendable {
     }
 
     /// Reads from the link once, and returns the bytes.
-    func hears() async -> [UInt8] {
+    func receive() async -> [UInt8] {
         await link.loop.run { [link] in
             [UInt8](capacity: 100_000) { space in
                 _ = try? link.receive(into: &space)

@@ -31,8 +31,8 @@ struct ListenerTests {
         var peers: [RawPeer] = []
         for index in 0..<100 { peers.append(await fixture.rawPeer(from: "peer \(index)")) }
         let dialing = try await fixture.pinnedDial(from: "pinned")
-        // Of 101 peers eight have places. So 93 unauthenticated peers have to make room for others,
-        // eight of them every 100 ms.
+        // There are 101 peers and 8 places. So 93 unauthenticated peers have to make room for
+        // others, 8 of them every 100 ms.
         for _ in 0..<12 {
             #expect(await fixture.listener.load.handshakes == 8)
             #expect(await fixture.listener.load.ready == 0)
@@ -55,7 +55,7 @@ struct ListenerTests {
         let fixture = try await ListenerFixture()
         let listener = fixture.listener
         let results = Locked<[Result<SecureChannel, ChannelError>]>([])
-        // Detached, so that these tasks queue on the loop behind each other.
+        // The tasks are detached, so that their calls queue on the loop one after the other.
         let consumers = (0..<2).map { _ in
             Task.detached {
                 let result: Result<SecureChannel, ChannelError>
@@ -84,7 +84,7 @@ struct ListenerTests {
         var peers: [RawPeer] = []
         for index in 0..<4 {
             peers.append(await fixture.rawPeer())
-            if index % 2 == 0 { await peers[index].say(Self.firstFlight) }
+            if index % 2 == 0 { await peers[index].send(Self.firstFlight) }
             await fixture.clock.advance(by: .milliseconds(10))
         }
         peers += [await fixture.rawPeer(), await fixture.rawPeer()]
@@ -93,9 +93,9 @@ struct ListenerTests {
         await fixture.clock.advance(by: .milliseconds(1))
         // This peer has already got the answer to its first flight, so it gets no answer `busy`.
         #expect(await peers[0].isTurnedAway)
-        #expect(await peers[1].hears().isEmpty)
+        #expect(await peers[1].receive().isEmpty)
         await fixture.clock.advance(by: .milliseconds(10))
-        #expect(await peers[1].hears() == Self.busy)
+        #expect(await peers[1].receive() == Self.busy)
         // No peer waits for a place now, so the other peers keep their places.
         await fixture.clock.advance(by: .seconds(1))
         for peer in peers[2...] { #expect(await !peer.isTurnedAway) }
@@ -113,16 +113,16 @@ struct ListenerTests {
         // have time to close; the other 68 are closed.
         #expect(await fixture.listener.load == (handshakes: 4, leaving: 32, ready: 0))
         #expect(fixture.failures.all == Array(repeating: .busy, count: 68))
-        for peer in peers[72...] { #expect(await peer.hears() == Self.busy) }
+        for peer in peers[72...] { #expect(await peer.receive() == Self.busy) }
         // Bytes from a link that was turned away are ignored.
-        await peers[72].say(Self.firstFlight)
+        await peers[72].send(Self.firstFlight)
         // A link that its peer has closed is not among the leaving links.
         await peers[103].leave()
         await fixture.clock.settle()
         #expect(await fixture.listener.load == (handshakes: 4, leaving: 31, ready: 0))
         await fixture.clock.advance(by: .seconds(2))
         #expect(await fixture.listener.load == (handshakes: 4, leaving: 0, ready: 0))
-        #expect(await peers[72].hears().isEmpty)
+        #expect(await peers[72].receive().isEmpty)
         #expect(await peers[72].isTurnedAway)
         await fixture.finish()
     }
@@ -167,15 +167,15 @@ struct ListenerTests {
         let channel = try listening.fixture.channel(over: near, .dialer, change: direct)
         let opening = listening.fixture.opening(channel)
         await listening.clock.settle()
-        let recording = await RawPeer(far).hears()
+        let recording = await RawPeer(far).receive()
         #expect(!recording.isEmpty)
         var peers: [RawPeer] = []
         for _ in 0..<3 {
             peers.append(await listening.rawPeer())
-            await peers.last?.say(recording)
+            await peers.last?.send(recording)
             await listening.clock.settle()
         }
-        #expect(await !peers[0].hears().isEmpty)
+        #expect(await !peers[0].receive().isEmpty)
         await listening.clock.advance(by: .milliseconds(99))
         #expect(await !peers[0].isTurnedAway)
         await listening.clock.advance(by: .milliseconds(1))
@@ -221,7 +221,7 @@ struct ListenerTests {
         for _ in 0..<10 { peers.append(await fixture.rawPeer(from: "one")) }
         #expect(await fixture.listener.load == (handshakes: 4, leaving: 6, ready: 0))
         for (index, peer) in peers.enumerated() {
-            #expect(await peer.hears() == (index >= 4 ? Self.busy : []))
+            #expect(await peer.receive() == (index >= 4 ? Self.busy : []))
         }
         // Another address is still served. This address is served again when one of its handshakes
         // has ended.
@@ -249,10 +249,10 @@ struct ListenerTests {
         let fixture = try await ListenerFixture()
         let silent = await fixture.rawPeer()
         let half = await fixture.rawPeer()
-        await half.say(Array(Self.hello.prefix(10)))
+        await half.send(Array(Self.hello.prefix(10)))
         let dripping = await fixture.rawPeer()
         for index in 0..<10 {
-            await dripping.say([Self.hello[index]])
+            await dripping.send([Self.hello[index]])
             await fixture.clock.advance(by: .milliseconds(499))
         }
         #expect(await fixture.listener.load.handshakes == 3)
@@ -267,7 +267,7 @@ struct ListenerTests {
     func unfinished() async throws {
         let fixture = try await ListenerFixture()
         let peer = await fixture.rawPeer()
-        await peer.say(Self.firstFlight)
+        await peer.send(Self.firstFlight)
         await fixture.clock.advance(by: .seconds(9))
         #expect(await !peer.isTurnedAway)
         await fixture.clock.advance(by: .seconds(2))
@@ -275,13 +275,13 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("bytes that begin no hello end the handshake immediately")
+    @Test("bytes that cannot begin a hello end the handshake immediately")
     func noHello() async throws {
         let fixture = try await ListenerFixture()
         var random = SeededGenerator(seed: 21)
         for _ in 0..<50 {
             let peer = await fixture.rawPeer()
-            await peer.say([0xFF] + random.bytes(Int.random(in: 1...200, using: &random)))
+            await peer.send([0xFF] + random.bytes(Int.random(in: 1...200, using: &random)))
             await fixture.clock.settle()
             #expect(await peer.isTurnedAway)
         }
@@ -294,9 +294,9 @@ struct ListenerTests {
     func tooMuch() async throws {
         let fixture = try await ListenerFixture()
         let peer = await fixture.rawPeer()
-        await peer.say(Self.hello + [0x80, 0x00])
+        await peer.send(Self.hello + [0x80, 0x00])
         var sent = 0
-        while await peer.say(Array(repeating: 0, count: 8_192)), sent < 1 << 20 {
+        while await peer.send(Array(repeating: 0, count: 8_192)), sent < 1 << 20 {
             sent += 8_192
             await fixture.clock.settle()
         }

@@ -4,9 +4,9 @@ import BLESecLinks
 @testable import BLESec
 
 extension ChannelMachine {
-    /// Hands bytes to the machine, as a driver does with the bytes of a link, but also when the
-    /// machine does not want any. Drops the bytes beyond what an unauthenticated peer may send.
-    /// Traps if the machine's buffer is full.
+    /// Hands bytes to the machine, as a driver does with the bytes of a link, but even when the
+    /// machine does not want any bytes. Drops the bytes beyond what an unauthenticated peer may
+    /// send. Traps if the machine's buffer is full.
     mutating func arrive(_ bytes: [UInt8], now: UInt64) {
         var rest = bytes[...]
         while !rest.isEmpty, !isOver {
@@ -67,7 +67,7 @@ extension ChannelMachine {
     /// taken it.
     func nextMessage() -> [UInt8]? { session?.inbox.next() }
 
-    /// Takes the next message as an application does, and tells the machine.
+    /// Takes the next message as an application does, and tells the machine that it was taken.
     mutating func takeMessage(now: UInt64) -> [UInt8]? {
         guard let message = popMessage() else { return nil }
         session?.didTakeMessage(now: now)

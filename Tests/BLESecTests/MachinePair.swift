@@ -11,8 +11,8 @@ final class MachinePair {
     var acceptor: ChannelMachine
     /// The present time, in nanoseconds.
     var now: UInt64 = 1_000_000_000
-    /// Changes what ``step(_:piece:)`` carries: gets the sender and an SDU, and returns the bytes
-    /// that arrive. With `nil` every SDU arrives unchanged.
+    /// Changes the SDUs that ``step(_:piece:)`` carries: it gets the sender and an SDU, and returns
+    /// the bytes that arrive. If this is `nil`, every SDU arrives unchanged.
     var tamper: ((ChannelRole, [UInt8]) -> [UInt8])?
     /// The SDUs that each side has sent through ``step(_:piece:)``, as they were before ``tamper``.
     private(set) var sent: [ChannelRole: [[UInt8]]] = [.dialer: [], .acceptor: []]

@@ -9,7 +9,7 @@ import Testing
 /// behaviour. The other side is a ``ChannelMachine``, the victim.
 @safe final class MaliciousTLSPeer {
     /// How the malicious peer behaves.
-    struct Manner: Sendable {
+    struct Behaviour: Sendable {
         /// The name, without extension, of the files with the certificate and its key; `nil` if the
         /// peer has no certificate.
         var certificate: String? = "dialer"
@@ -20,7 +20,7 @@ import Testing
         var chain: [String] = []
         var newestVersion = TLS1_3_VERSION
         /// Whether a dialer sends ALPN with the name `blesec/1`.
-        var namesApplication = true
+        var sendsALPN = true
         var groups = "X25519"
     }
 
@@ -32,7 +32,7 @@ import Testing
     private let ssl: OpaquePointer?
     private let input: OpaquePointer?
     private let output: OpaquePointer?
-    /// What the victim has sent and is not a complete TLS record yet.
+    /// The bytes that the victim has sent and that are not a complete TLS record yet.
     private var incoming: [UInt8] = []
     private var hasNegotiated = false
     private var transcript = NegotiationTranscript(context: [])
@@ -54,7 +54,7 @@ import Testing
     private(set) var flights: [[UInt8]] = []
 
     init(
-        _ role: ChannelRole, _ manner: Manner, in folder: ScratchFolder,
+        _ role: ChannelRole, _ behaviour: Behaviour, in folder: ScratchFolder,
         victim configuration: ChannelConfiguration
     ) throws {
         self.role = role
@@ -63,9 +63,11 @@ import Testing
         let context = unsafe SSL_CTX_new(TLS_method())
         unsafe SSL_CTX_set_security_level(context, 0)
         unsafe self.context = context
-        unsafe blesec_ssl_context_newest_version(context, manner.newestVersion)
-        #expect(unsafe blesec_ssl_context_groups(context, manner.groups) == 1)
-        if let name = manner.certificate { try unsafe Self.use(name, manner, folder, context) }
+        unsafe blesec_ssl_context_newest_version(context, behaviour.newestVersion)
+        #expect(unsafe blesec_ssl_context_groups(context, behaviour.groups) == 1)
+        if let name = behaviour.certificate {
+            try unsafe Self.use(name, behaviour, folder, context)
+        }
         unsafe ssl = SSL_new(context)
         unsafe input = BIO_new(BIO_s_mem())
         unsafe output = BIO_new(BIO_s_mem())
@@ -74,7 +76,7 @@ import Testing
         switch role {
         case .dialer:
             unsafe SSL_set_connect_state(ssl)
-            if manner.namesApplication {
+            if behaviour.sendsALPN {
                 unsafe SSL_set_alpn_protos(ssl, protocols, UInt32(protocols.count))
             }
         case .acceptor:
@@ -98,9 +100,9 @@ import Testing
     }
 
     private static func use(
-        _ name: String, _ manner: Manner, _ folder: ScratchFolder, _ context: OpaquePointer?
+        _ name: String, _ behaviour: Behaviour, _ folder: ScratchFolder, _ context: OpaquePointer?
     ) throws {
-        if let leaf = manner.leaf {
+        if let leaf = behaviour.leaf {
             #expect(
                 unsafe SSL_CTX_use_certificate_ASN1(context, Int32(leaf.count), leaf) == 1)
         } else {
@@ -111,7 +113,7 @@ import Testing
         #expect(
             unsafe SSL_CTX_use_PrivateKey_file(
                 context, folder.file("\(name).key"), SSL_FILETYPE_PEM) == 1)
-        for name in manner.chain {
+        for name in behaviour.chain {
             let file = unsafe BIO_new_file(folder.file("\(name).pem"), "r")
             let certificate = unsafe PEM_read_bio_X509(file, nil, nil, nil)
             unsafe BIO_free(file)
@@ -122,12 +124,12 @@ import Testing
 
     /// Runs the handshake: exchanges bytes in ten rounds, more than it needs. The malicious peer
     /// sends no more than `flights` flights in all.
-    func run(flights most: Int = .max) throws {
+    func run(flights limit: Int = .max) throws {
         if role == .acceptor { collect() }
         for _ in 0..<10 {
             advance()
             let bytes = take()
-            if !bytes.isEmpty, flights.count < most { send(bytes) }
+            if !bytes.isEmpty, flights.count < limit { send(bytes) }
             collect()
         }
     }
@@ -140,7 +142,7 @@ import Testing
         var configuration = try fixture.configuration(role.peer)
         change(&configuration)
         let peer = try MaliciousTLSPeer(
-            role, Manner(certificate: role == .dialer ? "dialer" : "acceptor"),
+            role, Behaviour(certificate: role == .dialer ? "dialer" : "acceptor"),
             in: fixture.authority.folder, victim: configuration)
         try peer.run()
         peer.send(.ready, peer.transcript.ready(from: role))
@@ -151,7 +153,7 @@ import Testing
     /// Sends a record of blesec/1 as one TLS record.
     func send(_ type: RecordType, _ payload: [UInt8] = []) { write(Self.record(type, payload)) }
 
-    /// A record of blesec/1, not sealed.
+    /// A record of blesec/1 before it is sealed.
     static func record(_ type: RecordType, _ payload: [UInt8] = []) -> [UInt8] {
         MaliciousNoisePeer.framed([type.rawValue] + payload)
     }

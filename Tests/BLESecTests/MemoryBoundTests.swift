@@ -30,7 +30,7 @@ struct MemoryBoundTests {
         #expect(peer.victim.unsealedBytes == 0)
     }
 
-    @Test("complete records that wait behind a full inbox are read when the link ends")
+    @Test("complete records that wait because the inbox is full are read when the link ends")
     func drainsWaitingRecords() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         var flood: [UInt8] = []

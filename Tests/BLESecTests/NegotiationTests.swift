@@ -4,8 +4,8 @@ import Testing
 
 @testable import BLESec
 
-/// An attacker that changes the hello or the answer, and two sides whose offers, contexts or modes
-/// differ.
+/// Attackers that change the hello or the answer, and pairs of sides whose offers, contexts or
+/// modes differ.
 @Suite("Negotiation under attack")
 struct NegotiationTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
@@ -21,14 +21,14 @@ struct NegotiationTests {
         offers: [String], changingFlightOf sender: ChannelRole,
         _ change: @escaping ([UInt8]) throws -> [UInt8]
     ) throws {
-        let course = try AttackRun(
+        let run = try AttackRun(
             CertificateFixture.shared().configurations(dialer: offers, acceptor: offers)
         ) { role, offset, bytes in
             role == sender && offset == 0 ? (try? change(bytes)) ?? [] : bytes
         }
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
-        #expect(course.dialer.failure != nil && course.acceptor.failure != nil)
-        #expect(course.elapsed <= .seconds(25))
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
+        #expect(run.dialer.failure != nil && run.acceptor.failure != nil)
+        #expect(run.elapsed <= .seconds(25))
     }
 
     /// Replaces the hello at the beginning of `bytes`, and keeps the bytes after it.
@@ -172,7 +172,7 @@ struct NegotiationTests {
         "the handshake after a switch binds the first message of the offer that was not accepted")
     func switchBindsEarly() throws {
         let pinned = try PinnedPeers()
-        let course = try AttackRun(
+        let run = try AttackRun(
             (
                 pinned.configuration(.dialer, [Self.ik, Self.kk]),
                 pinned.configuration(.acceptor, [Self.kk])
@@ -183,7 +183,7 @@ struct NegotiationTests {
             // message, but binds it into the handshake.
             return bytes.dropLast(10) + Array(repeating: 0, count: 10)
         }
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
     }
 
     @Test("two sides with different contexts never become ready")
@@ -191,8 +191,8 @@ struct NegotiationTests {
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer)
         dialer.context = [1]
-        let course = try AttackRun((dialer, pinned.configuration(.acceptor)))
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        let run = try AttackRun((dialer, pinned.configuration(.acceptor)))
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
     }
 
     @Test(
@@ -203,8 +203,8 @@ struct NegotiationTests {
         var dialer = try pinned.configuration(.dialer, [offer])
         var acceptor = try pinned.configuration(.acceptor, [offer])
         if direct == .dialer { dialer.mode = .direct } else { acceptor.mode = .direct }
-        let course = try AttackRun((dialer, acceptor))
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        let run = try AttackRun((dialer, acceptor))
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
     }
 
     @Test(
@@ -215,13 +215,13 @@ struct NegotiationTests {
         var dialer = try pinned.configuration(.dialer, [offer])
         dialer.mode = .direct
         let hello = try Hello(offers: [offer]).encoded
-        let course = try AttackRun((dialer, pinned.configuration(.acceptor, [offer]))) {
+        let run = try AttackRun((dialer, pinned.configuration(.acceptor, [offer]))) {
             role, offset, bytes in
             if role == .dialer, offset == 0 { return hello + bytes }
             // The acceptor's answer, 8 bytes, is not delivered to the dialer.
             if role == .acceptor, offset == 0 { return Array(bytes.dropFirst(8)) }
             return bytes
         }
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
     }
 }

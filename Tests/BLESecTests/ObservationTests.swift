@@ -37,16 +37,18 @@ struct ObservationTests {
     @Test("an observer that stops takes no value away from the others")
     func stoppedObserver() async {
         var observers = Observers<Int>()
-        let stays = observers.add(beginningWith: 0, capacity: 8)
+        let remaining = observers.add(beginningWith: 0, capacity: 8)
         do {
-            let task = Task { [goes = observers.add(beginningWith: 0)] in for await _ in goes {} }
+            let task = Task { [stopping = observers.add(beginningWith: 0)] in
+                for await _ in stopping {}
+            }
             task.cancel()
             await task.value
         }
         observers.tell(1)
         observers.tell(2)
         observers.finish()
-        #expect(await stays.reduce(into: []) { $0.append($1) } == [0, 1, 2])
+        #expect(await remaining.reduce(into: []) { $0.append($1) } == [0, 1, 2])
     }
 
     @Test("an observation ends when the observed object is released without having been closed")

@@ -9,7 +9,7 @@ import Testing
 
 @testable import BLESec
 
-/// Channels that pair: over real handshakes, with known-peers files, and over links that are cut.
+/// Channels that pair: with real handshakes and files of known peers, also over links that are cut.
 @Suite("Pairing", .serialized)
 struct PairingTests {
     enum Way: String, CaseIterable, CustomTestStringConvertible {
@@ -17,7 +17,7 @@ struct PairingTests {
         var testDescription: String { rawValue }
     }
 
-    /// A device: its identity, and the file of those that it knows.
+    /// A device: its identity, its TLS certificate, and its file of known peers.
     struct Device {
         let identity: IdentityKey
         let tls: TLSContext
@@ -49,7 +49,7 @@ struct PairingTests {
         }
     }
 
-    /// Two devices on a loop with a real clock, since stores answer on threads of their own.
+    /// Two devices on a loop with a real clock, since their stores answer on other threads.
     final class Meeting: Sendable {
         let folder = ScratchFolder()
         let alice: Device
@@ -61,17 +61,19 @@ struct PairingTests {
             bob = try Device(folder, "bob.peers")
         }
 
-        /// What each side uses so that they pair: alice dials, and bob listens.
+        /// The two sides' arguments for pairing in this way: Alice dials, and Bob listens.
         func ways(
             _ way: Way
         ) throws -> (dialer: TrustPolicy.Pairing, acceptor: TrustPolicy.Pairing) {
             switch way {
             case .invitation:
-                let made = PairingInvitation(from: bob.identity.fingerprint, now: 1_800_000_000)
-                return (.invitation(try PairingInvitation(parsing: made.uri)), .invitation(made))
+                let offered = PairingInvitation(from: bob.identity.fingerprint, now: 1_800_000_000)
+                return (
+                    .invitation(try PairingInvitation(parsing: offered.uri)), .invitation(offered)
+                )
             case .code, .codeOverTLS:
-                let made = TrustPolicy.PairingCode()
-                return (.code(try TrustPolicy.PairingCode(made.digits)), .code(made))
+                let offered = TrustPolicy.PairingCode()
+                return (.code(try TrustPolicy.PairingCode(offered.digits)), .code(offered))
             case .comparison:
                 let shown = Locked<[String]>([])
                 let confirm: @Sendable (String) async -> Bool = { digits in
@@ -96,7 +98,8 @@ struct PairingTests {
             return configuration
         }
 
-        /// Opens a channel on both sides, and returns how that ended. `faults` are those of each side.
+        /// Opens a channel on both sides, and returns each side's channel or error. `faults` has
+        /// the faults of each side's end of the link.
         func meet(
             _ dialer: ChannelConfiguration, _ acceptor: ChannelConfiguration,
             _ faults: [ChannelRole: [Fault]] = [:]
@@ -168,38 +171,40 @@ struct PairingTests {
     }
 
     @Test(
-        "a link that is lost after any byte leaves nobody known on one side only by accident, and the next meeting ends the pairing",
+        "wherever the link is lost, the acceptor is never the only side that is paired, and the next meeting completes the pairing",
         arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
     func cuts(way: Way, cutter: ChannelRole) async throws {
         // Each record of the pairing has at least 20 bytes with Noise, and more with TLS.
         let step = way == .codeOverTLS ? 61 : 19
         var codes: [ChannelError.Code: Int] = [:]
         var offset = 0
-        var isWhole = false
-        while !isWhole {
+        var isComplete = false
+        while !isComplete {
             let meeting = try Meeting()
             let ends = try await meeting.pair(way, [cutter: [.cut(afterBytes: offset)]])
             for role in [ChannelRole.dialer, .acceptor] {
                 if let code = Self.code(ends[role]) { codes[code, default: 0] += 1 }
             }
-            let (dialers, acceptors) = (Self.code(ends[.dialer]), Self.code(ends[.acceptor]))
+            let (dialerCode, acceptorCode) = (Self.code(ends[.dialer]), Self.code(ends[.acceptor]))
             let (aliceKnows, bobKnows) = (
                 try meeting.alice.names() == ["bob": meeting.bob.fingerprint(way)],
                 try meeting.bob.names() == ["alice": meeting.alice.fingerprint(way)]
             )
-            // A side says that it is paired exactly when it has stored the other side.
-            #expect(aliceKnows == (dialers == nil), "\(offset): \(String(describing: dialers))")
-            #expect(bobKnows == (acceptors == nil), "\(offset): \(String(describing: acceptors))")
+            // A side succeeds exactly when it has stored the other side.
+            #expect(
+                aliceKnows == (dialerCode == nil), "\(offset): \(String(describing: dialerCode))")
+            #expect(
+                bobKnows == (acceptorCode == nil), "\(offset): \(String(describing: acceptorCode))")
             // The dialer is the first to know.
             #expect(aliceKnows || !bobKnows)
-            if aliceKnows != bobKnows { #expect(acceptors == .mayBePaired) }
-            for (code, device) in [(dialers, meeting.alice), (acceptors, meeting.bob)]
+            if aliceKnows != bobKnows { #expect(acceptorCode == .mayBePaired) }
+            for (code, device) in [(dialerCode, meeting.alice), (acceptorCode, meeting.bob)]
             where code != nil {
                 let pending = try device.store.pendingPeers()
                 #expect((code == .mayBePaired) == !pending.isEmpty || pending.isEmpty)
             }
-            isWhole = dialers == nil && acceptors == nil
-            if !isWhole {
+            isComplete = dialerCode == nil && acceptorCode == nil
+            if !isComplete {
                 let again = try await meeting.pair(way)
                 for role in [ChannelRole.dialer, .acceptor] {
                     #expect(
@@ -217,7 +222,7 @@ struct PairingTests {
     }
 
     @Test(
-        "a wrong code is reported as such on both sides, and nothing is known",
+        "a wrong code is reported on both sides, and neither side stores the other",
         arguments: [Way.code, .codeOverTLS])
     func wrongCode(way: Way) async throws {
         let meeting = try Meeting()
@@ -249,36 +254,39 @@ struct PairingTests {
     }
 
     @Test(
-        "an invitation that is used or seen by someone else admits nobody, and a wrong secret proves nothing"
+        "an invitation admits only the first key that proves its secret, and a wrong secret proves nothing"
     )
     func invitations() async throws {
         let meeting = try Meeting()
-        let made = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
-        let read = try PairingInvitation(parsing: made.uri)
+        let offered = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let scanned = try PairingInvitation(parsing: offered.uri)
         let eve = try Device(meeting.folder, "eve.peers")
-        let bobs = meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice")
+        let bobConfiguration = meeting.configuration(
+            meeting.bob, .invitation(offered), .invitation, name: "alice")
         // Eve knows the inviter's key, and not the secret.
         let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
         let guess = try PairingInvitation(parsing: other.uri)
         let blind = await meeting.meet(
-            meeting.configuration(eve, .invitation(guess), .invitation, name: "bob"), bobs)
+            meeting.configuration(eve, .invitation(guess), .invitation, name: "bob"),
+            bobConfiguration)
         #expect(Self.code(blind[.acceptor]) == .authenticationFailed)
         #expect(Self.code(blind[.dialer]) == .truncated)
-        #expect(made.strangers.isEmpty)
-        // Alice begins, and loses the link behind her third message; Eve has seen the invitation.
-        let alices = meeting.configuration(
-            meeting.alice, .invitation(read), .invitation, name: "bob")
-        _ = await meeting.meet(alices, bobs, [.acceptor: [.cut(afterBytes: 200)]])
-        let eves = meeting.configuration(
-            eve, .invitation(try PairingInvitation(parsing: made.uri)), .invitation, name: "bob")
-        let stolen = await meeting.meet(eves, bobs)
+        #expect(offered.strangers.isEmpty)
+        // Alice begins, and loses the link after the handshake. Eve has seen the invitation.
+        let aliceConfiguration = meeting.configuration(
+            meeting.alice, .invitation(scanned), .invitation, name: "bob")
+        _ = await meeting.meet(
+            aliceConfiguration, bobConfiguration, [.acceptor: [.cut(afterBytes: 200)]])
+        let eveConfiguration = meeting.configuration(
+            eve, .invitation(try PairingInvitation(parsing: offered.uri)), .invitation, name: "bob")
+        let stolen = await meeting.meet(eveConfiguration, bobConfiguration)
         #expect(Self.code(stolen[.acceptor]) == .untrusted)
-        #expect(made.strangers == [eve.identity.fingerprint])
-        // Alice may try again, once.
-        let ends = await meeting.meet(alices, bobs)
+        #expect(offered.strangers == [eve.identity.fingerprint])
+        // Alice may try again, since her key was the first.
+        let ends = await meeting.meet(aliceConfiguration, bobConfiguration)
         #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
         #expect(try meeting.knowEachOther(.invitation))
-        let late = await meeting.meet(eves, bobs)
+        let late = await meeting.meet(eveConfiguration, bobConfiguration)
         #expect(Self.code(late[.acceptor]) == .untrusted && Self.code(late[.dialer]) == .refused)
         await meeting.loop.shutdown()
     }
@@ -288,12 +296,12 @@ struct PairingTests {
         arguments: [true, false])
     func middlemanWithoutSecret(hasKeys: Bool) async throws {
         let meeting = try Meeting()
-        let made = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
-        let read = try PairingInvitation(parsing: made.uri)
+        let offered = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let scanned = try PairingInvitation(parsing: offered.uri)
         let mallory = try Device(meeting.folder, "mallory.peers")
-        // Between Alice and Bob: as Bob with Alice, and as Alice with Bob.
+        // Mallory is between Alice and Bob, and plays Bob to Alice, and Alice to Bob.
         let (toAlice, toBob) = hasKeys ? (meeting.bob, meeting.alice) : (mallory, mallory)
-        func mallorys(_ identity: IdentityKey, _ pairing: TrustPolicy.Pairing)
+        func malloryConfiguration(_ identity: IdentityKey, _ pairing: TrustPolicy.Pairing)
             -> ChannelConfiguration
         {
             var configuration = ChannelConfiguration(
@@ -301,49 +309,54 @@ struct PairingTests {
             configuration.timeouts.ready = .seconds(3)
             return configuration
         }
-        let alices = meeting.configuration(
-            meeting.alice, .invitation(read), .invitation, name: "bob")
-        let bobs = meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice")
+        let aliceConfiguration = meeting.configuration(
+            meeting.alice, .invitation(scanned), .invitation, name: "bob")
+        let bobConfiguration = meeting.configuration(
+            meeting.bob, .invitation(offered), .invitation, name: "alice")
         let own = PairingInvitation(from: toAlice.identity.fingerprint, now: 1_800_000_000)
-        let first = await meeting.meet(alices, mallorys(toAlice.identity, .invitation(own)))
-        // Alice refuses another key before she sends hers, and without the secret her key cannot be read.
+        let first = await meeting.meet(
+            aliceConfiguration, malloryConfiguration(toAlice.identity, .invitation(own)))
+        // If Mallory shows another key than Bob's, Alice refuses it before she sends hers. If he
+        // shows Bob's key, he still cannot read Alice's key without the secret.
         #expect(Self.code(first[.dialer]) == (hasKeys ? .truncated : .untrusted))
         #expect(
             Self.code(first[.acceptor]) == (hasKeys ? .authenticationFailed : .truncated))
         let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
         let guess = TrustPolicy.Pairing.invitation(try PairingInvitation(parsing: other.uri))
-        let second = await meeting.meet(mallorys(toBob.identity, guess), bobs)
+        let second = await meeting.meet(
+            malloryConfiguration(toBob.identity, guess), bobConfiguration)
         #expect(Self.code(second[.acceptor]) == .authenticationFailed)
         #expect(Self.code(second[.dialer]) == .truncated)
-        // Nothing is stored, nobody owns the invitation, and the two can still pair.
+        // Nothing is stored, no other key has shown the secret, and Alice and Bob can still pair.
         #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
         for store in [meeting.alice.store, meeting.bob.store] {
             #expect(try store.pendingPeers().isEmpty)
         }
-        #expect(made.strangers.isEmpty)
-        let ends = await meeting.meet(alices, bobs)
+        #expect(offered.strangers.isEmpty)
+        let ends = await meeting.meet(aliceConfiguration, bobConfiguration)
         #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
         #expect(try meeting.knowEachOther(.invitation))
         await meeting.loop.shutdown()
     }
 
-    @Test("with an invitation's secret a stranger pairs in place of its reader: the control")
+    @Test("control: with the invitation's secret, a stranger pairs in place of the invited person")
     func middlemanWithSecret() async throws {
         let meeting = try Meeting()
-        let made = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let offered = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
         let mallory = try Device(meeting.folder, "mallory.peers")
-        let read = try PairingInvitation(parsing: made.uri)
+        let scanned = try PairingInvitation(parsing: offered.uri)
         let ends = await meeting.meet(
-            meeting.configuration(mallory, .invitation(read), .invitation, name: "bob"),
-            meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice"))
+            meeting.configuration(mallory, .invitation(scanned), .invitation, name: "bob"),
+            meeting.configuration(meeting.bob, .invitation(offered), .invitation, name: "alice"))
         #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
         #expect(try meeting.bob.names() == ["alice": mallory.identity.fingerprint])
         // Alice comes too late, and both learn that the invitation was used by someone else.
         let late = await meeting.meet(
             meeting.configuration(
-                meeting.alice, .invitation(try PairingInvitation(parsing: made.uri)), .invitation,
+                meeting.alice, .invitation(try PairingInvitation(parsing: offered.uri)),
+                .invitation,
                 name: "bob"),
-            meeting.configuration(meeting.bob, .invitation(made), .invitation, name: "alice"))
+            meeting.configuration(meeting.bob, .invitation(offered), .invitation, name: "alice"))
         #expect(Self.code(late[.dialer]) == .refused && Self.code(late[.acceptor]) == .untrusted)
         await meeting.loop.shutdown()
     }
@@ -353,9 +366,10 @@ struct PairingTests {
     )
     func contradictions() throws {
         let meeting = try Meeting()
-        let made = PairingInvitation(from: meeting.alice.identity.fingerprint, now: 1_800_000_000)
+        let offered = PairingInvitation(
+            from: meeting.alice.identity.fingerprint, now: 1_800_000_000)
         let others = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
-        let read = try PairingInvitation(parsing: others.uri)
+        let scanned = try PairingInvitation(parsing: others.uri)
         func refuses(
             _ way: TrustPolicy.Pairing, _ role: ChannelRole,
             _ change: (inout ChannelConfiguration) -> Void = { _ in }
@@ -369,10 +383,11 @@ struct PairingTests {
                 return error.code == .configuration
             }
         }
-        #expect(!refuses(.invitation(made), .acceptor) && !refuses(.invitation(read), .dialer))
-        #expect(refuses(.invitation(made), .dialer) && refuses(.invitation(read), .acceptor))
         #expect(
-            refuses(.invitation(made), .acceptor) {
+            !refuses(.invitation(offered), .acceptor) && !refuses(.invitation(scanned), .dialer))
+        #expect(refuses(.invitation(offered), .dialer) && refuses(.invitation(scanned), .acceptor))
+        #expect(
+            refuses(.invitation(offered), .acceptor) {
                 $0.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
             })
         #expect(refuses(.invitation(others), .acceptor))
@@ -394,7 +409,7 @@ struct PairingTests {
             })
     }
 
-    /// Dials a listener that pairs, as a device with a key of its own.
+    /// Dials a listener that pairs, with a device's key. Returns the error; nil if they are paired.
     private func dial(
         _ meeting: Meeting, _ endpoint: Endpoint, _ code: String, as device: Device
     ) async throws -> ChannelError? {
@@ -418,7 +433,7 @@ struct PairingTests {
     }
 
     @Test(
-        "of two devices that are given the same code at once, one is paired, and the other is told")
+        "if two devices use the same code at once, one is paired, and the other gets an error")
     func atOnce() async throws {
         for _ in 0..<5 {
             let meeting = try Meeting()

@@ -148,7 +148,7 @@ struct PeerConnectionTests {
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
         #expect(await connection.offer(older.acceptor))
         for number: UInt8 in 0..<3 { try await older.dialer.send([number]) }
-        // A channel that begins more than two seconds after the older one was ready stays.
+        // A channel that begins more than two seconds after the older one was ready replaces it.
         await fixture.clock.advance(by: .seconds(30))
         let newer = try await fixture.channels()
         #expect(await connection.offer(newer.acceptor))
@@ -298,7 +298,9 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("after a peer closes, its connection waits for the next one, and no message is lost")
+    @Test(
+        "after the peer closes, a connection waits for the peer to come back, and no message is lost"
+    )
     func leaves() async throws {
         let fixture = try ReconnectFixture()
         let listener = try await fixture.listen()

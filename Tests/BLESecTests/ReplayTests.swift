@@ -115,9 +115,9 @@ struct ReplayTests {
             if !sharesDials { configuration.pendingDials = PendingDials() }
             return configuration
         }
-        let course = try AttackRun((configuration(), configuration()))
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
-        let failures = [course.dialer.failure, course.acceptor.failure]
+        let run = try AttackRun((configuration(), configuration()))
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
+        let failures = [run.dialer.failure, run.acceptor.failure]
         #expect(failures.contains(.selfConnection))
         // In one process the acceptor refuses the first message. The dialer sees only the end of
         // its link, but knows the reason.
@@ -172,10 +172,10 @@ struct ReplayTests {
         var acceptor = configurations.acceptor
         dialer.identity = nil
         acceptor.identity = nil
-        let course = try AttackRun((dialer, acceptor))
-        #expect(course.acceptor.failure == .selfConnection)
-        #expect(course.dialer.failure == .selfConnection)
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        let run = try AttackRun((dialer, acceptor))
+        #expect(run.acceptor.failure == .selfConnection)
+        #expect(run.dialer.failure == .selfConnection)
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
     }
 
     @Test("a dial that is ready or has failed is no longer among the pending dials")

@@ -127,8 +127,8 @@ struct SourceProperties {
         payloads.contains { $0.sender == role && $0.source == 2 }
     }
 
-    /// Whether the other party has proof of `role` after the first `count` messages of the
-    /// handshake. A role with neither a key nor a psk has nothing to prove.
+    /// Whether the other party has proof of the identity of `role` after the first `count` messages
+    /// of the handshake. A role with neither a key nor a psk has nothing to prove.
     ///
     /// A payload with source property 2 proves a key. A psk is mixed in at the beginning of the
     /// first message (psk0) or at the end of message N (pskN), and a party's ephemeral key in its

@@ -9,7 +9,7 @@ import Testing
 
 @testable import BLESec
 
-/// Trust stores that are slow, fail, or never answer: only the channel that asked has to wait.
+/// Trust stores that are slow, fail, or never answer: only the channel that calls the store waits.
 @Suite("Trust stores")
 struct StoreTests {
     /// A store whose answers to the calls in `slow` wait until a test releases them, at most 20 s.

@@ -21,7 +21,7 @@ struct StoredConnectionTests {
         self.fixture = fixture
     }
 
-    /// Opens the store of one side, or a copy of it in another directory.
+    /// The guarantee with the store of `role`, or with a copy of the store in `directory`.
     private func delivery(
         _ role: ChannelRole, in directory: String? = nil
     ) throws -> PeerConnection.Guarantee {
@@ -48,16 +48,16 @@ struct StoredConnectionTests {
     @Test("a program that starts again continues with its store, and sends and takes nothing twice")
     func restarts() async throws {
         var taken: [[UInt8]] = []
-        // Each round is another process of both sides.
+        // Each round acts as a new process on both sides.
         for round: UInt8 in 0..<5 {
             let dialer = try await dialing()
-            let noted: [UInt8] = round == 0 ? [] : [round - 1]
-            #expect(await dialer.notes.sent == noted)
+            let expectedNote: [UInt8] = round == 0 ? [] : [round - 1]
+            #expect(await dialer.notes.sent == expectedNote)
             for part: UInt8 in 0..<3 {
                 _ = try await dialer.send([round, part], noting: [round])
             }
-            // The first message of each round is sent without a link, and so are those of two
-            // rounds.
+            // The messages are queued before the acceptor listens. In rounds 1 and 2 it does not
+            // listen at all, so their messages are sent in round 3.
             if round == 1 || round == 2 {
                 try await dialer.leave()
                 continue
@@ -65,11 +65,11 @@ struct StoredConnectionTests {
             let acceptor = try await accepting()
             let last = taken.last ?? []
             #expect(await acceptor.notes.confirmed == last)
-            // All but the last message that is there is confirmed. The last one comes again.
-            let there = (Int(round) + 1) * 3 - taken.count
-            for number in 1...there {
+            // All waiting messages are confirmed except the last one, which arrives again later.
+            let waitingCount = (Int(round) + 1) * 3 - taken.count
+            for number in 1...waitingCount {
                 let message = try #require(try await acceptor.receive())
-                if number == there, round < 4 {
+                if number == waitingCount, round < 4 {
                     #expect(message == [round, 2])
                     break
                 }
@@ -94,7 +94,8 @@ struct StoredConnectionTests {
         await finished.abort()
     }
 
-    @Test("a message is delivered also if the peer's farewell comes before the store has that")
+    @Test(
+        "a message is delivered even if the peer's end comes before the store has its confirmation")
     func fateAtTheEnd() async throws {
         let dialer = try await dialing()
         let acceptor = try await accepting()
@@ -118,7 +119,7 @@ struct StoredConnectionTests {
         for role in [ChannelRole.dialer, .acceptor] { _ = try delivery(role) }
     }
 
-    @Test("fates that nobody has taken are there after a restart")
+    @Test("fates that the program has not taken are reported after a restart")
     func fates() async throws {
         for round in 0..<2 {
             let dialer = try await dialing()
@@ -175,7 +176,7 @@ struct StoredConnectionTests {
         try await closing
     }
 
-    @Test("a store that is an older copy is noticed: what it had is unknown, and the rest arrives")
+    @Test("a store that is an older copy is noticed, and new messages arrive")
     func rolledBack() async throws {
         let files = FileManager.default
         let (store, copy) = (folder.file("dialer"), folder.file("copy"))
@@ -202,8 +203,8 @@ struct StoredConnectionTests {
         }
     }
 
-    /// A store that counts its commits, each of which waits until the gate is open, and then fails
-    /// if the disk is full.
+    /// A store that counts its commits. Each commit waits while `isOpen` is false, and then fails
+    /// if `isFull` is true.
     private final class GatedStore: EndpointStore {
         private let endpoint: any EndpointStore
         let counts = Locked((begun: 0, isOpen: false, isFull: false))
@@ -224,7 +225,7 @@ struct StoredConnectionTests {
     }
 
     @Test(
-        "a store that cannot commit any more closes the connection, and what it had goes on later")
+        "a failed commit closes the connection, and a restart continues from the last commit")
     func full() async throws {
         guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
         else { return }
@@ -240,7 +241,7 @@ struct StoredConnectionTests {
         #expect(await first.status.failure?.code == .store)
         #expect(await lost.delivery() == .unknown)
         await #expect(throws: ChannelError(.store, "")) { _ = try await first.send([3]) }
-        // Started again, when there is room: the note says what the store has.
+        // After a restart with room on the disk, the note is that of the last commit.
         while (try? delivery(.dialer)) == nil { try await Task.sleep(for: .milliseconds(5)) }
         let second = try await dialing()
         #expect(await second.notes.sent == [1])
@@ -264,7 +265,8 @@ struct StoredConnectionTests {
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         var last: PendingDelivery?
         for number in 0..<1_000 { last = try await dialer.send([UInt8(number & 255)]) }
-        // The first commit, of this side's token, has begun, and all messages wait for the next.
+        // At most the first commit has begun, that of this side's token. All messages wait for the
+        // second one.
         #expect(store.counts.withLock { $0.begun } <= 1)
         store.counts.withLock { $0.isOpen = true }
         try await dialer.waitUntilCommitted()
@@ -275,19 +277,23 @@ struct StoredConnectionTests {
             try await acceptor.confirm(through: number)
         }
         #expect(await last?.delivery() == .delivered)
-        // The peer's confirmations cover up to 32 messages each, and a commit several of them.
+        // Each confirmation of the peer covers up to 32 messages, and each commit stores one or
+        // more confirmations.
         let commits = store.counts.withLock { $0.begun }
         #expect(commits < 60, "\(commits) commits")
         try await dialer.leave()
         try await acceptor.leave()
     }
 
-    /// One of two machines that use copies of one store: what its program has sent, by number,
-    /// what it has learned about that, and what it has taken and confirmed.
+    /// A machine with a store, and the messages of its program over all rounds.
     private struct Machine {
+        /// The directory of the store.
         let directory: String
+        /// The messages that the program has sent: message number 1 first.
         var sent: [[UInt8]] = []
+        /// The fates that the program has got, in the order of ``sent``.
         var fates: [Delivery] = []
+        /// The messages that the program has taken and confirmed.
         var taken: [[UInt8]] = []
     }
 
@@ -308,7 +314,7 @@ struct StoredConnectionTests {
     private enum Round { case offline, online, unconfirmed }
 
     @Test(
-        "copies of a store on two machines, used in turn: nothing is lost that was confirmed, or taken twice"
+        "if two machines use copies of one store by turns, no confirmed message is lost, and none is taken twice"
     )
     func twoCopies() async throws {
         var machines = [Machine(directory: "first"), Machine(directory: "second")]
@@ -386,7 +392,7 @@ struct StoredConnectionTests {
         }
     }
 
-    @Test("a peer with another key has another store, and a store does not fit another key")
+    @Test("each peer key has a store of its own, and a store of another own key is refused")
     func keys() async throws {
         let other = try IdentityKey.generate().fingerprint
         let own = fixture.pinned.dialer.fingerprint

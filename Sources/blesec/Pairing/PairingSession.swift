@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// One run of `blesec pair`: it meets peers until one of them is paired, no try is left, or the time
-/// is over.
+/// One run of `blesec pair`: it meets peers until one of them is paired, no try is left, or the
+/// time is over.
 final class PairingSession: Sendable {
     private let way: TrustPolicy.Pairing
     private let place: PairingPlace

@@ -40,8 +40,8 @@ struct RememberedPeers: Sendable {
     /// The peer that an operand names, by its name or by the word that `blesec peers list` prints
     /// for it, and the folder.
     ///
-    /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name of
-    ///   one peer and the word of another.
+    /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name
+    ///   of one peer and the word of another.
     func find(
         _ operand: String, _ arguments: Arguments
     ) throws(ChannelError) -> (peer: RememberedPeer, folder: StateFolder) {
