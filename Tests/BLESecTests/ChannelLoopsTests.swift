@@ -107,7 +107,7 @@ private struct SpreadListener {
     }
 }
 
-/// A Unix listener all of whose links report one address.
+/// A Unix listener whose links all report the same address, if one is given.
 private final class NamedPeersListener: LinkListener {
     private let listener: UnixListener
     private let address: LinkAddress?

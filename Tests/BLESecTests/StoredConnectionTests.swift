@@ -65,7 +65,7 @@ struct StoredConnectionTests {
             let acceptor = try await accepting()
             let last = taken.last ?? []
             #expect(await acceptor.notes.confirmed == last)
-            // All waiting messages are confirmed except the last one, which arrives again later.
+            // Before round 4, the last waiting message is not confirmed, and arrives again later.
             let waitingCount = (Int(round) + 1) * 3 - taken.count
             for number in 1...waitingCount {
                 let message = try #require(try await acceptor.receive())

@@ -96,7 +96,7 @@ enum PeersForgetCommand {
 
     /// Opens the peer's stores in a directory.
     ///
-    /// - Throws: when a store there cannot be opened, also if it may be another peer's.
+    /// - Throws: when any store there cannot be opened, since it may be the peer's.
     private static func open(
         _ directory: String, _ key: Fingerprint
     ) throws(ChannelError) -> Waiting {
