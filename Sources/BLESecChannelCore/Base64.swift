@@ -3,7 +3,7 @@ package enum Base64 {
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
 
-    /// Writes `bytes`, with `=` at the end when `padded`.
+    /// Encodes `bytes`, with `=` at the end when `padded`.
     package static func encode(_ bytes: [UInt8], padded: Bool) -> String {
         var text: [UInt8] = []
         for start in stride(from: 0, to: bytes.count, by: 3) {

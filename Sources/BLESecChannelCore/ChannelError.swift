@@ -1,7 +1,7 @@
 /// The error of a channel: ``code`` is for programs, ``reason`` for people.
 ///
-/// Errors are equal when their codes are. `reason` has no secret and is never sent to the peer.
-/// SECURITY.md, "What a failure shows", lists which failures the peer can distinguish.
+/// Errors are equal when their codes are. `reason` contains no secret and is never sent to the
+/// peer. SECURITY.md, "What a failure shows", lists which failures the peer can distinguish.
 public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The kind of error, for programs. New codes may be added: a `switch` needs a `default`.
     public struct Code: RawRepresentable, Hashable, Sendable {
@@ -20,7 +20,7 @@ public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible 
         case openSSL(code: UInt, text: String)
         /// A D-Bus error name.
         case dbus(String)
-        /// The message of the program loader, which could not load a library.
+        /// The dynamic loader's message about a library that it could not load.
         case loader(String)
     }
 
@@ -96,8 +96,8 @@ extension ChannelError.Code {
     public static let selfConnection = Self(rawValue: "self-connection")
     /// A deadline passed.
     public static let timedOut = Self(rawValue: "timed-out")
-    /// The link ended before the peer declared that it had sent everything, or the peer declared
-    /// that it had not.
+    /// The link ended before the peer's `end` arrived, or the `end` says that the peer has not sent
+    /// everything.
     public static let truncated = Self(rawValue: "truncated")
     /// The channel ended before all acknowledgements: the fate of a sent message is unknown, or the
     /// peer does not know that everything was taken on this side.
@@ -112,9 +112,10 @@ extension ChannelError.Code {
     public static let link = Self(rawValue: "link")
     /// A store of messages cannot be opened, or cannot commit.
     public static let store = Self(rawValue: "store")
-    /// A direction of a stream was given up, by the peer or by this side.
+    /// The peer or this side has reset a direction of a stream.
     public static let streamReset = Self(rawValue: "stream-reset")
-    /// A stream ended because one side's connection is another one: streams outlive links only.
+    /// A stream ended because one side has begun a new connection, for example after a restart. A
+    /// stream outlives links, but not the connection.
     public static let sessionLost = Self(rawValue: "session-lost")
     /// There is too little space for a file, or the receiver's quota does not allow it.
     public static let noSpace = Self(rawValue: "no-space")
@@ -122,8 +123,9 @@ extension ChannelError.Code {
     public static let fileChanged = Self(rawValue: "file-changed")
     /// Some files of a folder were not stored.
     public static let incomplete = Self(rawValue: "incomplete")
-    /// A pairing was interrupted behind this side's last confirmation: the peer may have ended it.
+    /// A pairing was interrupted after this side's last confirmation: the peer may have completed
+    /// it.
     public static let mayBePaired = Self(rawValue: "may-be-paired")
-    /// An unexpected internal failure: randomness, memory, a library.
+    /// An unexpected internal failure, for example of randomness, memory or a library.
     public static let `internal` = Self(rawValue: "internal")
 }

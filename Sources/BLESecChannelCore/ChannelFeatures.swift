@@ -11,11 +11,11 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
 
     /// Bit 0: `ack` counts messages that the program has taken, not those that have arrived.
     package static let acknowledgesTaken = Self(rawValue: 1 << 0)
-    /// Bit 1: the channel carries the records of delivery that outlives a link, and no messages of
-    /// its own (`docs/delivery.md`).
+    /// Bit 1: instead of its own messages, the channel carries the records of an endpoint, whose
+    /// messages outlive the link (`docs/delivery.md`).
     package static let delivery = Self(rawValue: 1 << 1)
-    /// Bit 2: the two sides pair before the channel is ready, and neither has admitted the other
-    /// before (`docs/wire-format.md`, "Pairing").
+    /// Bit 2: the two sides pair, and until then neither reports the channel as ready
+    /// (`docs/wire-format.md`, "Pairing").
     package static let pairing = Self(rawValue: 1 << 2)
     /// All features that this implementation knows.
     package static let known: Self = [.acknowledgesTaken, .delivery, .pairing]

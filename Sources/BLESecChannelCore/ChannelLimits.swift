@@ -5,19 +5,19 @@ public struct ChannelLimits: Sendable {
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
     /// How many bytes more than ``readAhead`` may wait once the link has ended, and while this side
-    /// waits for an acknowledgement, which may arrive behind the peer's messages; 1 MiB.
+    /// waits for an acknowledgement, because that may arrive after the peer's messages; 1 MiB.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
     /// How many bytes are read from a peer before it is authenticated, including its `ready`; 32
-    /// KiB (blesec/1, "Limits"). In direct mode one transport message more is read, if that message
+    /// KiB (blesec/1, "Limits"). In direct mode, one more transport message is read if that message
     /// proves the peer. A peer that is not authenticated by then is refused.
     public var unauthenticatedBytes = 32 << 10
-    /// The number of records after which this side changes the key with which it seals, but not
-    /// before 1,024 records; 2^20. Negotiated mode only.
+    /// The number of records after which this side changes its sending key, but at least 1,024;
+    /// 2^20. Negotiated mode only.
     public var rekeyAfterRecords: UInt64 = 1 << 20
-    /// The number of plaintext bytes after which this side changes the key with which it seals, but
-    /// not before 1,024 records; 1 GiB. Negotiated mode only.
+    /// The number of plaintext bytes after which this side changes its sending key, but not before
+    /// 1,024 records; 1 GiB. Negotiated mode only.
     public var rekeyAfterBytes: UInt64 = 1 << 30
 
     /// The defaults above.

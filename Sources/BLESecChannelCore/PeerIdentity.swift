@@ -37,7 +37,7 @@ public struct PeerKey: Sendable, Hashable {
     /// The raw public key, if it is known: patterns such as IK need it in advance.
     public let publicKey: [UInt8]?
 
-    /// Makes a key of which only the fingerprint is known.
+    /// Makes an expected key from its fingerprint alone.
     public init(fingerprint: Fingerprint) {
         self.fingerprint = fingerprint
         publicKey = nil

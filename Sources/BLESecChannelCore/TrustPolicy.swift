@@ -59,17 +59,17 @@ public struct TrustPolicy: Sendable {
     /// Pairs with a peer that this side does not know yet, and stores the peer's key under `name`.
     ///
     /// Both sides have to use this policy, with the same way of pairing. The channel is ready when
-    /// both sides have confirmed the pairing, and both stores have the other side's key: from then on
+    /// both sides have confirmed the pairing, and each store has the other side's key: from then on
     /// the two know each other, and other policies over the same store accept the peer. If the link
-    /// is lost at the last confirmations, the channel fails with `mayBePaired`; the two stores then
-    /// have the peer as pending, and the next meeting with this policy ends the pairing.
+    /// is lost during the last confirmations, the channel fails with `mayBePaired`. The peer is
+    /// then pending in the store, and the next meeting with this policy completes the pairing.
     ///
-    /// An invitation's inviter has to listen, and its reader to dial. SECURITY.md, "Pairing", says
-    /// what each way protects, and how likely an attack succeeds.
+    /// With an invitation, the inviter has to listen and the reader has to dial. SECURITY.md,
+    /// "Pairing", says what each way protects, and how likely an attack is to succeed.
     ///
     /// - Parameters:
-    ///   - way: how the people or devices carry over what the attacker must not know.
-    ///   - store: where the peer is kept, also while the pairing is not ended.
+    ///   - way: how people carry the secret, or the digits, from one device to the other.
+    ///   - store: where the peer is kept, also while the pairing is not complete.
     ///   - name: this side's own name for the peer; pairing is refused if the name has another key.
     public static func pairing(
         _ way: Pairing, store: any TrustStore, name: String
@@ -113,7 +113,7 @@ public struct TrustPolicy: Sendable {
                 + "policy"
         case .authority(let uris?) where uris.isEmpty:
             "a policy of certificates' names without any name admits nobody: give the peers' URIs, or "
-                + "none at all for whoever the authority vouches for"
+                + "nil for every peer that the authority vouches for"
         case .pinned, .firstUse, .enrolled, .pairing, .authority, .anyone, .asking: nil
         }
     }

@@ -14,15 +14,15 @@ public protocol TrustStore: Sendable {
     /// Whether any name is bound to `key`.
     func contains(_ key: Fingerprint) throws(ChannelError) -> Bool
 
-    /// The pairing with `key` that is not ended; nil if there is none, or if it is older than
+    /// The pairing with `key` that is not complete; nil if there is none, or if it is older than
     /// ``TrustPolicy/PendingPeer/lifetime``. Only ``TrustPolicy/pairing(_:store:name:)`` calls this
-    /// and the next two; by default they throw `configuration`.
+    /// method and the next two; by default all three throw `configuration`.
     func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer?
 
-    /// Keeps a pairing that is not ended, in place of an earlier one with the same key. The entry is
-    /// on stable storage when the call returns.
+    /// Keeps a pairing that is not complete, in place of an earlier one with the same key. The
+    /// entry is on stable storage when the call returns.
     func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError)
 
-    /// Removes the pairing with `key` that is not ended, if there is one.
+    /// Removes the pairing with `key` that is not complete, if there is one.
     func forgetPending(_ key: Fingerprint) throws(ChannelError)
 }

@@ -3,8 +3,8 @@ internal import Glibc
 
 /// The exclusive right to replace a file, among threads and processes.
 struct FileLock: ~Copyable {
-    /// The most attempts, and the microseconds after each that finds the file locked: two seconds
-    /// at most. They suffice, since each holder of the lock only reads and writes small files.
+    /// The most attempts to lock the file, and the wait in microseconds after an attempt that finds
+    /// it locked: two seconds in all. Each holder of the lock only reads and writes small files.
     private static let maximumAttempts = 200
     private static let retryDelay: UInt32 = 10_000
 

@@ -79,8 +79,9 @@ public enum IdentityFile {
         try NewFile.create(path, text.span)
     }
 
-    /// Makes the missing directories of a new identity, with mode 0700, below one of this user, and
-    /// refuses a directory in which ``load(_:passphrase:)`` would refuse the file.
+    /// Makes the missing directories above a new identity's file, with mode 0700, if the nearest
+    /// existing one belongs to this user. Refuses a directory in which ``load(_:passphrase:)``
+    /// would refuse the file.
     ///
     /// - Throws: `cannotCreate`; `badKey` as ``load(_:passphrase:)`` does.
     package static func prepareDirectory(of path: String) throws(ChannelError) {

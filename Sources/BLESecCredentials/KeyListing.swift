@@ -60,7 +60,8 @@ struct KeyListing: Sendable {
     /// The number, from 1, and the words of each line that is neither blank nor a `#` comment.
     static func lines(of text: [UInt8]) -> [(number: Int, words: [Substring])] {
         rawLines(of: text).enumerated().compactMap { index, line in
-            // Split as bytes: to a string, a blank and a combining character are one character.
+            // Split as bytes, because a `String` takes a blank and a combining character after it
+            // as one character.
             let words = line.split(whereSeparator: isBlank)
             guard let first = words.first, first.first != UInt8(ascii: "#") else { return nil }
             return (index + 1, words.map { Substring(decoding: $0, as: UTF8.self) })

@@ -40,7 +40,7 @@ public final class KnownPeersFile: TrustStore {
     private let pending: PendingPeersFile
 
     /// Makes a store for the file at `path`, which is read when first needed. Pairings that are not
-    /// ended are in a file beside it, with `.pending` at the end of its name.
+    /// complete are in another file, whose path is `path` with `.pending` appended.
     public init(_ path: String) {
         self.path = path
         pending = PendingPeersFile(path + ".pending")
@@ -89,14 +89,14 @@ public final class KnownPeersFile: TrustStore {
         try remove(name, boundTo: nil)
     }
 
-    /// Removes all lines of a name from the file, if the name is bound to `key`, or whatever it is
-    /// bound to if `key` is nil; false when nothing was removed.
+    /// Removes all lines of a name from the file; false when nothing was removed. If `key` is not
+    /// nil, the lines are removed only if the name is bound to `key`.
     package func remove(_ name: String, boundTo key: Fingerprint?) throws(ChannelError) -> Bool {
         try change { text, present throws(ChannelError) in
             guard let bound = present.keys[name], key.map({ $0 == bound }) ?? true else {
                 return false
             }
-            // Otherwise the next meeting could bind the name again.
+            // A pairing that is not complete could bind the name again at the next meeting.
             let isPending = try pending.peers().contains { $0.key == bound && $0.name == name }
             if isPending { try pending.forget(bound) }
             let numbers = present.peers.filter { $0.name == name }.map(\.line)
@@ -108,8 +108,8 @@ public final class KnownPeersFile: TrustStore {
     }
 
     /// Gives all lines of a name another name, in one step; false when there is none. The rest of
-    /// each line stays as it is, with its comment. If the new name is bound to the same key already,
-    /// its lines stay too.
+    /// each line stays as it is, with its comment. If the new name is bound to the same key
+    /// already, its lines stay too.
     ///
     /// - Throws: `configuration` for a new name that is empty or longer than
     ///   ``maximumNameLength``; `untrusted` when it is bound to another key; `limitExceeded` when
@@ -138,25 +138,25 @@ public final class KnownPeersFile: TrustStore {
         }
     }
 
-    /// The peers with which a pairing is not ended; throws as ``key(named:)`` does.
+    /// The peers with which a pairing is not complete; throws as ``key(named:)`` does.
     public func pendingPeers() throws(ChannelError) -> [TrustPolicy.PendingPeer] {
         try pending.peers()
     }
 
-    /// The pairing with this key that is not ended; throws as ``key(named:)`` does.
+    /// The pairing with this key that is not complete; throws as ``key(named:)`` does.
     public func pendingPeer(
         _ key: Fingerprint
     ) throws(ChannelError) -> TrustPolicy.PendingPeer? {
         try pending.peers().last { $0.key == key }
     }
 
-    /// Keeps a pairing that is not ended; throws as ``bind(_:to:)`` does.
+    /// Keeps a pairing that is not complete; throws as ``bind(_:to:)`` does.
     public func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
         try Self.check(peer.name)
         try pending.keep(peer)
     }
 
-    /// Removes the pairing with this key that is not ended; throws as ``bind(_:to:)`` does.
+    /// Removes the pairing with this key that is not complete; throws as ``bind(_:to:)`` does.
     public func forgetPending(_ key: Fingerprint) throws(ChannelError) { try pending.forget(key) }
 
     private static func check(_ name: String) throws(ChannelError) {

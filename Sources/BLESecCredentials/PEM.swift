@@ -104,7 +104,7 @@ private struct Block {
     /// The bytes between the boundary lines of the block.
     var body = 0..<0
 
-    private enum Place { case before, inside, behind }
+    private enum Place { case before, inside, after }
 
     init(_ text: Span<UInt8>) throws(PEM.Fault) {
         var place = Place.before
@@ -115,20 +115,20 @@ private struct Block {
             if Self.begins(line, of: text, with: PEM.begin) {
                 guard place == .before else { throw .severalBlocks }
                 place = .inside
-                label = Self.label(in: Self.string(text, line), behind: PEM.begin)
+                label = Self.label(in: Self.string(text, line), after: PEM.begin)
                 body = min(start, text.count)..<text.count
             } else if Self.begins(line, of: text, with: PEM.end), place == .inside {
-                guard Self.label(in: Self.string(text, line), behind: PEM.end) == label else {
+                guard Self.label(in: Self.string(text, line), after: PEM.end) == label else {
                     throw .noEnd
                 }
-                place = .behind
+                place = .after
                 body = body.lowerBound..<line.lowerBound
             } else if place == .before {
                 preamble.append(Self.string(text, line))
             }
         }
         guard place != .before else { throw .noBlock }
-        guard place == .behind else { throw .noEnd }
+        guard place == .after else { throw .noEnd }
     }
 
     /// The line that begins at `start`, without its line feed.
@@ -152,7 +152,7 @@ private struct Block {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    private static func label(in line: String, behind boundary: String) -> String {
+    private static func label(in line: String, after boundary: String) -> String {
         let name = line.dropFirst(boundary.count)
         return String(name.hasSuffix(PEM.dashes) ? name.dropLast(PEM.dashes.count) : name)
     }

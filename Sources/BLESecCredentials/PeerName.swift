@@ -1,5 +1,5 @@
-/// The escaping of names and addresses in the files about peers: harmless characters are kept, and
-/// every other byte becomes `%` and two hexadecimal digits.
+/// The escaping of names and addresses in the files about peers: ASCII letters, digits and
+/// `-_.:@/+=,` stay, and every other byte becomes `%` and two hexadecimal digits.
 enum PeerName {
     /// The longest name in bytes of UTF-8.
     static let maximumLength = 255
@@ -25,14 +25,14 @@ enum PeerName {
     /// ``escape(_:)`` would have escaped, for files that are written by hand.
     static func unescape(_ text: Substring) -> String? {
         var bytes: [UInt8] = []
-        var rest = text.utf8[...]
-        while let byte = rest.popFirst() {
+        var remaining = text.utf8[...]
+        while let byte = remaining.popFirst() {
             guard byte == UInt8(ascii: "%") else {
                 bytes.append(byte)
                 continue
             }
-            guard let high = rest.popFirst().flatMap(digit),
-                let low = rest.popFirst().flatMap(digit)
+            guard let high = remaining.popFirst().flatMap(digit),
+                let low = remaining.popFirst().flatMap(digit)
             else { return nil }
             bytes.append(UInt8(high << 4 | low))
         }

@@ -1,12 +1,12 @@
 internal import BLESecChannelCore
 internal import Glibc
 
-/// A text file with the pairings that are not ended. Each line has the peer's name, escaped as in
-/// ``KnownPeersFile``, its fingerprint, the transcript's hash in base64, `verified` or `unverified`,
-/// and the time, in seconds since 1970, at which the line ceases to count.
+/// A text file with the pairings that are not complete. Each line has the peer's name, escaped as
+/// in ``KnownPeersFile``, its fingerprint, the transcript's hash in base64, `verified` or
+/// `unverified`, and the time, in seconds since 1970, at which the line expires.
 ///
 /// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can
-/// write is refused. Lines that are too old are removed with the next change.
+/// write is refused. Expired lines are removed with the next change.
 final class PendingPeersFile: Sendable {
     private static let maximumPeers = 1_000
 
@@ -20,7 +20,7 @@ final class PendingPeersFile: Sendable {
 
     init(_ path: String) { self.path = path }
 
-    /// The peers whose pairing is not ended, oldest first.
+    /// The peers whose pairing is not complete, oldest first.
     ///
     /// - Throws: `badKey` when a line cannot be parsed, which the reason names, or when other users
     ///   may change the file; `permission`; `limitExceeded`.
@@ -29,7 +29,8 @@ final class PendingPeersFile: Sendable {
         return valid(try parse(listing)).map(\.peer)
     }
 
-    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line of its key.
+    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line of its
+    /// key.
     func keep(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
         try KeyListing.change(path) { listing throws(ChannelError) in
             var lines = valid(try parse(listing)).filter { $0.peer.key != peer.key }
@@ -41,7 +42,7 @@ final class PendingPeersFile: Sendable {
 
     /// Removes the line of a key, if there is one.
     func forget(_ key: Fingerprint) throws(ChannelError) {
-        // Without a file, no lock file is made either.
+        // To take the lock would create the file.
         guard KeyListing.version(of: path) != nil else { return }
         try KeyListing.change(path) { listing throws(ChannelError) in
             let lines = try parse(listing)
@@ -50,8 +51,8 @@ final class PendingPeersFile: Sendable {
         }
     }
 
-    /// Leaves out lines that are too old. After the clock was set back, a line lasts no longer than
-    /// its lifetime from then on, once the file is written.
+    /// Leaves out expired lines. If the clock was set back, a line may expire more than a lifetime
+    /// from now; its expiry is then reduced to one lifetime from now.
     private func valid(_ lines: [Line]) -> [Line] {
         let now = time(nil)
         let latest = now + Int(TrustPolicy.PendingPeer.lifetime.components.seconds)

@@ -4,9 +4,10 @@ internal import Glibc
 /// The directory in which a program keeps its knowledge of peers between runs. Only its owner may
 /// enter it.
 ///
-/// It contains `known_peers`, the peers' names and keys, `known_peers.pending`, the pairings that are
-/// not ended, and `last_addresses`, the address at which each key was last reached. These are text files with mode 0600 and are replaced in one step. A
-/// file that other users could have written, or that has an invalid line, is refused.
+/// It contains three text files: `known_peers`, the peers' names and keys; `known_peers.pending`,
+/// the pairings that are not complete; and `last_addresses`, the address at which each key was last
+/// reached. They have mode 0600 and are replaced in one step. A file that other users could have
+/// written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
     package let path: String
     package let knownPeers: KnownPeersFile
@@ -48,7 +49,7 @@ package struct StateFolder: Sendable {
         return try StateFolder(path)
     }
 
-    /// Reads both files, and throws the error of either, so that it is reported before a peer is
+    /// Reads the three files, and throws the first error, so that it is reported before a peer is
     /// dialed.
     package func check() throws(ChannelError) {
         _ = try knownPeers.peers()

@@ -90,8 +90,8 @@ struct TrustedFile: ~Copyable {
         try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, user)
     }
 
-    /// Throws unless a file at `path`, which need not exist, is in a directory that is trusted: the
-    /// error is the one that opening the file has.
+    /// Throws unless a file at `path`, which need not exist, is in a directory that is trusted. The
+    /// error is the one that opening the file would throw.
     static func requireDirectory(of path: String) throws(ChannelError) {
         let folder = NewFile.directory(of: path)
         do throws(Failure) {
@@ -106,7 +106,8 @@ struct TrustedFile: ~Copyable {
         }
     }
 
-    /// The error for too wide permissions; `exposure` goes before "others", `mode` is for `chmod`.
+    /// The error for permissions that are too wide. `exposure` precedes the word "others" in the
+    /// reason, and `mode` is the argument of `chmod` there.
     private static func permissionFault(
         _ path: String, _ status: stat, _ exposure: String, _ mode: String
     ) -> ChannelError {
@@ -285,7 +286,7 @@ extension ChannelError {
 }
 
 extension FileDescriptor {
-    /// The target of a symbolic link that was opened itself.
+    /// The target of the symbolic link that this descriptor refers to (opened with `O_NOFOLLOW`).
     fileprivate var target: String? {
         var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = unsafe readlinkat(number, "", &bytes, bytes.count)

@@ -1,7 +1,7 @@
-/// What an endpoint has changed and its store has not committed yet, and what waits for that
-/// (`docs/delivery.md`, "Commit points"). Without a store, nothing waits.
+/// The changes of an endpoint that its store has not committed yet, and the events that wait for
+/// the commit (`docs/delivery.md`, "Commit points"). Without a store, nothing waits.
 struct CommitQueue: Sendable {
-    /// What the store has, or will have once it has committed the changes that it was given.
+    /// The state in the store, either now or after the commit that is under way.
     struct Marks: Sendable {
         var epoch: Identifier
         /// The highest number of a message that may have left.
@@ -10,26 +10,30 @@ struct CommitQueue: Sendable {
         var confirmed: UInt64
     }
 
-    /// What is added before the store takes changes, and what belongs to those that it was given.
-    private struct Part: Sendable {
+    /// What depends on one commit.
+    private struct Batch: Sendable {
+        /// The events that are reported after the commit.
         var events: [DeliveryEndpoint.Event] = []
-        /// Whether nothing may be sent or taken before the store has this part.
+        /// Whether nothing may be sent or taken before the commit.
         var blocks = false
     }
 
     let hasStore: Bool
     private var changes: [StoreChange] = []
     private var isCommitting = false
-    private var waiting = Part()
-    private var given = Part()
-    private var givenMarks: Marks
+    /// What depends on the next commit.
+    private var waiting = Batch()
+    /// What depends on the commit that is under way.
+    private var committing = Batch()
+    private var committingMarks: Marks
     private(set) var committed: Marks
+    /// The events that depend on no commit any more.
     private var events = Queue<DeliveryEndpoint.Event>()
 
     init(hasStore: Bool, _ stored: Marks) {
         self.hasStore = hasStore
         committed = stored
-        givenMarks = stored
+        committingMarks = stored
         waiting.blocks = hasStore
     }
 
@@ -39,36 +43,36 @@ struct CommitQueue: Sendable {
         if isBlocking { waiting.blocks = true }
     }
 
-    /// Tells the program, once the store has what this rests on.
+    /// Reports the event to the program once the store has committed all changes so far.
     mutating func tell(_ event: DeliveryEndpoint.Event) {
         if hasStore { waiting.events.append(event) } else { events.append(event) }
     }
 
-    /// The next event, once the store has what it rests on.
+    /// The next event; nil while there is none whose changes are committed.
     mutating func nextEvent() -> DeliveryEndpoint.Event? { events.popFirst() }
 
-    /// Whether nothing may be sent or taken before the store has more.
-    var isBlocked: Bool { waiting.blocks || given.blocks }
-    /// Whether the store has everything.
+    /// Whether nothing may be sent or taken before the store has committed more.
+    var isBlocked: Bool { waiting.blocks || committing.blocks }
+    /// Whether the store has committed everything.
     var isEmpty: Bool { changes.isEmpty && !isCommitting }
 
-    /// The changes that the store must commit next, as one; nil while there are none, or while it
-    /// commits others. `marks` is what it then has.
+    /// The changes that the store must commit next, in one transaction; nil while there are none,
+    /// or while the store commits others. `marks` is the state in the store after the commit.
     mutating func take(_ marks: Marks) -> [StoreChange]? {
         guard !isCommitting, !changes.isEmpty else { return nil }
         isCommitting = true
-        givenMarks = marks
-        given = waiting
-        waiting = Part()
+        committingMarks = marks
+        committing = waiting
+        waiting = Batch()
         defer { changes = [] }
         return changes
     }
 
-    /// The store has the changes that it was given.
+    /// The store has committed the changes that ``take(_:)`` returned.
     mutating func didCommit() {
         isCommitting = false
-        committed = givenMarks
-        for event in given.events { events.append(event) }
-        given = Part()
+        committed = committingMarks
+        for event in committing.events { events.append(event) }
+        committing = Batch()
     }
 }

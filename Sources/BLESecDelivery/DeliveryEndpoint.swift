@@ -1,9 +1,10 @@
-/// One side of delivery that outlives a link; `docs/delivery.md` has the rules and their terms.
+/// One side of a delivery that outlives links. `docs/delivery.md` has the rules and the terms, such
+/// as *instance*, *token*, *epoch* and *fate*.
 ///
 /// The endpoint does no input or output. Its owner passes it the records of one link at a time,
 /// sends what ``nextRecord(atMost:)`` returns, and commits what ``takeChanges()`` returns.
 package struct DeliveryEndpoint: Sendable {
-    /// What the program learns.
+    /// What is reported to the program.
     package enum Event: Sendable, Equatable {
         /// The peer's program has taken the message.
         case confirmed(id: UInt64)
@@ -16,13 +17,13 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     package struct Limits: Sendable {
-        /// How many bytes of whole messages wait for the program, roughly.
+        /// How many bytes of whole messages may wait for the program, approximately.
         package var window = 256 << 10
         /// The longest message of the peer, in bytes.
         package var longest = 16 << 20
         /// Whether a message whose fate is unknown is sent again, and may arrive twice.
         package var resendsUnknown = false
-        /// The class of messages' frames.
+        /// The class of the frames that carry messages.
         package var priority = FramePriority.normal
         package var streams = StreamLimits()
 
@@ -40,29 +41,32 @@ package struct DeliveryEndpoint: Sendable {
 
     private enum Link {
         case none
+        /// The link is in use; `resume` was sent, or received.
         case up(sent: Bool, received: Bool)
-        /// This side's state is new since the `resume` that it has sent.
+        /// This side was rolled back, and has begun anew. It has to end the link, on which its
+        /// `resume` may have shown the old state.
         case ending
-        /// The peer was rolled back, learns so from this side's `resume`, and ends the link.
+        /// The peer was rolled back. It learns so from this side's `resume`, and has to end the
+        /// link.
         case waitingForEnd
     }
 
     private var outgoing: OutgoingMessages
     private var incoming: IncomingMessages
     package var streams: Streams
-    /// Which of streams and messages sends the next frame.
+    /// Decides which class sends the next frame.
     private var schedule = FrameSchedule()
-    /// Whether the last frame of the messages' class was a message's.
-    private var wasMessage = false
-    /// The order of the two sides' keys, of this link; nil if they are the same.
+    /// Whether the last frame of the messages' class carried a message, and not a stream's data.
+    private var lastWasMessage = false
+    /// How this side's key compares with the peer's on this link; nil if the keys are the same.
     private var order: Streams.Order?
     /// The tokens of this side's instances, and its epochs.
     private var own: [Identifier]
     private var origin: Origin
     private var token: Identifier
-    /// What the peer's last `resume` had.
+    /// The token and the epoch in the peer's last `resume`, or a newer epoch from its `epoch`.
     private var seen: PeerState
-    /// The peer's instance that has last seen a `resume` of this side.
+    /// The token of the last peer instance that is known to have received a `resume` of this side.
     private var peerToken: Identifier
     /// The peer's `resume` on this link, until the peer is known to have this side's.
     private var arrived: Resume?
@@ -73,18 +77,21 @@ package struct DeliveryEndpoint: Sendable {
     /// Whether the program sends nothing more.
     package private(set) var hasFinished: Bool
     private var link = Link.none
+    /// Whether an `epoch` record has to be sent.
     private var owesEpoch = false
     /// Whether the peer has begun an epoch on this link.
     private var hasTakenEpoch = false
+    /// The position *confirmed* that the peer was told last.
     private var toldConfirmed: UInt64 = 0
+    /// The first credit of this link.
     private var credit: UInt64 = 0
 
     /// What the store has not committed yet.
     private var commits: CommitQueue
-    /// The highest number of a message that the store was asked to mark as one that may have left.
+    /// The highest number of a message that the store was asked to mark as possibly sent.
     private var askedLeft: UInt64
 
-    /// Begins an instance, with an empty state or what a store has.
+    /// Begins an instance, with an empty state or with the state in a store.
     package init(
         _ stored: StoredEndpoint = StoredEndpoint(), hasStore: Bool = true,
         limits: Limits = Limits(), using generator: inout some RandomNumberGenerator
@@ -115,30 +122,31 @@ package struct DeliveryEndpoint: Sendable {
 
     // MARK: - The store
 
-    /// Takes the changes that the store must commit next, as one; nil while there are none, or
-    /// while it commits others. ``didCommit()`` follows.
+    /// Takes the changes that the store must commit next, in one transaction; nil while there are
+    /// none, or while the store commits others. ``didCommit()`` must follow.
     package mutating func takeChanges() -> [StoreChange]? {
         commits.take(
             CommitQueue.Marks(
                 epoch: outgoing.epoch, left: askedLeft, confirmed: incoming.confirmed))
     }
 
-    /// The store has the changes that it was given.
+    /// The store has committed the changes that ``takeChanges()`` returned.
     package mutating func didCommit() { commits.didCommit() }
 
-    /// The next event, once the store has what it rests on.
+    /// The next event; nil while there is none whose changes are committed.
     package mutating func nextEvent() -> Event? { commits.nextEvent() }
-    /// Whether the store has everything.
+    /// Whether the store has committed everything.
     package var isCommitted: Bool { commits.isEmpty }
 
-    /// The program's position that may be told to the peer.
+    /// The position *confirmed* that the peer may be told.
     private var committedConfirmed: UInt64 {
         commits.hasStore ? commits.committed.confirmed : incoming.confirmed
     }
 
     // MARK: - The program
 
-    /// Queues a message, and returns its id. The store commits the program's note with it.
+    /// Queues a message, and returns its id. The store commits the program's note together with the
+    /// message.
     package mutating func send(_ bytes: [UInt8], noting note: [UInt8]? = nil) -> UInt64 {
         precondition(!hasFinished, "a program that has finished sends nothing")
         if let note { commits.append(.sentNote(note)) }
@@ -160,7 +168,7 @@ package struct DeliveryEndpoint: Sendable {
         return message.id
     }
 
-    /// The next message of the peer; nil as well after the peer's end.
+    /// The next message of the peer; nil while there is none, and after the peer's end.
     package mutating func take() -> [UInt8]? {
         defer { confirmEnd() }
         return incoming.take()
@@ -171,7 +179,7 @@ package struct DeliveryEndpoint: Sendable {
     package var takenCount: UInt64 { incoming.takenCount }
 
     /// The program has dealt with the first `count` messages that it took. The store commits the
-    /// program's note with that.
+    /// program's note together with the confirmation.
     package mutating func confirm(through count: UInt64, noting note: [UInt8]? = nil) {
         if let note { commits.append(.confirmedNote(note)) }
         if incoming.confirm(through: count) {
@@ -192,15 +200,15 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     /// Whether each side's program has taken everything up to the other's end, as far as this side
-    /// can know, and its store has it.
+    /// can know, and this side's store has committed that.
     package var isComplete: Bool { isSettled && isCommitted }
-    /// The same, before the store has it.
+    /// Like ``isComplete``, but without waiting for the store.
     package var isSettled: Bool {
         hasFinished && !hasPending && incoming.hasConfirmedEnd && streams.isOver
     }
-    /// Whether the peer has been told so on this link, and nothing is left to be sent.
+    /// Whether this side is complete and has told the peer so on this link.
     package var hasToldAll: Bool { hasToldEnd && isCommitted }
-    /// The same, before the store has everything.
+    /// Like ``hasToldAll``, but without waiting for the store.
     package var hasToldEnd: Bool {
         guard case .up(sent: true, received: true) = link, isSettled else { return false }
         return toldConfirmed == incoming.confirmed && !owesEpoch
@@ -208,7 +216,8 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Whether messages, or this side's end, wait for their fate.
     package var hasPending: Bool { !outgoing.messages.isEmpty }
-    /// How many chunks have been sent, and records been received that show that messages move.
+    /// How many frames of messages and streams have been sent, plus how many records have been
+    /// received that show that messages or streams make progress.
     package private(set) var movements: UInt64 = 0
     /// How many messages wait for their fate, and their bytes.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
@@ -221,8 +230,8 @@ package struct DeliveryEndpoint: Sendable {
 
     // MARK: - Links
 
-    /// A link to the peer is there, and every older one is dropped. `order` is that of the two
-    /// sides' keys; nil if they are the same.
+    /// Begins a link to the peer, and drops the older one. `order` says how this side's key
+    /// compares with the peer's; nil if the keys are the same.
     package mutating func linkBegan(_ order: Streams.Order? = nil) {
         linkEnded()
         self.order = order
@@ -239,7 +248,7 @@ package struct DeliveryEndpoint: Sendable {
         streams.linkEnded()
     }
 
-    /// Whether the peer is behind its own state, and is to end the link.
+    /// Whether the peer was rolled back, and has to end the link.
     package var isWaitingForEnd: Bool { if case .waitingForEnd = link { true } else { false } }
     /// Ends the link, and drops the incomplete message; the peer sends it again.
     package mutating func dropLink() {
@@ -249,17 +258,19 @@ package struct DeliveryEndpoint: Sendable {
 
     /// How many bytes of an incomplete message are kept.
     package var incompleteBytes: Int { incoming.positions.offset }
-    /// Drops the incomplete message. Only before this side's `resume` tells the peer of it.
+    /// Drops the incomplete message. Must not be called between this side's `resume`, which tells
+    /// the peer how much of that message is here, and the end of the link.
     package mutating func dropIncomplete() { incoming.dropPartial() }
 
-    /// Whether this side must end the link, since its state is another one than it has told.
+    /// Whether this side must end the link now, since it was rolled back and has begun anew.
     package var mustEndLink: Bool { if case .ending = link { !commits.isBlocked } else { false } }
-    /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that is to end,
-    /// records are dropped, so that its owner reads on and learns of the end.
+    /// Whether a record may be passed to ``receive(_:using:)`` now. On a link that has to end,
+    /// records are accepted and dropped, so that the link's owner reads on and learns of the end.
     package var wantsRecords: Bool { if case .up = link { !commits.isBlocked } else { true } }
 
-    /// How many messages the program has confirmed and the peer has not been told of on this link;
-    /// more than any number if the peer waits for nothing else.
+    /// How many messages the program has confirmed and the peer was not told of on this link;
+    /// `UInt64.max` once the program has taken everything up to the peer's end, since that
+    /// confirmation must not wait.
     package var owedConfirmations: UInt64 {
         guard case .up(sent: true, received: true) = link, !commits.isBlocked,
             committedConfirmed > toldConfirmed
@@ -274,15 +285,15 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     /// The next record for the peer, with at most `limit` bytes of data; without a limit, no data.
-    /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they may
-    /// wait, so that one record covers several messages.
+    /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they
+    /// may wait, so that one record covers several messages.
     package mutating func nextRecord(
         atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool = { _ in true }
     ) -> DeliveryRecord? {
         guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
         guard sent else {
             link = .up(sent: true, received: received)
-            // Nothing blocks, so what is committed belongs to the peer's epoch.
+            // Since nothing is blocked, the committed position belongs to the peer's epoch.
             var positions = incoming.positions
             positions.confirmed = committedConfirmed
             toldConfirmed = committedConfirmed
@@ -315,20 +326,20 @@ package struct DeliveryEndpoint: Sendable {
         if hasMessage { classes.insert(limits.priority) }
         guard let priority = schedule.choose(classes) else { return nil }
         movements += 1
-        // Messages take turns with all streams of their class.
+        // Messages take every second frame of their class; the streams share the others.
         let hasStream = streamClasses.contains(priority)
         if priority == limits.priority {
-            wasMessage = hasMessage && !(hasStream && wasMessage)
-            if wasMessage { return outgoing.takeRecord(atMost: limit) }
+            lastWasMessage = hasMessage && !(hasStream && lastWasMessage)
+            if lastWasMessage { return outgoing.takeRecord(atMost: limit) }
         }
         return streams.nextData(priority, atMost: limit).map { .stream($0) }
     }
 
-    /// Whether a part of a message can leave now. If only its mark in the store is missing, the
-    /// store is asked for that.
+    /// Whether a part of a message can leave now. If all that is missing is the store's mark that
+    /// the message may have left, asks the store for it.
     private mutating func mayMessageLeave() -> Bool {
         guard let number = outgoing.nextNumber else { return false }
-        // An end follows the streams of its side, so that none is opened behind it.
+        // This side's end is sent after all its `open` records, so that none follows the end.
         guard !streams.hasUnopened || !outgoing.isEnd(number) else { return false }
         guard commits.hasStore else { return true }
         if commits.committed.epoch == outgoing.epoch, number <= commits.committed.left {
@@ -342,7 +353,7 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     /// Takes a record of the link. A thrown error ends the link. Returns whether the record shows
-    /// that messages of either side move.
+    /// that messages or streams make progress.
     @discardableResult
     package mutating func receive(
         _ record: DeliveryRecord, using generator: inout some RandomNumberGenerator
@@ -363,7 +374,7 @@ package struct DeliveryEndpoint: Sendable {
             try incoming.finish(at: number)
             confirmEnd()
         case .confirm(let epoch, let number):
-            // It may have crossed this side's `epoch`.
+            // A confirmation in an older epoch has crossed this side's `epoch`.
             guard epoch == outgoing.epoch else { return false }
             guard number >= outgoing.first, number <= outgoing.sent else {
                 throw .violation("a confirmation of what was not sent, or was confirmed before")
@@ -383,7 +394,7 @@ package struct DeliveryEndpoint: Sendable {
             return false
         case .stream(let record):
             if case .open = record, incoming.hasEnd {
-                throw .violation("a stream that is opened behind the end")
+                throw .violation("a stream that is opened after the end")
             }
             guard try streams.receive(record) else { return false }
         }
@@ -409,9 +420,10 @@ package struct DeliveryEndpoint: Sendable {
             return false
         }
         arrived = resume
-        // A peer with another token and another epoch has lost its state. That it shows this side's
-        // epoch proves nothing: it may have learned it on this link or on one that was cut.
-        let goesOn = isSameInstance || resume.epoch == seen.epoch
+        // A peer with another token and another epoch has lost its state, even if it names this
+        // side's epoch: a new instance may have learned the epoch on this link or on one that was
+        // cut.
+        let peerStateContinues = isSameInstance || resume.epoch == seen.epoch
         if resume.token != seen.token || resume.epoch != seen.epoch {
             seen = PeerState(token: resume.token, epoch: resume.epoch)
             commits.append(.seen(seen), blocks: true)
@@ -419,17 +431,19 @@ package struct DeliveryEndpoint: Sendable {
         guard
             resume.first <= incoming.confirmed + 1 || resume.epoch != incoming.epoch
                 || origin == .rolledBack
-        else { throw .violation("a first message behind what was confirmed") }
+        else { throw .violation("a first message that leaves a gap after what was confirmed") }
         let knowsEpoch = resume.peerEpoch == outgoing.epoch
         guard !knowsEpoch || outgoing.allows(resume.positions) else {
             throw .violation("positions that do not fit what was sent")
         }
-        if !goesOn || !knowsEpoch || resume.positions.confirmed >= outgoing.first - 1 {
+        if !peerStateContinues || !knowsEpoch
+            || resume.positions.confirmed >= outgoing.first - 1
+        {
             try streams.resumed(
                 resume.streams, from: resume.token, token: token,
                 order ?? (token < resume.token ? .lower : .higher))
         }
-        if goesOn, knowsEpoch {
+        if peerStateContinues, knowsEpoch {
             guard resume.positions.confirmed >= outgoing.first - 1 else {
                 guard resume.token != peerToken else {
                     throw .violation("a confirmation that was undone")
@@ -442,11 +456,11 @@ package struct DeliveryEndpoint: Sendable {
         } else {
             var isLost = false
             let wasUndone = knowsEpoch && resume.positions.confirmed < outgoing.first - 1
-            if !goesOn, outgoing.hasSentAny || wasUndone {
+            if !peerStateContinues, outgoing.hasSentAny || wasUndone {
                 loseEpoch(using: &generator)
                 isLost = true
             }
-            if !goesOn { sendEndAgain() }
+            if !peerStateContinues { sendEndAgain() }
             // A peer that knows the epoch may have a part of the first message.
             let hasPart = knowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
             _ = outgoing.resume(
@@ -459,7 +473,7 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Takes over the peer's token and epoch, at the first record after its `resume`. Such a record
     /// proves that the peer has this side's `resume`, which shows the token and the epoch that this
-    /// side knew before. So a peer that was rolled back has learned of it.
+    /// side knew before. From these, a peer that was rolled back has learned that it was.
     private mutating func meetPeer() {
         guard let peer = arrived.take() else { return }
         if peer.token != peerToken {
@@ -485,11 +499,11 @@ package struct DeliveryEndpoint: Sendable {
         commits.append(.peerEpoch(epoch, confirmed: confirmed), blocks: true)
     }
 
-    /// The peer's state is lost.
+    /// Begins a new epoch, because the peer's state is lost.
     private mutating func loseEpoch(using generator: inout some RandomNumberGenerator) {
         let resendsUnknown = limits.resendsUnknown
         beginEpoch(using: &generator) { _, mayHaveLeft in !mayHaveLeft || resendsUnknown }
-        // A `resume` that is still to be sent has the new epoch.
+        // If `resume` has not been sent yet, it shows the new epoch.
         if case .up(sent: true, _) = link { owesEpoch = true }
     }
 
@@ -502,7 +516,8 @@ package struct DeliveryEndpoint: Sendable {
         return resume.first > 1 && !incoming.pastEpochs.contains(resume.epoch)
     }
 
-    /// This side's store is an older copy.
+    /// Begins anew, because this side's store is an older copy: a new epoch, a new token, and the
+    /// end of the link.
     private mutating func beginAnew(
         _ resume: Resume, using generator: inout some RandomNumberGenerator
     ) {

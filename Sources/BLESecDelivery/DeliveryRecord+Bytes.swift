@@ -1,6 +1,7 @@
-/// The bytes of a record behind its type; `docs/delivery.md`, "Bytes".
+/// The bytes of a record after its type; `docs/delivery.md`, "Bytes".
 extension DeliveryRecord {
-    /// The type of the channel's record (`docs/wire-format.md`, "Records").
+    /// The type byte of the channel's record that carries this one (`docs/wire-format.md`,
+    /// "Records").
     package enum Kind: UInt8, Sendable, CaseIterable {
         case resume = 0x09
         case chunk, confirm, epoch, credit, finish
@@ -29,7 +30,7 @@ extension DeliveryRecord {
         }
     }
 
-    /// The most bytes of a record with data that are not the data: three numbers.
+    /// The longest header of a record with data, in bytes: three numbers of 8 bytes.
     package static let longestDataHeader = 24
 
     /// The bytes, without the type. Each number is at most ``Resume/greatestNumber``.
@@ -69,7 +70,8 @@ extension DeliveryRecord {
 
     /// Reads a record of this kind.
     ///
-    /// - Throws: `violation` when bytes are missing, are left over, or are not in the only form.
+    /// - Throws: `violation` when bytes are missing or left over, or when a value is invalid or not
+    ///   in its shortest form.
     package init(_ kind: Kind, _ bytes: [UInt8]) throws(DeliveryError) {
         try self.init(kind, bytes.span)
     }
@@ -99,7 +101,7 @@ extension DeliveryRecord {
                     number: try bytes.number(at: &position),
                     offset: Int(try bytes.number(at: &position)),
                     length: Int(try bytes.number(at: &position)),
-                    bytes: bytes.rest(from: &position)[...]))
+                    bytes: bytes.remaining(from: &position)[...]))
         case .confirm:
             self = .confirm(
                 epoch: try bytes.identifier(at: &position), try bytes.number(at: &position))
@@ -153,14 +155,14 @@ extension Span<UInt8> {
             let value = try number(at: &position)
             guard let priority = UInt8(exactly: value).flatMap(FramePriority.init(rawValue:))
             else { throw .violation("an unknown priority") }
-            let bytes = rest(from: &position)
+            let bytes = remaining(from: &position)
             guard bytes.count <= StreamRecord.longestLabel,
                 let label = String(validating: bytes, as: UTF8.self)
             else { throw .violation("a label that is too long or not UTF-8") }
             return .open(id: first, priority, label: label)
         case .bytes:
             return .bytes(
-                id: first, offset: try number(at: &position), rest(from: &position)[...])
+                id: first, offset: try number(at: &position), remaining(from: &position)[...])
         case .fin: return .fin(id: first, size: try number(at: &position))
         case .reset: return .reset(id: first, code: try code(at: &position))
         case .stop: return .stop(id: first, code: try code(at: &position))
@@ -180,10 +182,10 @@ extension Span<UInt8> {
         return code
     }
 
-    fileprivate func rest(from position: inout Int) -> [UInt8] {
-        let rest = extracting(position..<count)
+    fileprivate func remaining(from position: inout Int) -> [UInt8] {
+        let remaining = extracting(position..<count)
         position = count
-        return unsafe rest.withUnsafeBufferPointer { unsafe Array($0) }
+        return unsafe remaining.withUnsafeBufferPointer { unsafe Array($0) }
     }
 }
 

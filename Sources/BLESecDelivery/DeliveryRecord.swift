@@ -1,18 +1,19 @@
 /// What two endpoints send each other over a channel; `docs/delivery.md`, "Records".
 package enum DeliveryRecord: Sendable, Equatable {
-    /// What each side tells first on every link.
+    /// What each side sends first on every link.
     case resume(Resume)
     /// A part of a message.
     case chunk(Chunk)
-    /// The sender's program has finished, and this number in the order of its messages says so.
+    /// The sender's program sends no more messages. Its end has this number, which follows that of
+    /// its last message.
     case finish(UInt64)
     /// The receiver's program has taken all messages of the epoch up to this number.
     case confirm(epoch: Identifier, UInt64)
-    /// The sender begins this epoch at message 1.
+    /// The sender begins this epoch; its next message has the number 1.
     case epoch(Identifier)
-    /// A message may be begun on this link while the messages begun before cost less than this.
+    /// The peer may begin a message while those that it has begun on this link cost less than this.
     case credit(UInt64)
-    /// What concerns streams, and no messages.
+    /// A record about streams.
     case stream(StreamRecord)
 }
 

@@ -1,13 +1,13 @@
-/// Where an endpoint's state outlives the process.
+/// Keeps an endpoint's state, so that it outlives the process.
 package protocol EndpointStore: AnyObject, Sendable {
-    /// What the store had when it was opened.
+    /// The state in the store when it was opened.
     var stored: StoredEndpoint { get }
-    /// Takes the store for one connection; false if one has taken it already.
+    /// Claims the store for one connection; false if a connection has claimed it already.
     func claim() -> Bool
-    /// Commits the changes as one, in their order; returns when they are durable. Called on one
-    /// thread at a time.
+    /// Commits the changes in their order and in one transaction; returns when they are durable.
+    /// Called on one thread at a time.
     func commit(_ changes: [StoreChange]) throws(StoreFailure)
-    /// Lets others open the store; nothing is committed any more.
+    /// Closes the store, so that others can open it; a later commit fails.
     func close()
 }
 

@@ -11,16 +11,17 @@ package struct Fates: Sendable, Equatable {
 
     /// All messages up to this id have a fate.
     package internal(set) var decided: UInt64 = 0
-    /// The ids of those whose fate is unknown, in ranges.
+    /// The ids of the messages whose fate is unknown, in ranges.
     package internal(set) var unknown: ArraySlice<ClosedRange<UInt64>> = []
-    /// The ids of those that were dropped, in ranges that do not touch. Each was named by a person
-    /// or a program on this side, so they need no limit.
+    /// The ids of the messages that were dropped, in ranges that do not touch. A person or a
+    /// program on this side has named each, so their number needs no limit.
     package private(set) var dropped: [ClosedRange<UInt64>] = []
     /// The program has taken the fates of messages up to this id.
     package internal(set) var taken: UInt64 = 0
 
-    /// At most so many ranges are kept. Each is a lost state, so a peer could make more without
-    /// end; the fates of messages before the ranges that are kept are then not known here any more.
+    /// The most ranges in ``unknown``. Each comes from a lost state, so a peer could make any
+    /// number of them. To stay within the limit, the two oldest ranges become one, and the messages
+    /// between them then count as unknown, too.
     package static let mostRanges = 1_024
 
     package init() {}
@@ -43,19 +44,19 @@ package struct Fates: Sendable, Equatable {
         } else {
             unknown.append(id...id)
         }
-        // The second range takes the first one, and what is between them.
+        // The second range takes over the first one, and the messages between them.
         while unknown.count > Self.mostRanges, let first = unknown.popFirst() {
             unknown[unknown.startIndex] =
                 first.lowerBound...unknown[unknown.startIndex].upperBound
         }
     }
 
-    /// Dropped messages that follow have their fate now, too.
+    /// All messages up to `id` have a fate; then so have the dropped messages directly after it.
     private mutating func decide(through id: UInt64) {
         decided = dropped.first { $0.contains(id + 1) }?.upperBound ?? id
     }
 
-    /// Drops messages without a fate. Their fate is decided when that of all before them is.
+    /// Drops messages without a fate. Each has its fate once all messages before it have theirs.
     package mutating func drop(_ ids: Set<UInt64>) {
         var ranges: [ClosedRange<UInt64>] = []
         for range in (dropped + ids.map { $0...$0 }).sorted(by: { $0.lowerBound < $1.lowerBound }) {
@@ -69,8 +70,8 @@ package struct Fates: Sendable, Equatable {
         decide(through: decided)
     }
 
-    /// The store is an older copy: what was dropped from it may have been sent before. So it is
-    /// unknown, except where the program has taken the fate.
+    /// The store is an older copy, so a message that was dropped from it may have been sent before.
+    /// Its fate becomes unknown, unless the program has taken the fate already.
     package mutating func doubtDropped() {
         let doubted = dropped.filter { taken < $0.upperBound && $0.upperBound <= decided }
         guard !doubted.isEmpty else { return }
@@ -102,6 +103,6 @@ package struct Fates: Sendable, Equatable {
         return (taken, fate)
     }
 
-    /// The fates stay known, in case they are asked for by id.
+    /// The program has taken the fates up to this id. They stay known to ``fate(id:)``.
     package mutating func take(through id: UInt64) { taken = max(taken, id) }
 }

@@ -1,4 +1,4 @@
-/// The 16 random bytes that name an instance or an epoch; zeros name none.
+/// The 16 random bytes that identify an instance or an epoch; zeros mean that there is none.
 package struct Identifier: Sendable, Hashable {
     package let high, low: UInt64
 

@@ -1,5 +1,5 @@
-/// The peer's messages: those that wait for the program, the incomplete one, and how far the
-/// program has taken and confirmed them.
+/// The peer's messages: those that wait for the program, the incomplete one, and up to which
+/// message the program has taken and confirmed them.
 struct IncomingMessages: Sendable {
     /// The peer's epoch; none before its first `resume`.
     private(set) var epoch: Identifier
@@ -7,7 +7,9 @@ struct IncomingMessages: Sendable {
     private(set) var pastEpochs: [Identifier]
     /// The program has confirmed all messages of the epoch up to this number.
     private(set) var confirmed: UInt64
+    /// All messages of the epoch up to this number have arrived.
     private(set) var held: UInt64
+    /// The bytes of the incomplete message, and the length of the whole message.
     private var partial: [UInt8] = []
     private var partialLength = 0
     private var waiting = Queue<Message>()
@@ -15,9 +17,11 @@ struct IncomingMessages: Sendable {
     private var taken = Queue<Place>()
     /// How many messages the program has taken in this instance.
     private(set) var takenCount: UInt64 = 0
-    /// What the messages that the peer began on this link cost, and what this side has allowed.
+    /// What the messages cost that the peer has begun on this link.
     private var cost: UInt64 = 0
+    /// The last credit that the peer was given on this link.
     private var granted: UInt64 = 0
+    /// Whether a message was begun on this link and has not arrived whole.
     private var isMidMessage = false
     private let window: Int
     private let longest: Int
@@ -69,10 +73,12 @@ struct IncomingMessages: Sendable {
         return granted
     }
 
-    /// The rest of a message that has begun needs no room: it must end for others to be taken.
+    /// The credit that fits the window now. The rest of a message that has begun takes no part of
+    /// the window, since it has to arrive before any other message can.
     private var room: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
 
-    /// Whether there is a credit that is worth a record.
+    /// Whether the peer should get a new credit: the last one is used up, or the new one is greater
+    /// by half of the window.
     var owesCredit: Bool {
         let isPeerStopped = granted <= cost
         return room > granted && (isPeerStopped || room >= granted + UInt64(window / 2))
@@ -84,8 +90,8 @@ struct IncomingMessages: Sendable {
         return granted
     }
 
-    /// The peer sends in another epoch, after `confirmed` messages of it that this side no longer
-    /// knows. Whole messages of the last epoch stay for the program.
+    /// The peer goes on in another epoch, or in the same one with a gap. Its next message follows
+    /// number `confirmed`. Whole messages that arrived before stay for the program.
     mutating func begin(_ epoch: Identifier, after confirmed: UInt64) {
         if self.epoch != .none, self.epoch != epoch { pastEpochs.append(self.epoch) }
         if pastEpochs.count > StoredEndpoint.mostOwn { pastEpochs.removeFirst() }
@@ -106,7 +112,7 @@ struct IncomingMessages: Sendable {
         else {
             throw .violation("a chunk that does not continue the last one")
         }
-        guard !hasFinished else { throw .violation("a message behind its end") }
+        guard !hasFinished else { throw .violation("a message after the end") }
         guard chunk.length <= longest else { throw .tooLong(chunk.length) }
         let end = chunk.offset + chunk.bytes.count
         guard end <= chunk.length, chunk.bytes.count > 0 || chunk.length == 0,
@@ -178,18 +184,18 @@ struct IncomingMessages: Sendable {
         endEpoch = epoch
         return true
     }
-    /// Whether the peer's end is there and confirmed, in the epoch in which the peer sends now: a
-    /// peer whose state was lost waits for that.
+    /// Whether this side has confirmed the peer's end in the epoch in which the peer sends now. A
+    /// peer whose state was lost begins a new epoch, and its end has to be confirmed again.
     var hasConfirmedEnd: Bool { endEpoch == epoch }
 
     /// Confirms the messages up to the `count`-th that the program has taken. Returns whether the
     /// position in the peer's epoch has moved.
     mutating func confirm(through count: UInt64) -> Bool {
         precondition(count <= takenCount, "a message is confirmed after it was taken")
-        let open = takenCount - UInt64(taken.count)
-        guard count > open else { return false }
+        let confirmedCount = takenCount - UInt64(taken.count)
+        guard count > confirmedCount else { return false }
         var hasMoved = false
-        for _ in open..<count {
+        for _ in confirmedCount..<count {
             guard let place = taken.popFirst(), place.epoch == epoch else { continue }
             confirmed = place.number
             hasMoved = true

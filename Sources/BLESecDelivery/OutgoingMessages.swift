@@ -1,11 +1,11 @@
-/// The messages of this side in its epoch: those that the peer has not confirmed, and how far they
-/// have left. The numbers are checked against what the peer claims.
+/// The messages of this side in its epoch: those that the peer has not confirmed, and how much of
+/// them has been sent. What the peer claims to have is checked against this.
 struct OutgoingMessages: Sendable {
     private(set) var epoch: Identifier
     /// The number of the first message that is kept; without messages, the next number.
     private(set) var first: UInt64
     private(set) var messages: Queue<StoredEndpoint.Message>
-    /// How many of these are messages and not ends, and their bytes.
+    /// How many of these are messages and not ends, and how many bytes they have.
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
     /// The highest number of a message that may have left whole.
     private(set) var sent: UInt64
@@ -15,9 +15,11 @@ struct OutgoingMessages: Sendable {
     private var next: (number: UInt64, offset: Int)
     /// Where sending continued when this link began.
     private var resumed: (number: UInt64, offset: Int)
-    /// What the messages that were begun on this link cost, and how much of that the peer allows.
+    /// What the messages cost that were begun on this link.
     private var cost: UInt64 = 0
+    /// The peer's credit: a message may be begun while `cost` is less.
     private(set) var credit: UInt64 = 0
+    /// Whether a message was begun on this link and has not been sent whole.
     private var isMidMessage = false
 
     init(_ stored: StoredEndpoint) {
@@ -34,7 +36,7 @@ struct OutgoingMessages: Sendable {
     /// The highest number of a message; one less than ``first`` without messages.
     var last: UInt64 { first + UInt64(messages.count) - 1 }
 
-    /// What a message counts towards the credit in addition to its bytes.
+    /// What a message costs in addition to its bytes.
     static let overhead = 64
 
     mutating func append(_ message: StoredEndpoint.Message) {
@@ -56,7 +58,7 @@ struct OutgoingMessages: Sendable {
         isMidMessage = false
     }
 
-    /// Whether the peer can have these positions in this epoch.
+    /// Whether the peer can have reached these positions in this epoch.
     func allows(_ positions: Positions) -> Bool {
         guard positions.confirmed <= positions.held, positions.held <= max(sent, first - 1),
             positions.offset >= 0
@@ -66,7 +68,8 @@ struct OutgoingMessages: Sendable {
         return number <= begun && positions.offset < (message(number)?.bytes?.count ?? 0)
     }
 
-    /// Continues where the peer is. Returns whether it has more than at the last time.
+    /// Continues after what the peer has. Returns whether the peer has more than when the last link
+    /// began.
     mutating func resume(at positions: Positions, credit: UInt64) -> Bool {
         self.credit = credit
         next = (positions.held + 1, positions.offset)
@@ -74,7 +77,7 @@ struct OutgoingMessages: Sendable {
         return next > resumed
     }
 
-    /// Whether the peer may allow so much: it can only grow on a link.
+    /// Takes a new credit of the peer; false if it is less than the last one on this link.
     mutating func allow(_ credit: UInt64) -> Bool {
         guard credit >= self.credit else { return false }
         self.credit = credit
@@ -129,15 +132,15 @@ struct OutgoingMessages: Sendable {
     /// Whether this side's end waits to be confirmed.
     var hasEnd: Bool { messages.count > pending.count }
 
-    /// Whether a message that is kept may have left. An end does not count: to take it twice is the
-    /// same as to take it once.
+    /// Whether a message that is kept may have left whole. An end does not count: to take an end
+    /// twice is the same as to take it once.
     var hasSentAny: Bool {
         guard sent >= first else { return false }
         return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
-    /// Begins an epoch with the messages that stay, and returns the ids of the others. An end stays
-    /// always.
+    /// Begins an epoch with the messages that stay. Returns the ids of those that do not, and of
+    /// those that do. An end always stays.
     mutating func begin(
         _ epoch: Identifier, keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) -> (lost: [UInt64], kept: Set<UInt64>) {

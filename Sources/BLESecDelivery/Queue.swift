@@ -1,5 +1,5 @@
-/// A queue whose elements are released as soon as they are taken. An `ArraySlice` keeps them until
-/// it is copied.
+/// A queue that releases each element as soon as it is taken. An `ArraySlice` would keep the taken
+/// elements until it is copied.
 struct Queue<Element> {
     private var slots: [Element?] = []
     /// The index of the first element; the slots before it are empty.

@@ -24,9 +24,10 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var nextID: UInt64 = 1
     /// The highest number of a message of the epoch that may have left.
     package var left: UInt64 = 0
-    /// The token and the epoch in the last `resume` of the peer.
+    /// The token and the epoch in the peer's last `resume`, or a newer epoch from its `epoch`.
     package var seen = PeerState()
-    /// The token and the epoch of the peer that is known to have received a `resume` of this side.
+    /// The token and the epoch of the last peer instance that is known to have received a `resume`
+    /// of this side.
     package var peerToken = Identifier.none
     package var peerEpoch = Identifier.none
     /// Earlier epochs of the peer, oldest first.
@@ -39,10 +40,9 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var peerEndEpoch = Identifier.none
     package var hasPeerFinished: Bool { peerEndEpoch != .none }
     package var fates = Fates()
-    /// What the program has noted with its last message that it has sent, and with the last one
-    /// that it has confirmed.
     package var notes = Notes()
 
+    /// The program's last note with a message to send, and its last note with a confirmation.
     package struct Notes: Sendable, Equatable {
         package var sent: [UInt8] = []
         package var confirmed: [UInt8] = []
@@ -56,7 +56,7 @@ package struct StoredEndpoint: Sendable, Equatable {
 
     package init() {}
 
-    /// The messages that have not left, and perhaps the end.
+    /// The messages that have not left, with this side's end if it has not left.
     package var queued: ArraySlice<Message> {
         messages.dropFirst(left < first ? 0 : Int(clamping: left - first + 1))
     }
@@ -111,7 +111,7 @@ package struct StoredEndpoint: Sendable, Equatable {
     }
 }
 
-/// What tells whether a peer's state goes on.
+/// The token and the epoch that show whether a peer's state goes on or was lost.
 package struct PeerState: Sendable, Equatable {
     package var token = Identifier.none
     package var epoch = Identifier.none
@@ -135,9 +135,9 @@ package enum StoreChange: Sendable, Equatable {
     /// A new epoch. The messages with these ids get its first numbers; the fate of others is
     /// unknown.
     case epoch(Identifier, keeping: Set<UInt64>)
-    /// The peer has sent a `resume`.
+    /// The token and the epoch in the peer's `resume`, or the new epoch in its `epoch`.
     case seen(PeerState)
-    /// The peer's instance.
+    /// The token of the peer's instance, which has received a `resume` of this side.
     case peer(Identifier)
     /// The peer's epoch, and the position *confirmed* in it.
     case peerEpoch(Identifier, confirmed: UInt64)
@@ -145,14 +145,15 @@ package enum StoreChange: Sendable, Equatable {
     case confirmed(UInt64)
     /// This side's program has taken everything up to the peer's end.
     case peerFinished
-    /// What the program notes with a message that it sends, and with one that it confirms.
+    /// The program's note with a message that it sends.
     case sentNote([UInt8])
+    /// The program's note with a confirmation.
     case confirmedNote([UInt8])
     /// The program has taken the fates of messages up to this id.
     case fatesTaken(through: UInt64)
-    /// These messages, which have not left, are not to be sent. Later messages keep their ids, and
-    /// get the numbers that become free.
+    /// Messages that have not left, and are not to be sent. Later messages keep their ids, and get
+    /// the numbers that become free.
     case dropped(Set<UInt64>)
-    /// The store has turned out to be an older copy. Follows the new epoch.
+    /// The store has turned out to be an older copy. This change comes after that of the new epoch.
     case rolledBack
 }

@@ -5,8 +5,8 @@ enum FileName {
     static let longestPath = 4_096
     static let mostParts = 64
 
-    /// Whether a file or folder may have this name: 1 to 255 bytes, and nothing that leads elsewhere,
-    /// hides, or shows as something else.
+    /// Whether a file or folder may have this name: 1 to 255 bytes, and nothing that leads
+    /// elsewhere, hides, or shows as something else.
     static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
             allowsHidden || !isHidden(name), name != partialFolder

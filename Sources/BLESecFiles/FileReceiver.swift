@@ -2,8 +2,8 @@ internal import CBLESecLinux
 internal import BLESecPrimitives
 internal import Glibc
 
-/// The receiver's end of a stream of files. It writes files and reads no stream; its owner passes it
-/// the peer's bytes, and sends what the calls return. Used on one thread.
+/// The receiver's end of a stream of files. It writes files and reads no stream; its owner passes
+/// it the peer's bytes, and sends what the calls return. Used on one thread.
 final class FileReceiver {
     /// How far this side is.
     struct State: Sendable, Equatable {

@@ -138,7 +138,7 @@ struct LostStateTests {
         _ = pair.sides[1].send([1])
         pair.commit()
         pair.connect()
-        #expect(throws: DeliveryError.violation("a message behind its end")) {
+        #expect(throws: DeliveryError.violation("a message after the end")) {
             for _ in 0..<3 { try pair.exchange() }
         }
     }

@@ -13,13 +13,15 @@ package struct CPace: ~Copyable {
     /// The length of the key, and of a confirmation, in bytes.
     package static let keyLength = 64
 
-    /// What is public in a run, in the draft's terms: CI, sid, ADa and ADb. It has to be the same
-    /// on both sides.
+    /// The public inputs of a run, which have to be the same on both sides.
     package struct Context: Sendable {
+        /// The draft's CI, the channel identifier.
         package let channel: [UInt8]
+        /// The draft's sid, the session identifier.
         package let session: [UInt8]
-        /// The associated data of the initiator and of the responder.
+        /// The draft's ADa, the initiator's associated data.
         package let initiator: [UInt8]
+        /// The draft's ADb, the responder's associated data.
         package let responder: [UInt8]
 
         package init(
@@ -55,8 +57,8 @@ package struct CPace: ~Copyable {
         self.scalar = scalar
     }
 
-    /// Ends the run with the peer's share: the keys, or nil if the share is not an element of the
-    /// group, is the identity, or is this side's own.
+    /// Ends the run with the peer's share, and returns the keys; nil if the share is not an element
+    /// of the group, is the identity, or is this side's own.
     package consuming func finish(peerShare: [UInt8]) -> CPaceKeys? {
         guard !constantTimeEqual(peerShare.span, share.span),
             let product = Ristretto255.product(of: scalar, and: peerShare.span)
@@ -83,8 +85,8 @@ package struct CPace: ~Copyable {
     package static func generator(
         code: borrowing SecretBytes, channel: [UInt8], session: [UInt8]
     ) -> SecretBytes {
-        // The padding fills the hash's first block, so that what is hashed has the same length for
-        // short codes of different lengths.
+        // The padding fills the hash's first block, so that the hashed string has the same length
+        // for short codes of different lengths.
         let used = length(code.count).count + code.count + length(domain.count).count + domain.count
         let padding = [UInt8](repeating: 0, count: max(0, blockLength - used - 1))
         var hash = HashContext(.sha512)
@@ -97,7 +99,7 @@ package struct CPace: ~Copyable {
         return Ristretto255.element(from: digest)
     }
 
-    /// The draft's lv_cat: each string behind its length.
+    /// The draft's lv_cat: the strings, each preceded by its length.
     static func concatenation(_ strings: [[UInt8]]) -> [UInt8] {
         strings.flatMap { length($0.count) + $0 }
     }
@@ -105,11 +107,11 @@ package struct CPace: ~Copyable {
     /// A length as LEB128: seven bits a byte, the least significant first.
     private static func length(_ count: Int) -> [UInt8] {
         var bytes: [UInt8] = []
-        var rest = count
+        var remaining = count
         repeat {
-            bytes.append(UInt8(rest & 0x7F) | (rest > 0x7F ? 0x80 : 0))
-            rest >>= 7
-        } while rest > 0
+            bytes.append(UInt8(remaining & 0x7F) | (remaining > 0x7F ? 0x80 : 0))
+            remaining >>= 7
+        } while remaining > 0
         return bytes
     }
 
@@ -118,7 +120,7 @@ package struct CPace: ~Copyable {
     private static let blockLength = 128
 }
 
-/// What a run of CPace gives: the key, and both sides' confirmations that they have it.
+/// The result of a run of CPace: the key, and each side's confirmation that it has the key.
 package struct CPaceKeys: ~Copyable {
     /// The draft's ISK.
     package let key: SecretBytes
@@ -140,20 +142,20 @@ package struct CPaceKeys: ~Copyable {
         self.confirmationKey = confirmationKey
     }
 
-    /// The confirmation that the initiator, or the responder, sends: HMAC-SHA-512 over what that
-    /// side has contributed (the draft, section 10.4).
+    /// The confirmation that the initiator or the responder sends: HMAC-SHA-512 over that side's
+    /// share and associated data (the draft, section 10.4).
     package func confirmation(ofInitiator isInitiator: Bool) -> [UInt8] {
         var hash = HashContext(.sha512)
-        var code = [UInt8](repeating: 0, count: CPace.keyLength)
-        var span = code.mutableSpan
+        var mac = [UInt8](repeating: 0, count: CPace.keyLength)
+        var span = mac.mutableSpan
         let message = isInitiator ? initiator : responder
         hash.hmac(key: confirmationKey.span, message.span, into: &span)
-        return code
+        return mac
     }
 }
 
 extension HashContext {
-    /// Writes the digest to a secret of at least its length, and begins a new one.
+    /// Writes the digest to a secret of at least the digest's length, and begins a new hash.
     fileprivate mutating func finish(into secret: inout SecretBytes) {
         var span = secret.mutableSpan
         finish(into: &span)

@@ -16,7 +16,7 @@ extension TrustPolicy {
             .comparing(PairingComparison(confirm: confirm))
         }
 
-        /// The number of the way in a record of type `pair`.
+        /// The number of this way of pairing in the step `begin`.
         var number: UInt8 {
             switch self {
             case .invitation: 1
@@ -34,8 +34,8 @@ extension TrustPolicy {
             }
         }
 
-        /// Gives what is good for one pairing to a key that this side has verified; false if another key
-        /// has it.
+        /// Reserves the code or the comparison, which is valid for one pairing, for a key that this
+        /// side has verified; false if it is reserved for another key.
         func claim(_ key: Fingerprint) -> Bool {
             switch self {
             case .invitation: true
@@ -44,7 +44,7 @@ extension TrustPolicy {
             }
         }
 
-        /// Ends what was good for one pairing.
+        /// Ends the invitation, the code or the comparison: nobody can pair with it any more.
         func close() {
             switch self {
             case .invitation(let invitation): invitation.close()
@@ -54,7 +54,7 @@ extension TrustPolicy {
         }
     }
 
-    /// What ``pairing(_:store:name:)`` was given.
+    /// The arguments of ``pairing(_:store:name:)``.
     package struct PairingRule: Sendable {
         package let way: Pairing
         let store: any TrustStore
@@ -65,7 +65,7 @@ extension TrustPolicy {
             if case .invitation(let invitation) = way { invitation } else { nil }
         }
 
-        /// What this side has kept of the key, under the name that the peer is to have.
+        /// What the store has kept of the key under this policy's name for the peer.
         func kept(of key: Fingerprint) throws(ChannelError) -> KeptPeer? {
             if try store.key(named: name) == key { return .known }
             guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }
@@ -77,12 +77,13 @@ extension TrustPolicy {
             if let bound = try store.key(named: name), bound != key {
                 return .refuse("\(name) is known with \(bound), and this peer has \(key)")
             }
-            // A pairing that was interrupted is ended without what it began with.
+            // An interrupted pairing is completed without the invitation or code that it began
+            // with.
             if try kept(of: key) != nil { return .admit }
             return refusal(of: key).map { .refuse($0) } ?? .admit
         }
 
-        /// Why what the pairing needs is not valid for this key; nil if it is.
+        /// Why the invitation, the code or the comparison is not valid for this key; nil if it is.
         func refusal(of key: Fingerprint) -> String? {
             switch way {
             case .invitation(let invitation):
@@ -99,7 +100,7 @@ extension TrustPolicy {
         case pending(PendingPeer)
     }
 
-    /// How the policy pairs; nil if it does not.
+    /// How the policy pairs; nil for a policy that does not pair.
     package var pairingRule: PairingRule? {
         if case .pairing(let rule) = rule { rule } else { nil }
     }

@@ -1,11 +1,11 @@
 internal import BLESecPrimitives
 
 extension TrustPolicy {
-    /// A short code that two people carry from one device to the other, and how often it may still be
-    /// tried.
+    /// A short code that people carry from one device to the other, and how often the code may
+    /// still be tried.
     ///
-    /// A code is valid for one pairing, for a limited time and for three tries, counted over all links
-    /// that use this object. Each try lets whoever is at the other end check one guess.
+    /// A code is valid for one pairing, for a limited time and for three tries, counted over all
+    /// links that use this object. Each try lets whoever is at the other end check one guess.
     public final class PairingCode: Sendable {
         /// The lengths that a code may have, in digits; 6 by default.
         public static let lengths = 4...12
@@ -70,7 +70,7 @@ extension TrustPolicy {
             return digits
         }
 
-        /// A uniform digit: bytes of 250 and more are drawn again.
+        /// A uniform random digit: a byte of 250 or more is drawn again.
         private static func randomDigit() -> UInt8 {
             while true {
                 let byte = SecretBytes(randomCount: 1)

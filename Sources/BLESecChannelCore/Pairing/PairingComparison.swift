@@ -1,10 +1,10 @@
 extension TrustPolicy {
     /// Six digits that both devices show, and a person who says whether they are the same.
     ///
-    /// As with a ``PairingCode``, only three runs may begin, over all links that use this object, and
-    /// only for a limited time: each run gives an attacker one chance in a million.
+    /// As with a ``PairingCode``, only three runs may begin, over all links that use this object,
+    /// and only for a limited time: each run gives an attacker one chance in a million.
     public final class PairingComparison: Sendable {
-        /// Shows digits, and returns whether the other device shows the same.
+        /// Shows digits to a person, and returns whether the other device shows the same ones.
         public typealias Confirmation = @Sendable (_ digits: String) async throws -> Bool
 
         let confirm: Confirmation

@@ -46,8 +46,8 @@ package final class PairingExchange {
         case comparing
         /// The store keeps the peer as pending; this side's confirmation is next.
         case keeping
-        /// The store binds the name; then the peer is told, or not.
-        case binding(tells: Bool)
+        /// The store binds the name; then this side sends `done`, if `sendsDone`.
+        case binding(sendsDone: Bool)
         /// The store keeps the peer as verified; this side's proof is next.
         case settling
         /// The store forgets the peer; then the exchange fails.
@@ -64,8 +64,9 @@ package final class PairingExchange {
     private let storeError = Locked<ChannelError?>(nil)
     private var standing = PairingStanding.nothing
     private var run: CPace?
-    /// The dialer's nonce, or its commitment on the acceptor's side; then the acceptor's nonce.
+    /// In a comparison, this side's nonce.
     private var nonce: [UInt8] = []
+    /// In a comparison, on the acceptor's side, the dialer's commitment to its nonce.
     private var commitment: [UInt8] = []
     /// With a code, this side's confirmation and the peer's.
     private var confirmation: [UInt8] = []
@@ -74,7 +75,7 @@ package final class PairingExchange {
 
     /// What has to be asked now; nil if nothing.
     package private(set) var question: Question?
-    /// Whether this side's last confirmation was made, so that the peer may end the pairing.
+    /// Whether this side has made its last confirmation, so that the peer may complete the pairing.
     package private(set) var hasConfirmed = false
 
     /// Begins; ``question`` is then the first thing to ask.
@@ -109,7 +110,8 @@ package final class PairingExchange {
 
     /// Takes the payload of the peer's next record.
     ///
-    /// - Throws: `protocolViolation` for a record that is malformed or out of place; `untrusted` if the
+    /// - Throws: `protocolViolation` for a record that is malformed or out of place; `untrusted` if
+    ///   the
     ///   peer does not know the code, has another one, or pairs in another way.
     package func receive(_ payload: [UInt8]) throws(ChannelError) {
         guard case .awaiting(let expected) = state, let first = payload.first,
@@ -124,7 +126,8 @@ package final class PairingExchange {
         case .nonce: try didReceiveNonce(value)
         case .confirm: try didReceiveConfirmation(value)
         case .settle: try didReceiveProof(value)
-        case .done: if standing == .known { finish(tells: false) } else { bind(tells: false) }
+        case .done:
+            if standing == .known { finish(sendsDone: false) } else { bind(sendsDone: false) }
         }
     }
 
@@ -143,7 +146,7 @@ package final class PairingExchange {
             hasConfirmed = true
             send(.confirm, confirmation)
             state = .awaiting(isDialer ? .confirm : .done)
-        case .binding(let tells): finish(tells: tells)
+        case .binding(let sendsDone): finish(sendsDone: sendsDone)
         case .settling:
             sendProof()
             state = .awaiting(.done)
@@ -176,9 +179,9 @@ package final class PairingExchange {
         guard let peerStanding = PairingStanding(rawValue: value[1]) else { throw Self.outOfPlace }
         if !isDialer { sendBegin() }
         switch PairingCourse(own: standing, peer: peerStanding, role: parties.role) {
-        case .tell: finish(tells: true)
+        case .tell: finish(sendsDone: true)
         case .listen:
-            // The peer knows this side, or says so.
+            // The peer's `begin` says that it knows this side; its `done` follows.
             hasConfirmed = true
             state = .awaiting(.done)
         case .settle:
@@ -202,7 +205,7 @@ package final class PairingExchange {
         switch rule.way {
         case .code(let code):
             let run = code.begin(context, isInitiator: isDialer)
-            // The acceptor's share waits for the dialer's.
+            // The acceptor sends its share after it has received the dialer's.
             if isDialer { send(.share, run.share) }
             self.run = consume run
             state = .awaiting(.share)
@@ -212,8 +215,9 @@ package final class PairingExchange {
         case .comparing(let comparison):
             transcript = sha256(Self.label("transcript"), parties.handshakeHash)
             nonce = randomBytes(count: 32)
-            // Counted before this side is bound to anything: whoever knows one side's digits could
-            // try for the same on the other side, and give up each time unseen.
+            // Counted before the dialer commits to its nonce. Otherwise an attacker in between, who
+            // knows the digits of one side, could begin runs with the other side until the digits
+            // are the same, and break off each run before a person sees it.
             if isDialer { try comparison.spend() }
             if isDialer { send(.commit, commitment(to: nonce)) }
             state = .awaiting(isDialer ? .nonce : .commit)
@@ -240,10 +244,11 @@ package final class PairingExchange {
         }
         confirmation = keys.confirmation(ofInitiator: isDialer)
         expectedConfirmation = keys.confirmation(ofInitiator: !isDialer)
-        let dialers = isDialer ? confirmation : expectedConfirmation
-        let acceptors = isDialer ? expectedConfirmation : confirmation
+        let dialerConfirmation = isDialer ? confirmation : expectedConfirmation
+        let acceptorConfirmation = isDialer ? expectedConfirmation : confirmation
         transcript = sha256(
-            Self.label("transcript"), parties.handshakeHash, dialers, acceptors)
+            Self.label("transcript"), parties.handshakeHash, dialerConfirmation,
+            acceptorConfirmation)
         if isDialer {
             // Counted before the confirmation leaves, because it lets the peer check a guess.
             try code.spend()
@@ -257,7 +262,8 @@ package final class PairingExchange {
     private func didReceiveConfirmation(_ value: [UInt8]) throws(ChannelError) {
         if case .code(let code) = rule.way {
             guard value.count == CPace.keyLength else { throw Self.outOfPlace }
-            // The answer to the peer's confirmation tells the peer whether its guess is right.
+            // Counted before the check, because this side's answer shows whether the peer's guess
+            // is right.
             if !isDialer { try code.spend() }
             let expected = expectedConfirmation
             guard constantTimeEqual(value.span, expected.span) else {
@@ -274,7 +280,7 @@ package final class PairingExchange {
         }
         if isDialer {
             try claim()
-            bind(tells: true)
+            bind(sendsDone: true)
         } else {
             try keep(isVerified: true)
         }
@@ -316,7 +322,7 @@ package final class PairingExchange {
         let hash = sha256(
             Self.label("digits"), parties.key(of: .dialer), parties.key(of: .acceptor),
             parties.handshakeHash, isDialer ? nonce : value, isDialer ? value : nonce)
-        // The remainder of 64 bits is uniform but for a part in 10^13.
+        // The remainder of a random 64-bit number is uniform, except for a part in 10^13.
         let number = hash.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) } % 1_000_000
         let text = String(number)
         let digits = String(repeating: "0", count: 6 - text.count) + text
@@ -331,12 +337,12 @@ package final class PairingExchange {
 
     private func proof(of side: ChannelRole) -> [UInt8] {
         var hash = HashContext(.sha256)
-        var code = [UInt8](repeating: 0, count: 32)
-        var span = code.mutableSpan
+        var mac = [UInt8](repeating: 0, count: 32)
+        var span = mac.mutableSpan
         let key = transcript
         let message = Self.label("settle") + [side.rawValue] + parties.handshakeHash
         hash.hmac(key: key.span, message.span, into: &span)
-        return code
+        return mac
     }
 
     private func sendProof() {
@@ -351,17 +357,19 @@ package final class PairingExchange {
             state = .failing(
                 ChannelError(
                     .untrusted,
-                    "the pairing that was interrupted cannot be ended: the peer has kept another "
-                        + "one; pair again"))
+                    "the interrupted pairing cannot be completed: the peer has kept another one; "
+                        + "pair again"))
             return ask { () throws(ChannelError) in try store.forgetPending(key) }
         }
-        if isDialer { return bind(tells: true) }
+        if isDialer { return bind(sendsDone: true) }
         guard case .pending(let peer) = kept.withLock({ $0 }), !peer.isVerified else {
             sendProof()
             state = .awaiting(.done)
             return
         }
-        // The proof of this side lets the peer store this side: from then on, the peer's word counts.
+        // Kept as verified before this side's proof leaves. With the proof the peer can store this
+        // side, and its next `begin` then says `known`; only a side that has kept the peer as
+        // verified accepts this (``PairingCourse``).
         let verified = TrustPolicy.PendingPeer(
             name: peer.name, key: peer.key, transcript: peer.transcript, isVerified: true)
         let store = rule.store
@@ -380,19 +388,19 @@ package final class PairingExchange {
         ask { () throws(ChannelError) in try store.keepPending(peer) }
     }
 
-    private func bind(tells: Bool) {
+    private func bind(sendsDone: Bool) {
         let (store, name, key) = (rule.store, rule.name, parties.peer)
-        state = .binding(tells: tells)
+        state = .binding(sendsDone: sendsDone)
         ask { () throws(ChannelError) in
             try store.bind(name, to: key)
-            // What stays there has no effect: a known key takes precedence.
+            // A pending entry that cannot be removed has no effect: a known key takes precedence.
             try? store.forgetPending(key)
         }
     }
 
-    private func finish(tells: Bool) {
+    private func finish(sendsDone: Bool) {
         rule.way.close()
-        if tells { send(.done, []) }
+        if sendsDone { send(.done, []) }
         state = .complete
     }
 

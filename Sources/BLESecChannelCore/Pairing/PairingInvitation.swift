@@ -4,7 +4,7 @@ package import BLESecPrimitives
 /// An invitation to pair, which one device shows as a code to scan and the other reads: the
 /// inviter's key, a one-time secret, and where to find the inviter.
 ///
-/// Its text is a URI (`docs/wire-format.md`, "Invitation"). Who has the text can pair with the
+/// Its text is a URI (`docs/wire-format.md`, "Invitation"). Whoever has the text can pair with the
 /// inviter, once, until the invitation expires: show it, and do not send it.
 public final class PairingInvitation: Sendable {
     /// How long an invitation may be valid: 1 second to 1 hour; 120 seconds by default.
@@ -13,7 +13,7 @@ public final class PairingInvitation: Sendable {
     public static let defaultLifetime: Duration = .seconds(120)
     /// The length of the secret in bytes.
     static let secretLength = 32
-    /// How many keys ``strangers`` has at the most.
+    /// The most keys in ``strangers``.
     private static let mostStrangers = 16
     /// The longest URI that is read, in bytes.
     static let maximumLength = 512
@@ -26,11 +26,11 @@ public final class PairingInvitation: Sendable {
 
     /// The inviter's key.
     public let key: Fingerprint
-    /// The text form of the service's UUID by which the inviter is found; nil if it has to be dialed
-    /// at an address that is known otherwise.
+    /// The UUID of the service that the inviter advertises, in text form; nil if the reader has to
+    /// know the inviter's address from elsewhere.
     public let service: String?
-    /// When the invitation expires by the inviter's clock, in seconds since 1970. The reader's clock
-    /// may differ; only the inviter decides.
+    /// When the invitation expires by the inviter's clock, in seconds since 1970. The reader's
+    /// clock may differ; only the inviter decides.
     public let expires: Int64
     /// The one-time secret.
     private let secret: SecretBytes
@@ -59,7 +59,8 @@ public final class PairingInvitation: Sendable {
 
     /// Reads a URI; white space around it is ignored.
     ///
-    /// - Throws: `badKey` for anything but an invitation of version 1; the reason says what is wrong.
+    /// - Throws: `badKey` for anything but an invitation of version 1; the reason says what is
+    ///   wrong.
     public init(parsing text: String) throws(ChannelError) {
         let parts = try Self.parse(text)
         key = parts.key
@@ -87,8 +88,8 @@ public final class PairingInvitation: Sendable {
     /// Whether this side has made the invitation.
     public var isOwn: Bool { deadline != nil }
 
-    /// The keys, other than that of the first, that have shown the invitation's secret: it was seen
-    /// by someone else. At most 16 are kept.
+    /// The keys of peers that have proven the invitation's secret after another peer had: someone
+    /// else has seen the invitation. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.others } }
 
     /// Ends the invitation: nobody can pair with it any more.
@@ -101,8 +102,8 @@ public final class PairingInvitation: Sendable {
         return nil
     }
 
-    /// Decides about a peer that has proven that it has the secret. The first such key owns the
-    /// invitation, and may try again.
+    /// Decides about the key of a peer that has proven that it has the secret. The first such key
+    /// owns the invitation, and may try again.
     func verdict(on peer: Fingerprint) -> TrustPolicy.Verdict {
         guard isOwn else {
             return peer == key ? .admit : .refuse("\(peer) is not the key of the invitation")
@@ -112,7 +113,7 @@ public final class PairingInvitation: Sendable {
                 if owner != peer, state.others.count < Self.mostStrangers {
                     state.others.insert(peer)
                 }
-            } else if refusalIsAbsent(state) {
+            } else if isValid(state) {
                 state.owner = peer
             }
             return state.owner
@@ -126,7 +127,7 @@ public final class PairingInvitation: Sendable {
         return .admit
     }
 
-    private func refusalIsAbsent(_ state: State) -> Bool {
+    private func isValid(_ state: State) -> Bool {
         !state.isUsed && deadline.map { ContinuousClock.now < $0 } ?? true
     }
 
@@ -154,7 +155,7 @@ public final class PairingInvitation: Sendable {
         for part in halves[1].split(separator: "&", omittingEmptySubsequences: false) {
             let pair = part.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             guard pair.count == 2, values.updateValue(pair[1], forKey: pair[0]) == nil else {
-                throw bad("`\(printable(part))` is no part of it, or stands there twice")
+                throw bad("`\(printable(part))` is not a name with a value, or is repeated")
             }
         }
         guard let version = values.removeValue(forKey: "v") else { throw bad("v is missing") }
@@ -176,7 +177,7 @@ public final class PairingInvitation: Sendable {
         ChannelError(.badKey, "this is no invitation to pair: \(reason)")
     }
 
-    /// At most 40 characters, without those that a terminal would act on.
+    /// At most 40 characters, with `?` for each that is not printable ASCII.
     private static func printable(_ text: Substring) -> String {
         String(
             text.unicodeScalars.prefix(40).map {
@@ -188,13 +189,12 @@ public final class PairingInvitation: Sendable {
         _ values: inout [Substring: Substring], _ name: Substring
     ) throws(ChannelError) -> [UInt8] {
         guard let text = values.removeValue(forKey: name) else { throw bad("\(name) is missing") }
-        // base64url differs from base64 in two characters.
-        let plain = text.contains { $0 == "+" || $0 == "/" }
+        // base64url has `-` and `_` in place of `+` and `/`.
+        let isBase64 = text.contains { $0 == "+" || $0 == "/" }
         let standard = String(
             text.map { $0 == "-" ? "+" : $0 == "_" ? "/" : $0 })
-        guard !plain, let bytes = Base64.decode(standard, padded: false), bytes.count == 32 else {
-            throw bad("\(name) is not 43 characters of base64url")
-        }
+        guard !isBase64, let bytes = Base64.decode(standard, padded: false), bytes.count == 32
+        else { throw bad("\(name) is not 43 characters of base64url") }
         return bytes
     }
 
@@ -204,7 +204,7 @@ public final class PairingInvitation: Sendable {
                 .map { $0 == "+" ? "-" : $0 == "/" ? "_" : $0 })
     }
 
-    /// Whether the text has the 36 characters of a UUID, in lower case, or the four of a short one.
+    /// Whether the text is a UUID in lower case: 36 characters, or the four of a 16-bit UUID.
     private static func isUUID(_ text: String) -> Bool {
         let digits = text.utf8.map { byte in
             (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)

@@ -1,19 +1,21 @@
-/// The first byte of a record of type `pair`, and what follows it (`docs/wire-format.md`, "Pairing").
+/// The first byte of a record of type `pair`, and what follows it (`docs/wire-format.md`,
+/// "Pairing").
 package enum PairingStep: UInt8, Sendable {
-    /// The way of pairing, and what this side has kept of an earlier one: 2 bytes.
+    /// The way of pairing, and what this side has kept of an earlier pairing: 2 bytes.
     case begin = 0
     /// A share of CPace: 32 bytes.
     case share = 1
-    /// This side's confirmation. With a code, the confirmation of CPace, 64 bytes; otherwise nothing.
+    /// This side's confirmation. With a code, the confirmation of CPace, 64 bytes; otherwise
+    /// nothing.
     case confirm = 2
-    /// The dialer has the acceptor's confirmation, and has stored the acceptor; or, in another course,
-    /// this side has stored the peer before. Nothing follows.
+    /// This side has stored the peer: the dialer after the acceptor's confirmation or proof, or
+    /// either side in an earlier exchange. Nothing follows.
     case done = 3
     /// The dialer's commitment to its nonce, 32 bytes.
     case commit = 4
     /// A nonce, 32 bytes.
     case nonce = 5
-    /// A proof of an earlier pairing that was not ended, 32 bytes.
+    /// A proof of an earlier pairing that is not complete, 32 bytes.
     case settle = 6
 
     /// The lengths that the rest of a record with this step may have.
@@ -30,23 +32,23 @@ package enum PairingStep: UInt8, Sendable {
 /// What a side has kept of an earlier pairing with the same key, as `begin` tells the peer.
 enum PairingStanding: UInt8 {
     case nothing = 0
-    /// The pairing is not ended, and the peer has not proven its part.
+    /// The pairing is not complete, and this side has not verified the peer.
     case pending = 1
-    /// The pairing is not ended, but the peer has proven its part.
+    /// The pairing is not complete, but this side has verified the peer.
     case verified = 2
     /// The peer's key is known under the name that it is to have.
     case known = 3
 }
 
-/// How two sides go on after `begin`, which both calculate in the same way.
+/// How two sides go on after `begin`: both calculate this from the two standings.
 enum PairingCourse: Equatable {
     /// They pair.
     case full
-    /// They end an earlier pairing with proofs of it.
+    /// They complete an earlier pairing, and send each other proofs of it.
     case settle
-    /// The peer is known here, and is told so.
+    /// This side knows the peer, and tells it so with `done`.
     case tell
-    /// This side knows the peer, or has verified it earlier, and is told that the peer knows this side.
+    /// This side knows the peer, or has verified it earlier, and waits for the peer's `done`.
     case listen
 
     init(own: PairingStanding, peer: PairingStanding, role: ChannelRole) {

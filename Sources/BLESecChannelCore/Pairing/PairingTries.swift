@@ -1,8 +1,8 @@
 internal import BLESecLocking
 
-/// How often something that is good for one pairing may still be tried, over all links.
+/// Counts the tries of a code or a comparison, which is valid for one pairing, over all links.
 final class PairingTries: Sendable {
-    /// How often: 3.
+    /// The most tries: 3.
     static let maximum = 3
 
     private let deadline: ContinuousClock.Instant
@@ -38,8 +38,9 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Gives what is tried to the first key that has been verified; false for any other key. So of two
-    /// peers that come at once, only one is told that this side has confirmed.
+    /// Reserves the code or the comparison for the first key that has been verified; false for any
+    /// other key. So if two peers try at the same time, this side sends its confirmation to only
+    /// one.
     func claim(_ key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil { state.owner = key }

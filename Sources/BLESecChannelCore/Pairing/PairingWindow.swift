@@ -1,7 +1,8 @@
 internal import BLESecLocking
 
 extension TrustPolicy {
-    /// A limited time in which a listener enrols peers with unknown keys. Only a person should open it.
+    /// A limited time in which a listener enrols peers with unknown keys. Only a person should open
+    /// it.
     ///
     /// It closes when its time is over, when it has no place left for a key, or with ``close()``.
     public final class PairingWindow: Sendable {
@@ -36,8 +37,9 @@ extension TrustPolicy {
         /// Closes the window at once.
         public func close() { state.withLock { $0.closed = true } }
 
-        /// Uses up one place, and returns the name under which the store keeps the key; `nil` if the
-        /// window is closed or has no place left. A key that already has a place uses up no other.
+        /// Uses up one place, and returns the name under which the store keeps the key; `nil` if
+        /// the window is closed or has no place left. A key that already has a place uses up no
+        /// other.
         func take(_ key: Fingerprint) -> String? {
             guard ContinuousClock.now < deadline else { return nil }
             let taken = state.withLock { state in

@@ -1,8 +1,8 @@
 extension TrustPolicy {
-    /// A peer with which a pairing was begun and not ended: each side has sent, or was about to send,
-    /// its last confirmation, and may not know whether the other side has got it.
+    /// A peer with which a pairing was begun and not completed: this side has sent, or was about to
+    /// send, its last confirmation, and does not know whether the peer has received it.
     ///
-    /// Such a peer is not trusted. The entry is usable only to end the pairing when the two meet
+    /// Such a peer is not trusted. The entry serves only to complete the pairing when the two meet
     /// again.
     public struct PendingPeer: Sendable, Hashable, CustomStringConvertible {
         /// How long a store keeps the entry: 24 hours.
@@ -14,14 +14,14 @@ extension TrustPolicy {
         public let name: String
         /// The peer's key.
         public let key: Fingerprint
-        /// A hash over the pairing, 32 bytes, which only the two sides of a pairing that succeeded
-        /// can calculate.
+        /// A hash over the pairing, 32 bytes. Only the two sides of a successful pairing can
+        /// calculate it.
         public let transcript: [UInt8]
-        /// Whether this side has accepted the peer: the peer has proven its part, or a person on this
-        /// side has confirmed the digits.
+        /// Whether this side has accepted the peer: the peer has proven its part, or a person on
+        /// this side has confirmed the digits.
         public let isVerified: Bool
 
-        /// Makes an entry, for a store that reads it.
+        /// Makes an entry; called by a store that has read it.
         public init(name: String, key: Fingerprint, transcript: [UInt8], isVerified: Bool) {
             self.name = name
             self.key = key
@@ -35,17 +35,17 @@ extension TrustPolicy {
 }
 
 extension TrustStore {
-    /// Refuses: this store cannot keep a pairing that is not ended.
+    /// Refuses: this store cannot keep a pairing that is not complete.
     public func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer? {
         throw Self.keepsNoPending
     }
 
-    /// Refuses: this store cannot keep a pairing that is not ended.
+    /// Refuses: this store cannot keep a pairing that is not complete.
     public func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
         throw Self.keepsNoPending
     }
 
-    /// Refuses: this store cannot keep a pairing that is not ended.
+    /// Refuses: this store cannot keep a pairing that is not complete.
     public func forgetPending(_ key: Fingerprint) throws(ChannelError) {
         throw Self.keepsNoPending
     }
@@ -53,7 +53,7 @@ extension TrustStore {
     private static var keepsNoPending: ChannelError {
         ChannelError(
             .configuration,
-            "this trust store cannot keep a pairing that is not ended; use KnownPeersFile, or "
+            "this trust store cannot keep a pairing that is not complete; use KnownPeersFile, or "
                 + "implement pendingPeer, keepPending and forgetPending")
     }
 }

@@ -48,8 +48,9 @@ package struct CertificateAuthority: Sendable {
     /// behind.
     ///
     /// `name` is its common name: 1 to 64 printable ASCII characters. If it is nil, the name has
-    /// eight random digits, since devices tell authorities apart by name. The validity ends `days`
-    /// days after `now` (seconds since 1970). `passphrase` encrypts the authority's key.
+    /// eight random hexadecimal digits, since devices tell authorities apart by name. The validity
+    /// ends `days` days after `now` (seconds since 1970). `passphrase` encrypts the authority's
+    /// key.
     /// - Throws: `cannotCreate`, mainly when the directory is not empty; `configuration` for an
     ///   invalid name or number of days; `badKey` in a directory that other users can write to;
     ///   what `passphrase` throws.

@@ -1,12 +1,13 @@
 internal import BLESecPrimitives
 
-/// The parts of an authority's certificates and revocation lists that it signs (RFC 5280), reduced
-/// to the necessary fields. A `key` is a SubjectPublicKeyInfo in DER form.
+/// The parts of certificates and revocation lists that an authority signs (TBSCertificate and
+/// TBSCertList, RFC 5280), reduced to the necessary fields. A `key` is a SubjectPublicKeyInfo in
+/// DER form.
 ///
 /// Both ends of a handshake send their certificate over a slow radio, so a device certificate has
 /// only fields that are needed. Its subject is empty, since the URI is the name. It has no basic
-/// constraints, so it is no authority's certificate, and no key usage, so its key may sign. It has
-/// the authority's key identifier, shortened to eight bytes, because strict verifiers refuse a
+/// constraints, so it is not an authority's certificate, and no key usage, so its key may sign. It
+/// has the authority's key identifier, shortened to eight bytes, because strict verifiers refuse a
 /// certificate without one. The authority's certificate is never sent.
 enum CertificateProfile {
     /// How many seconds a device's clock may be behind the authority's: an hour.
@@ -58,7 +59,7 @@ enum CertificateProfile {
             DER.tagged(0, DER.sequence(Array(extensions.joined()))))
     }
 
-    /// A Name that consists of a common name.
+    /// A Name (RFC 5280 §4.1.2.4) that consists of a common name.
     static func name(_ text: String) -> [UInt8] {
         let attribute = DER.sequence(
             DER.identifier(0x55, 0x04, 0x03), DER.element(DER.utf8String, Array(text.utf8)))
@@ -78,7 +79,8 @@ enum CertificateProfile {
             key, DER.tagged(3, DER.sequence(Array(extensions.joined()))))
     }
 
-    /// An extension under the arc 2.5.29, not critical without `flag`, the encoded critical flag.
+    /// The extension 2.5.29.`arc`. `flag` is the encoded critical flag; without it, the extension
+    /// is not critical.
     private static func extensionField(
         _ arc: UInt8, flag: [UInt8] = [], _ value: [UInt8]
     ) -> [UInt8] {

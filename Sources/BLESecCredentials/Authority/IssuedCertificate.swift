@@ -10,7 +10,7 @@ package struct IssuedCertificate: Sendable {
     package let uri: String
     /// The fingerprint of the device's key, which can also be pinned.
     package let fingerprint: Fingerprint
-    /// The first and the last second of its validity, since 1970.
+    /// From the first to the last second of its validity, in seconds since 1970.
     package let validity: ClosedRange<Int64>
     /// When it was revoked, in seconds since 1970; nil if it was not.
     package internal(set) var revocation: Int64?

@@ -16,7 +16,7 @@ package struct SubjectURI: Sendable, Hashable {
         func mistake(_ what: String) -> ChannelError {
             ChannelError(
                 .configuration,
-                "\(what) in the URI `\(text.prefix(80))`: one looks like blesec://devices/lamp")
+                "\(what) in the URI `\(text.prefix(80))`: a URI looks like blesec://devices/lamp")
         }
         guard bytes.count <= Self.maximumLength else {
             throw mistake("\(bytes.count) bytes, and at most \(Self.maximumLength) are allowed,")
@@ -24,7 +24,7 @@ package struct SubjectURI: Sendable, Hashable {
         guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon > 0,
             Self.isLetter(bytes[0]), bytes[..<colon].allSatisfy({ Self.isPlain($0, ".+-") })
         else { throw mistake("there is no scheme") }
-        guard colon + 1 < bytes.count else { throw mistake("there is nothing behind the scheme") }
+        guard colon + 1 < bytes.count else { throw mistake("there is nothing after the scheme") }
         for index in bytes.indices {
             let byte = bytes[index]
             if byte == UInt8(ascii: "%") {

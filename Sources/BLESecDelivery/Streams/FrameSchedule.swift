@@ -1,7 +1,7 @@
-/// Chooses whose frame leaves next: the most urgent class, and now and then another one, so that
-/// none waits for ever.
+/// Chooses the class whose frame leaves next: the most urgent one, and from time to time a less
+/// urgent one, so that none waits for ever.
 struct FrameSchedule: Sendable {
-    /// A class that waits gets a frame after so many frames of more urgent classes.
+    /// After this many frames of more urgent classes, a class that waits gets a frame.
     static let share = 8
 
     /// How many frames of more urgent classes have left while a class waited.

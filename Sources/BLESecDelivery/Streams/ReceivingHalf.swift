@@ -5,7 +5,7 @@ struct ReceivingHalf: Sendable {
     private var head = 0
     private(set) var received: UInt64 = 0
     private var read: UInt64 = 0
-    /// What this side allows, and what the peer knows of it.
+    /// The limit that the peer was told last: the offset up to which it may send.
     private var told: UInt64
     /// How many bytes the direction has, once that is known.
     private var size: UInt64?
@@ -15,12 +15,12 @@ struct ReceivingHalf: Sendable {
     private var hasSentStop = false
     /// Whether the peer has been told that this side is done.
     private(set) var hasToldDone = false
-    /// Whether bytes were dropped that the program has not taken.
+    /// Whether bytes that the program had not taken were dropped.
     private var hasDropped = false
-    /// Whether the program has the stream.
+    /// Whether the program has opened or accepted the stream.
     var isAccepted: Bool
     private let window: UInt64
-    /// How many bytes the program takes before the peer is told of a new limit.
+    /// How many bytes the program takes before the peer is told a new limit.
     private var step: UInt64
 
     init(window: Int, isAccepted: Bool) {
@@ -30,12 +30,13 @@ struct ReceivingHalf: Sendable {
         step = max(1, self.window / 2)
     }
 
-    /// The peer keeps so many bytes that it has not been told of: it must be told of fewer.
+    /// The peer keeps at most `peerWindow` bytes that this side has not acknowledged. So that the
+    /// peer can write on, a new limit follows after half of the smaller window.
     mutating func meet(peerWindow: UInt64) { step = max(1, min(window, peerWindow) / 2) }
 
     var keptCount: Int { kept.count - head }
     var hasBytes: Bool { keptCount > 0 }
-    /// Whether nothing more comes, and the program has taken everything or learns of the reset.
+    /// Whether the peer has reset the direction, or the program has taken everything up to its end.
     var isDone: Bool { resetCode != nil || hasTakenAll }
     /// Whether the program has read to the regular end.
     var isAtEnd: Bool { resetCode == nil && hasTakenAll }
@@ -105,7 +106,7 @@ struct ReceivingHalf: Sendable {
 
     mutating func reset(_ code: UInt32) throws(DeliveryError) {
         guard resetCode == nil else { throw .violation("a second reset of a stream") }
-        // Everything has been taken before: the reset says nothing new.
+        // The program has everything already, so the reset has no effect.
         guard !hasTakenAll else { return }
         resetCode = code
         discard()

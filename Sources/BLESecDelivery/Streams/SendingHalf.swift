@@ -5,8 +5,9 @@ struct SendingHalf: Sendable {
     private var head = 0
     /// The offset of the first byte that the peer may not have.
     private(set) var acknowledged: UInt64 = 0
-    /// The offset of the next byte to send on this link, and of the next that was never sent.
+    /// The offset of the next byte to send on this link.
     private(set) var next: UInt64 = 0
+    /// The offset of the first byte that was never sent on any link.
     private(set) var sentMost: UInt64 = 0
     /// The peer takes bytes up to this offset.
     private(set) var limit: UInt64 = 0
@@ -14,11 +15,12 @@ struct SendingHalf: Sendable {
     private(set) var resetCode: UInt32?
     /// Whether this link has carried `fin`, or `reset`.
     private var hasSentEnd = false
-    /// Whether any link has carried one, so that the peer may be done with this direction.
+    /// Whether any link has carried `fin` or `reset`, so that the peer may be done with this
+    /// direction.
     private(set) var mayBeDone = false
     /// Whether the peer is done with this direction.
     private(set) var isDone = false
-    /// Whether the peer has said on this link that it wants no more.
+    /// Whether the peer has sent `stop` on this link.
     private var isStopped = false
     private let capacity: Int
 
@@ -39,7 +41,7 @@ struct SendingHalf: Sendable {
 
     mutating func finish() { if isOpen { isFinished = true } }
 
-    /// Gives up what has not arrived.
+    /// Resets the direction, and drops the bytes that the peer may not have.
     mutating func reset(_ code: UInt32) {
         guard resetCode == nil, !isDone else { return }
         resetCode = code
@@ -47,7 +49,7 @@ struct SendingHalf: Sendable {
         (kept, head) = ([], 0)
     }
 
-    /// The peer wants no more bytes; false if it has said so on this link before.
+    /// Handles the peer's `stop`; false if the peer has sent one on this link before.
     mutating func stop(_ code: UInt32) -> Bool {
         guard !isStopped else { return false }
         isStopped = true
@@ -55,7 +57,7 @@ struct SendingHalf: Sendable {
         return true
     }
 
-    /// The peer is done with this direction; false if it cannot be, or has said so before.
+    /// Handles the peer's `done`; false if the peer cannot be done, or has said so before.
     mutating func didEnd() -> Bool {
         guard mayBeDone, !isDone else { return false }
         isDone = true
@@ -65,7 +67,7 @@ struct SendingHalf: Sendable {
 
     // MARK: - A link
 
-    /// Continues on a new link behind what the peer has; false if it cannot have that.
+    /// Continues on a new link after what the peer has; false if its progress is impossible.
     mutating func resume(_ progress: StreamSummary.Progress) -> Bool {
         (hasSentEnd, isStopped) = (false, false)
         switch progress {
@@ -83,7 +85,7 @@ struct SendingHalf: Sendable {
         return true
     }
 
-    /// The peer has `received` bytes, and takes those up to `limit`; false if that cannot be.
+    /// The peer has `received` bytes, and takes those up to `limit`; false if this is impossible.
     mutating func allow(received: UInt64, limit: UInt64) -> Bool {
         guard received >= acknowledged, received <= sentMost, limit >= self.limit,
             limit >= received

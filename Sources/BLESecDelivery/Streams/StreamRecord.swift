@@ -5,26 +5,26 @@ package enum StreamRecord: Sendable, Equatable {
     case open(id: UInt64, FramePriority, label: String)
     /// Bytes of the stream, from this offset on.
     case bytes(id: UInt64, offset: UInt64, ArraySlice<UInt8>)
-    /// The sender's direction has so many bytes, and is finished.
+    /// The sender's direction is finished, and has this many bytes.
     case fin(id: UInt64, size: UInt64)
     /// The sender has given up its direction.
     case reset(id: UInt64, code: UInt32)
     /// The receiver wants no more bytes of this direction.
     case stop(id: UInt64, code: UInt32)
-    /// The receiver has so many bytes, and takes those up to the limit.
+    /// The receiver has this many bytes, and takes those up to the limit.
     case limit(id: UInt64, received: UInt64, limit: UInt64)
     /// The receiver's program has taken everything, or knows of the reset.
     case done(id: UInt64)
     /// How many streams the peer may open in all.
     case streams(limit: UInt64)
 
-    /// A direction is no longer than this, in bytes.
+    /// The greatest length of a direction, in bytes.
     package static let greatestOffset = Resume.greatestNumber
     /// The longest label, in bytes of UTF-8.
     package static let longestLabel = 255
 }
 
-/// Which frames leave first. Lower classes keep a share.
+/// The class of a frame, which decides which frames leave first. Less urgent classes keep a share.
 package enum FramePriority: UInt8, Sendable, CaseIterable, Comparable {
     case urgent, normal, bulk
 
@@ -35,7 +35,7 @@ package enum FramePriority: UInt8, Sendable, CaseIterable, Comparable {
 
 /// What a `resume` says of the streams that both instances share.
 package struct StreamSummary: Sendable, Equatable {
-    /// A stream that its sender has not forgotten.
+    /// A stream that is not over for the sender of the summary.
     package struct Entry: Sendable, Equatable {
         package var id: UInt64
         package var progress: Progress
@@ -46,8 +46,9 @@ package struct StreamSummary: Sendable, Equatable {
         }
     }
 
-    /// How far the sender of the summary has the peer's direction.
+    /// How much the sender of the summary has of the peer's direction of a stream.
     package enum Progress: Sendable, Equatable {
+        /// This many bytes have arrived, and those up to the limit may be sent.
         case receiving(count: UInt64, limit: UInt64)
         /// Everything up to the end has arrived, and the program has not taken it yet.
         case complete
@@ -55,10 +56,11 @@ package struct StreamSummary: Sendable, Equatable {
         case done
     }
 
-    /// How many bytes of a new stream any peer may send, and how many streams it may open at first.
+    /// How many bytes of a new stream the sender of the summary takes at first; at least 1.
     package var window: UInt64
+    /// How many streams a new instance of the peer may open at first.
     package var firstLimit: UInt64
-    /// The peer's instance that the rest belongs to; none if there was no peer yet.
+    /// The peer's instance to which the next fields belong; none if there was no peer yet.
     package var peerToken = Identifier.none
     /// How many streams of the peer have arrived.
     package var opened: UInt64 = 0
@@ -78,7 +80,8 @@ package struct StreamSummary: Sendable, Equatable {
         self.entries = entries
     }
 
-    /// The most entries: two directions of opening, each with ``StreamLimits/mostStreams``.
+    /// The most entries: ``StreamLimits/mostStreams`` streams that each of the two sides has
+    /// opened.
     package static let mostEntries = 2 * StreamLimits.mostStreams
 }
 

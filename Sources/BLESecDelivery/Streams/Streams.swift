@@ -8,11 +8,12 @@ package struct Streams: Sendable {
     package enum Failure: Error, Equatable {
         /// The peer gave up its direction, or wants no more of this side's.
         case reset(code: UInt32)
-        /// The peer's instance, or this side's, is another one now.
+        /// The peer or this side has begun a new instance.
         case sessionLost
     }
 
-    /// The order of the two sides, which decides whose streams have even numbers.
+    /// Whether this side's key is the lower or the higher one. The side with the lower key opens
+    /// the streams with even numbers.
     package enum Order: Sendable { case lower, higher }
 
     private struct Stream {
@@ -26,14 +27,17 @@ package struct Streams: Sendable {
         var isLost = false
         /// Whether the program has it, or will get it.
         var isHeld = true
+        /// Whether it is in `controls`.
         var isInControls = false
+        /// Whether it is in the queue `ready` of its class.
         var isReady = false
+        /// Whether it is in `touched`.
         var isTouched = false
 
         /// Whether both sides are done with both directions, as far as this side can know.
         var isOver: Bool { isLost || sending.isDone && receiving.hasToldDone }
 
-        /// In which queues the stream belongs now and is not yet.
+        /// The queues to which the stream has to be added now; it is marked as being in them.
         mutating func takeNext() -> (hasControl: Bool, data: FramePriority?, isOver: Bool) {
             guard !isOver else { return (false, nil, true) }
             guard isOpened else { return (false, nil, false) }
@@ -64,28 +68,38 @@ package struct Streams: Sendable {
     private var isBound = false
     private var isLinked = false
 
-    /// How many streams of this side were opened; how many of those the peer was told of on this
-    /// link or has, was ever told of, and is known to have.
+    /// How many streams this side's program has opened.
     private var ownCount: UInt64 = 0
+    /// How many of those the peer has, or was told of on this link.
     private var openedCount: UInt64 = 0
+    /// How many of those the peer was told of on any link.
     private var toldCount: UInt64 = 0
+    /// How many of those the peer is known to have.
     private var knownCount: UInt64 = 0
-    /// How many streams the peer allows, how many at first, and how many bytes of a new one.
+    /// How many streams this side may open in all.
     private var peerLimit: UInt64 = 0
+    /// How many streams this side may open at first.
     private var peerFirstLimit: UInt64 = 0
+    /// How many bytes of a new stream the peer takes at first.
     private var peerWindow: UInt64 = 0
-    /// How many streams of the peer have arrived, were accepted by the program, and are over.
+    /// How many streams the peer has opened.
     private var peerCount: UInt64 = 0
+    /// How many of those the program has accepted.
     private var acceptedCount: UInt64 = 0
+    /// How many of those are over.
     private var peerOverCount: UInt64 = 0
+    /// How many streams the peer was told that it may open in all.
     private var toldLimit: UInt64 = 0
     /// How many streams of this side are not over.
     private var ownOpen = 0
 
-    /// Streams with a record that is not data, and streams of each class with data.
+    /// Streams that have a record to send that is not data.
     private var controls = Queue<Handle>()
+    /// Streams that have data to send, in a queue for each class.
     private var ready: [Queue<Handle>] = [Queue(), Queue(), Queue()]
+    /// Streams of the peer that the program has not accepted.
     private var arrived = Queue<Handle>()
+    /// Streams for whose program something has changed.
     private var touched: [Handle] = []
 
     package init(_ limits: StreamLimits) {
@@ -105,7 +119,7 @@ package struct Streams: Sendable {
     }
     /// Whether a stream of the peer waits for the program.
     package var hasArrived: Bool { !arrived.isEmpty }
-    /// Whether one with such a label does.
+    /// Whether a stream of the peer with a wanted label waits for the program.
     package func hasArrived(where isWanted: (_ label: String) -> Bool) -> Bool {
         arrived.elements.contains { streams[$0].map { isWanted($0.label) } ?? false }
     }
@@ -118,7 +132,7 @@ package struct Streams: Sendable {
         return add(number, label, priority)
     }
 
-    /// The next stream with such a label that the peer has opened.
+    /// Accepts the next stream with a wanted label that the peer has opened.
     package mutating func accept(
         where isWanted: (_ label: String) -> Bool = { _ in true }
     ) -> (handle: Handle, label: String, priority: FramePriority)? {
@@ -138,7 +152,7 @@ package struct Streams: Sendable {
         return accepted
     }
 
-    /// Queues bytes, and returns those that there is no room for.
+    /// Queues bytes, and returns those for which there is no room.
     package mutating func write(
         _ bytes: ArraySlice<UInt8>, to handle: Handle
     ) throws(Failure) -> ArraySlice<UInt8> {
@@ -148,7 +162,7 @@ package struct Streams: Sendable {
         return change(handle) { $0.sending.write(bytes) } ?? []
     }
 
-    /// Whether the program may still write, as far as it has decided that itself.
+    /// Whether the program has not finished its direction; true for an unknown stream.
     package func isOpenForWriting(_ handle: Handle) -> Bool {
         streams[handle].map { !$0.sending.isFinished } ?? true
     }
@@ -173,7 +187,7 @@ package struct Streams: Sendable {
         change(handle) { $0.sending.reset(code) }
     }
 
-    /// The next bytes, at most so many; none if none are there now, and nil at the end.
+    /// The next bytes, at most `most`; none if none have arrived, and nil at the end.
     package mutating func read(
         _ handle: Handle, atMost most: Int
     ) throws(Failure) -> [UInt8]? {
@@ -198,7 +212,8 @@ package struct Streams: Sendable {
         change(handle) { $0.receiving.stop(code) }
     }
 
-    /// Whether the peer's program has taken everything that was written; nil while that is open.
+    /// Success once the peer's program has taken everything that was written, or the reason why it
+    /// has not; nil while this is undecided.
     package func isTaken(_ handle: Handle) -> Result<Void, Failure>? {
         guard let stream = streams[handle] else { return .failure(.sessionLost) }
         if let code = stream.sending.resetCode { return .failure(.reset(code: code)) }
@@ -206,7 +221,8 @@ package struct Streams: Sendable {
         return stream.isLost ? .failure(.sessionLost) : nil
     }
 
-    /// The program has dropped the stream: what it has not ended is given up.
+    /// The program has dropped the stream: resets this side's direction unless the program has
+    /// finished it, and stops the peer's.
     package mutating func release(_ handle: Handle) {
         change(handle) { stream in
             stream.isHeld = false
@@ -217,7 +233,7 @@ package struct Streams: Sendable {
 
     /// Whether something has changed for the program since ``takeTouched()``.
     package var hasNews: Bool { hasForgotten || !touched.isEmpty }
-    /// Whether a stream is over since ``takeTouched()``, so that others may be opened.
+    /// Whether a stream has become over since ``takeTouched()``, so that others may be opened.
     package private(set) var hasForgotten = false
     /// How many streams were lost before the peer's program had taken everything of them.
     package private(set) var lostCount = 0
@@ -233,7 +249,7 @@ package struct Streams: Sendable {
 
     // MARK: - Records to send
 
-    /// Whether there are no streams any more.
+    /// Whether all streams are over.
     var isOver: Bool { handles.isEmpty }
     /// Whether the peer has not been told of a stream of this side.
     var hasUnopened: Bool { openedCount < ownCount }
@@ -257,7 +273,7 @@ package struct Streams: Sendable {
             opened: peerCount, limit: toldLimit)
         for (number, handle) in handles where order != nil {
             guard streams[handle]?.isOpened == true else { continue }
-            // A stream may be over now that the peer is told.
+            // This summary may tell the peer that a stream is done here, and so make it over.
             if let progress = change(handle, { $0.receiving.summary() }) {
                 summary.entries.append(StreamSummary.Entry(id: id(number), progress))
             }
@@ -289,7 +305,7 @@ package struct Streams: Sendable {
             return .open(id: id(number), stream.priority, label: stream.label)
         }
         while let handle = controls.first {
-            // A stream that the peer does not know yet is queued again behind its `open`.
+            // A stream that the peer does not know yet is queued again after its `open`.
             guard let stream = streams[handle], !stream.isLost, stream.isOpened else {
                 _ = controls.popFirst()
                 streams[handle]?.isInControls = false
@@ -341,14 +357,15 @@ package struct Streams: Sendable {
 
     mutating func linkEnded() { isLinked = false }
 
-    /// The peer's `resume` has arrived. `isLower` tells which side's streams have even numbers.
+    /// Handles the peer's `resume`: `summary` from the instance `peer`. `token` is that of this
+    /// side's instance.
     mutating func resumed(
         _ summary: StreamSummary, from peer: Identifier, token: Identifier, _ order: Order
     ) throws(DeliveryError) {
         guard (1...StreamRecord.greatestOffset).contains(summary.window) else {
             throw .violation("a window of streams that is empty")
         }
-        // What is said about another instance than this one says nothing.
+        // Fields that belong to another instance than this one mean nothing.
         let isShared = summary.peerToken == token
         if peerToken != .none, peer != peerToken || isBound && !isShared { lose() }
         let isKnown = peer == peerToken
@@ -389,19 +406,19 @@ package struct Streams: Sendable {
             guard isKnown else {
                 return stream.sending.resume(.receiving(count: 0, limit: window))
             }
-            // Without an entry, the peer is done with both directions, and has been told that this
-            // side is.
+            // Without an entry, the stream is over for the peer: the peer is done with both
+            // directions, and this side has told the peer that it is done.
             return (entry != nil || stream.receiving.isDone)
                 && stream.sending.resume(entry?.progress ?? .done)
         }
-        guard fits == true else { throw .violation("a stream's state that cannot be") }
+        guard fits == true else { throw .violation("a stream's state that is impossible") }
         touch(handle)
     }
 
     /// The peer has sent a record, so it has this side's `resume`.
     mutating func meetPeer() { isBound = true }
 
-    /// One side's instance is another one: all streams end.
+    /// Ends all streams, because the peer or this side has begun a new instance.
     mutating func lose() {
         while let handle = arrived.popFirst() { streams[handle] = nil }
         for handle in handles.values {
@@ -422,7 +439,7 @@ package struct Streams: Sendable {
 
     // MARK: - Records of the peer
 
-    /// Takes a record. Returns whether it shows that bytes of either side move.
+    /// Takes a record. Returns whether it shows that a stream makes progress.
     mutating func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
         switch record {
         case .streams(let limit):
@@ -452,7 +469,7 @@ package struct Streams: Sendable {
         case .fin(let id, let size):
             try with(id) { stream throws(DeliveryError) in try stream.receiving.finish(size) }
         case .reset(let id, let code):
-            // It may have crossed this side's `done`.
+            // The `reset` may have crossed this side's `done`.
             if isForgotten(id) { return false }
             try with(id) { stream throws(DeliveryError) in try stream.receiving.reset(code) }
         case .stop(let id, let code):
@@ -519,7 +536,7 @@ package struct Streams: Sendable {
         return lastHandle
     }
 
-    /// Changes a stream, and queues it for what it has to send then.
+    /// Changes a stream, and then queues it if it has something to send.
     @discardableResult
     private mutating func change<Result, Failure: Error>(
         _ handle: Handle, _ body: (inout Stream) throws(Failure) -> Result

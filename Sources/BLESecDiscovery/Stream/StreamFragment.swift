@@ -73,7 +73,8 @@ struct StreamFragment: Sendable, Hashable {
         return bytes
     }
 
-    /// The size that the sender of an opening accepts, in bytes; nil unless this is a valid opening.
+    /// The size that the sender of an opening accepts, in bytes; nil unless this is a valid
+    /// opening.
     var acceptedSize: Int? {
         let bytes = Array(payload)
         guard kind == .open, bytes.count >= 3, bytes[0] == Self.version else { return nil }
