@@ -26,7 +26,7 @@ package struct BluetoothAdapter: Sendable {
         }
     }
 
-    /// A device, as this adapter hears and reaches it.
+    /// A device that this adapter has heard or may hear.
     package func device(_ address: DeviceAddress) -> RemoteDevice {
         RemoteDevice(address, on: self)
     }
@@ -34,7 +34,7 @@ package struct BluetoothAdapter: Sendable {
     /// Advertises until the registration ends.
     ///
     /// - Throws: the reason why the adapter cannot advertise now. After a success, the
-    ///   advertisement is registered again by itself when necessary.
+    ///   advertisement is registered again automatically when necessary.
     package func advertise(
         _ advertisement: Advertisement
     ) async throws(DiscoveryError) -> Registration {
@@ -46,7 +46,7 @@ package struct BluetoothAdapter: Sendable {
     /// Offers a GATT service until the registration ends.
     ///
     /// - Throws: the reason why the adapter cannot publish now. After a success, the service is
-    ///   registered again by itself when necessary.
+    ///   registered again automatically when necessary.
     package func publish(
         _ application: GATTApplication
     ) async throws(DiscoveryError) -> Registration {
@@ -58,8 +58,8 @@ package struct BluetoothAdapter: Sendable {
     /// Begins to scan for a service.
     ///
     /// bluetoothd reports all devices, and this module selects those with the service, since
-    /// bluetoothd's own filter ignores service data. The scan continues by itself when bluetoothd
-    /// and the adapter are available again.
+    /// bluetoothd's own filter ignores service data. After an interruption, the scan continues
+    /// automatically when bluetoothd and the adapter are available again.
     ///
     /// - Parameter interval: how often to restart the scan, for an adapter that reports an
     ///   advertiser only once per scan; nil leaves this to bluetoothd, which pauses for 5 of every

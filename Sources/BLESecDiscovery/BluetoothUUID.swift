@@ -27,14 +27,14 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
         switch (digits, text.utf8.count) {
         case (32, 36):
             self.init(high: value.high, low: value.low)
-            // The hyphens stand where the full form has them.
+            // The hyphens must be at the places where the full form has them.
             guard text.lowercased() == description else { return nil }
         case (8, 8), (4, 4): self.init(high: value.low << 32 | Self.base.high, low: Self.base.low)
         default: return nil
         }
     }
 
-    /// Whether the UUID has a short form: the Bluetooth SIG assigns these UUIDs.
+    /// Whether the UUID has a short form, as UUIDs assigned by the Bluetooth SIG have.
     var isAssigned: Bool { low == Self.base.low && high & 0xFFFF_FFFF == Self.base.high }
 
     /// The full form in lower case, as BlueZ writes it.

@@ -1,6 +1,6 @@
 package import BLESecLinks
 
-/// bluetoothd, as this process knows and uses it: its adapters and other objects, and what this
+/// This process's view of bluetoothd: bluetoothd's adapters and other objects, and what this
 /// process has registered.
 ///
 /// All registrations are repeated after a restart of bluetoothd or of the message bus, and after
@@ -21,8 +21,8 @@ package actor Bluetoothd {
     private var watched: [WatchedDevice] = []
 
     private let waiting: LoopCondition
-    /// Counts the changes, so that no task that waits misses one: a task that prefers another
-    /// executor leaves the loop between its check and its wait.
+    /// Counts the changes, so that no waiting task misses one: a task that prefers another executor
+    /// leaves the loop between its check and its wait.
     private var changes: UInt64 = 0
     private var lastToken: UInt64 = 0
     private var hasTriedListing = false
@@ -83,9 +83,10 @@ package actor Bluetoothd {
     var owner: String? { session?.owner }
     /// Why libsystemd, and so bluetoothd, cannot be used; nil if libsystemd is loaded.
     package static var loadFailure: DiscoveryError? { Bus.loadFailure }
-    /// Why bluetoothd, which runs, does not say what it has; nil if it does, or does not run.
+    /// Why bluetoothd has not listed its objects, although it runs; nil if it has listed them, or
+    /// does not run.
     package var listingFailure: DiscoveryError? { session?.listingFailure }
-    /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
+    /// The process ID of bluetoothd; nil when it does not run, or the bus does not report it.
     package var processNumber: Int? { get async { await session?.processNumber(isolation: self) } }
 
     // MARK: - Changes
@@ -186,7 +187,7 @@ package actor Bluetoothd {
             onRelease: { path in registrations.assumeIsolated { $0.dropped(path) } })
     }
 
-    /// It is time to repeat what has failed.
+    /// Sends requests that have failed again.
     func retry() { registrations.assumeIsolated { $0.retry() } }
 
     // MARK: - Adapters
@@ -228,7 +229,7 @@ package actor Bluetoothd {
 
     // MARK: - Registrations
 
-    /// Registers objects of this process with an adapter; `export` adds them under a token.
+    /// Registers objects of this process with an adapter; `export` adds the objects under a token.
     func register(
         _ export: @Sendable (ExportedObjects, UInt64) -> RegistrationRequest
     ) async throws(DiscoveryError) -> Registration {

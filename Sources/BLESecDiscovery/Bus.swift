@@ -69,7 +69,7 @@ internal import Glibc
 
     deinit { precondition(unsafe pointer == nil, "a bus is closed before it is dropped") }
 
-    /// Ends the connection without telling the session. Waiting calls fail. Does nothing if the
+    /// Ends the connection without informing the session. Waiting calls fail. Does nothing if the
     /// connection has ended already.
     func close() {
         loop.assertCurrent()

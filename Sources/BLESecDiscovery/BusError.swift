@@ -3,7 +3,7 @@ internal import Glibc
 
 /// An error from D-Bus, or from the service that answered.
 struct BusError: Error, Sendable, Hashable {
-    /// The D-Bus name of the error, as in `org.bluez.Error.NotReady`; empty where there is none.
+    /// The D-Bus name of the error, such as `org.bluez.Error.NotReady`; empty where there is none.
     let name: String
     let text: String
 }
@@ -18,7 +18,7 @@ extension BusError {
         if result < 0 { throw BusError(result, cannot: action) }
     }
 
-    /// The last part of the name, as in `NotReady`.
+    /// The last part of the name, such as `NotReady`.
     var shortName: String { String(name.split(separator: ".").last ?? "") }
 
     static let timedOut = BusError(

@@ -1,7 +1,7 @@
 internal import BLESecLinks
 
-/// A session with bluetoothd on the message bus: finds bluetoothd, also after a restart of either,
-/// and calls its methods. Used on the loop's thread.
+/// A session with bluetoothd on the message bus: finds bluetoothd, also after a restart of
+/// bluetoothd or of the bus, and calls bluetoothd's methods. Used on the loop's thread.
 final class BusSession {
     /// How long bluetoothd may take for an operation that involves no other device.
     static let callTimeout = Duration.seconds(10)
@@ -38,7 +38,8 @@ final class BusSession {
 
     // MARK: - Finding bluetoothd
 
-    /// Connects to the bus, or tries again a little later; not without libsystemd.
+    /// Connects to the bus. After a failure, tries again after ``retryDelay``, unless libsystemd
+    /// cannot be loaded.
     private func open() {
         guard !isClosed, bus == nil else { return }
         do throws(BusError) {
@@ -57,8 +58,8 @@ final class BusSession {
     }
 
     private func askOwner() {
-        let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
-        bus?.call(ask, timeout: Self.callTimeout) { [weak self] result in
+        let call = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
+        bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
             switch result {
             case .success(let values): self?.learnedOwner(values.first?.text)
             case .failure(let error):
@@ -70,7 +71,8 @@ final class BusSession {
         }
     }
 
-    /// bluetoothd has the unique name `name`; if that is nil or empty, it is not known to run.
+    /// bluetoothd has the unique name `name`. If `name` is nil or empty, bluetoothd is not known to
+    /// run.
     private func learnedOwner(_ name: String?) {
         forget()
         listingFailure = nil
@@ -164,8 +166,8 @@ final class BusSession {
 
     func processNumber(isolation: isolated (any Actor)) async -> Int? {
         guard let owner else { return nil }
-        let ask = Bus.Call.toBus("GetConnectionUnixProcessID", [.string(owner)])
-        let result = await bus?.call(ask, timeout: Self.callTimeout, isolation: isolation)
+        let call = Bus.Call.toBus("GetConnectionUnixProcessID", [.string(owner)])
+        let result = await bus?.call(call, timeout: Self.callTimeout, isolation: isolation)
         return try? result?.get().first?.integer
     }
 }
@@ -189,7 +191,7 @@ extension BusSession: TimerHandler {
 
     /// A method of this process was called.
     func busWasCalled(_ message: BusMessage) {
-        // The bus allows root, too, to call the objects; only calls from bluetoothd are accepted.
+        // The bus also lets root call the objects; here, only calls from bluetoothd are accepted.
         let isOwner = owner != nil && message.sender == owner
         let result = isOwner ? bluetoothd?.assumeIsolated { $0.answer(message) } : nil
         bus?.reply(to: message, with: result ?? .failure(.unknownObject))

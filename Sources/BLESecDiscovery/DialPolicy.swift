@@ -3,15 +3,17 @@ package import BLESecLinks
 
 /// Decides which peers to dial, and when; it does no I/O.
 ///
-/// Its input is what was heard, the outcome of dials and links, and the time; its output is dials.
-/// It has no clock and no random numbers of its own, so a test can simulate a day quickly.
+/// Its input is the advertisements that were heard, the outcomes of dials and links, and the time;
+/// its output is the candidates to dial. It has no clock and no random numbers of its own, so a
+/// test can simulate a day quickly.
 ///
-/// - Two peers that hear each other would both dial. The peer with the lower tag dials at once; the
-///   other waits for a random 5 to 10 seconds. Then the other dials too, since one peer may not
-///   hear the other, and a forged low tag must not keep anyone from dialing.
+/// - Two peers that hear each other would both dial. So the peer with the lower tag dials at once,
+///   and the peer with the higher tag waits for a random 5 to 10 seconds. If it was not dialed by
+///   then, it dials too, since the first peer may not hear it, and a forged low tag must not keep
+///   anyone from dialing.
 /// - Only one side opens links between two addresses: an address is not dialed while a link from it
-///   is open or being made, and accepting a link cancels a dial to its address. Kernels confuse the
-///   signalling when both sides open channels at the same time.
+///   is open or being made, and accepting a link cancels a dial to its address. Kernels mix up the
+///   signalling of two channels that both sides open at the same time.
 /// - Candidates with a proven identity come first, then candidates at an address where an identity
 ///   was proven (their tag may be new, or forged), then all others. The last two groups each have a
 ///   small budget, since anyone can advertise a thousand candidates. Within a group the order is
@@ -143,7 +145,7 @@ package struct DialPolicy: Sendable {
         return true
     }
 
-    /// How many collisions in a row are no failure.
+    /// The most collisions in a row that do not count as a failure.
     static let mostCollisions = 2
 
     /// A dial was cancelled, which is not counted as a failure of the candidate.

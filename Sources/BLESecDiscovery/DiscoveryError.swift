@@ -22,7 +22,8 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
         package static let notSupported = Code("notSupported")
         /// The device could not be reached, or it disconnected.
         package static let unreachable = Code("unreachable")
-        /// bluetoothd has ended the attempt to connect itself, since it collided with its own scan.
+        /// bluetoothd has broken off the attempt to connect, which collided with bluetoothd's own
+        /// scan.
         package static let collision = Code("collision")
         /// The deadline passed.
         package static let timedOut = Code("timedOut")

@@ -17,8 +17,8 @@ package enum LinkOutcome: Sendable, Hashable {
     /// By default a link that lasts this long is stable, even if it has carried no message.
     package static let stableAfter = Duration.seconds(10)
 
-    /// Classifies a link by its duration and by what it carried: `hasCarried` tells whether a
-    /// message was received, or a sent one was acknowledged.
+    /// Classifies a link by its duration and by what it carried: `hasCarried` is true if a message
+    /// was received, or a sent message was acknowledged.
     package init(
         lasted: Duration, hasCarried: Bool, stableAfter: Duration = stableAfter, backoff: Backoff
     ) {

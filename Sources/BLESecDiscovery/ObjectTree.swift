@@ -6,12 +6,12 @@ typealias Interface = ObjectTree.Interface
 /// The objects of bluetoothd, as its listings and signals report them.
 ///
 /// Only the interfaces that this package uses are kept. Anyone nearby can make devices appear, and
-/// a device can have any number of services, so the number of each is bounded.
+/// a device can have any number of services, so both numbers are bounded.
 struct ObjectTree: Sendable {
     typealias Properties = [String: BusValue]
 
-    /// The most devices that are kept, and the most services and characteristics of all devices;
-    /// further objects are ignored.
+    /// The most devices that are kept, and also the most services and characteristics of all
+    /// devices together; further objects are ignored.
     static let mostObjects = 4_096
 
     enum Interface {
@@ -47,8 +47,9 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// Whether objects were left out at a limit, and less than half of each limit is used now, so
-    /// that bluetoothd should be asked to list its objects. If so, forgets that they were left out.
+    /// Whether bluetoothd should be asked to list its objects, because objects were left out at a
+    /// limit, and less than half of each limit is used now. A second call returns false until
+    /// objects are left out again.
     mutating func takeListingRequest() -> Bool {
         guard isIncomplete, counts.values.allSatisfy({ $0 < Self.mostObjects / 2 }) else {
             return false

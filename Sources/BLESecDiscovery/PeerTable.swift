@@ -94,7 +94,8 @@ package struct PeerTable: Sendable {
         }
     }
 
-    /// The candidate of a sighting. A tagged one replaces the untagged one of the same address.
+    /// The candidate of a sighting. A candidate with a tag replaces the one without a tag at the
+    /// same address.
     private mutating func candidate(for sighting: Sighting) -> Candidate {
         let candidate = sighting.candidate
         let untagged = Candidate(address: sighting.address, tag: nil)
@@ -137,7 +138,8 @@ package struct PeerTable: Sendable {
 }
 
 extension PeerTable.Entry {
-    /// Whether dropping the candidate loses nothing but what was heard of it.
+    /// Whether the candidate may be dropped before others: it has proven no identity, and is not
+    /// being dialed.
     var isExpendable: Bool { identity == nil && !dialing.isUnderWay }
     /// How many times it was heard since `time`, among the times in ``recent``.
     func timesHeard(since time: MonotonicTime) -> Int { recent.count { $0 >= time } }

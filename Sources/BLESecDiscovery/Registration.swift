@@ -17,6 +17,7 @@ package final class Registration: Sendable {
         Task(executorPreference: loop) { [registrations, token] in await registrations.end(token) }
     }
 
-    /// Ends it, and returns after bluetoothd was told. A second call does nothing.
+    /// Ends the registration, and returns when bluetoothd has ended it too. A second call does
+    /// nothing.
     package func end() async { await registrations.end(token) }
 }

@@ -92,12 +92,13 @@ actor Registrations {
         }
     }
 
-    /// Ends a request, and returns after bluetoothd was told. A second call does nothing.
+    /// Ends a request, and returns when bluetoothd has ended it too. A second call does nothing.
     func end(_ token: UInt64) async {
         guard let entry = entries.removeValue(forKey: token) else { return }
         await bluetoothd?.ended(token)
         entry.renewal?.cancel()
-        // A task of its own, because bluetoothd must be told even if the caller was cancelled.
+        // In a task of its own, because bluetoothd must end the request even if the caller was
+        // cancelled.
         await Task(executorPreference: loop) {
             await entry.lastCall?.value
             guard case .lapsed = entry.state else { return await self.cancel(entry.request) }
@@ -165,11 +166,11 @@ actor Registrations {
     /// A link of an adapter has ended: registers the adapter's advertisements again, a little
     /// later.
     ///
-    /// A kernel alternates between the advertisements of all processes. When a link ends, the
+    /// The kernel alternates between the advertisements of all processes. When a link ends, the
     /// kernel continues with the advertisement through which the link was made. If that
     /// advertisement was withdrawn meanwhile, the kernel sends only the one that it sent last, from
-    /// a random address to which nobody can connect. Nor does it send an advertisement that is
-    /// registered before one turn has passed, so this function waits that long.
+    /// a random address to which nobody can connect. Nor does the kernel send an advertisement that
+    /// is registered before one turn has passed, so this function waits for one turn.
     func linkEnded(on adapter: AdapterName) {
         guard !advertisements(on: adapter).isEmpty else { return }
         guard linksEnded[adapter] == nil else {
@@ -253,7 +254,8 @@ actor Registrations {
             try await call(request.begin, request)
         } catch {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
-            // bluetoothd has one scan for each process: if another one runs here, so does this one.
+            // bluetoothd has one scan for each process: if this process has another scan that runs,
+            // this one runs too.
             let others = entries.filter { $0.key != token }.values
             if others.contains(where: { $0.needsScan(on: request.adapter, granted: true) }) {
                 return

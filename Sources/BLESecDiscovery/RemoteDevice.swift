@@ -28,8 +28,8 @@ package struct RemoteDevice: Sendable {
     /// - Returns: whether this call made the link, so that the caller may end it.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
     ///   ``DiscoveryError/Code/unreachable`` when bluetoothd cannot connect,
-    ///   ``DiscoveryError/Code/collision`` when its own scan came in between: the next attempt may
-    ///   follow at once, ``DiscoveryError/Code/timedOut`` at the deadline.
+    ///   ``DiscoveryError/Code/collision`` when the attempt collided with bluetoothd's own scan (the
+    ///   next attempt may follow at once), ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
     package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
         let action = "connect to \(address)"
@@ -75,9 +75,9 @@ package struct RemoteDevice: Sendable {
     /// Ends the link to the device, with all its channels, and makes bluetoothd forget the device
     /// unless it is paired; returns when both are done.
     ///
-    /// The device is forgotten because bluetoothd never updates what it has read from a device:
-    /// neither the services, even if the device advertises others later, nor the handles of the
-    /// characteristics.
+    /// The device is forgotten because bluetoothd never updates the services and the handles of
+    /// characteristics that it has read from a device, even if the device advertises other services
+    /// later.
     package func forget() async {
         guard let path = await path else { return }
         let action = "disconnect from \(address)"

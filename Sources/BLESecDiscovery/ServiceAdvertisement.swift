@@ -1,10 +1,10 @@
-/// What an advertisement says about one service, in any of the three ``AdvertisementCarrier``
-/// forms.
+/// What an advertisement says about one service, in any of the three forms of
+/// ``AdvertisementCarrier``.
 package enum ServiceAdvertisement: Sendable, Hashable {
     /// The advertisement carries a payload.
     case payload(AdvertisementPayload)
     /// The advertisement names the service and carries no payload, as from a phone's app in the
-    /// background. The rest has to be read over GATT.
+    /// background. The PSM has to be read over GATT.
     case serviceOnly
 
     /// The company identifier of manufacturer data that carry a payload: 0xFFFF, reserved for
@@ -20,8 +20,8 @@ package enum ServiceAdvertisement: Sendable, Hashable {
     ///
     /// Service data carry the UUID of their service, so they always count. A name or manufacturer
     /// data count only if the service's UUID is also advertised, since anyone may use the same
-    /// values, and only if no other vendor-specific UUID is advertised: a scanner keeps one name
-    /// and one company's data for each device, and they may belong to the other service.
+    /// values, and only if no other vendor-specific UUID is advertised: a scanner keeps only one
+    /// name, and one value for each company, of a device, and they may belong to the other service.
     ///
     /// - Returns: nil when the device does not advertise the service.
     package init?(

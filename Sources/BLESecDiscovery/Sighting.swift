@@ -1,6 +1,6 @@
 package import BLESecL2CAP
 
-/// A peer as it can be distinguished by advertisements alone: an address and a tag.
+/// A peer, as far as advertisements alone distinguish it from others: an address and a tag.
 ///
 /// Two candidates are known to be the same peer only when the same identity was proven on links to
 /// both. Until then, an equal tag may be a copy.

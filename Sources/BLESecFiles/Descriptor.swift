@@ -40,8 +40,8 @@ final class Descriptor {
         return Descriptor(number)
     }
 
-    /// Opens what has this name here, and follows no symbolic link. Does not wait for the other end
-    /// of a named pipe.
+    /// Opens the file or folder with this name in this folder; refuses a symbolic link. Does not
+    /// wait for the other end of a named pipe.
     func open(_ name: String, _ flags: Int32, mode: mode_t = 0) throws(FileFailure) -> Descriptor {
         let number = unsafe openat(
             self.number, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode)
@@ -70,7 +70,7 @@ final class Descriptor {
         }
     }
 
-    /// Whether the folder is still in another one.
+    /// Whether the folder still has a path: false once it was removed.
     var isThere: Bool { status.map { $0.st_nlink > 0 } ?? false }
 
     var status: stat? {
@@ -78,7 +78,7 @@ final class Descriptor {
         return unsafe fstat(number, &status) == 0 ? status : nil
     }
 
-    /// The status of what has this name here; a symbolic link's own.
+    /// The status of what has this name in this folder; for a symbolic link, that of the link.
     func status(of name: String) -> stat? {
         var status = stat()
         return unsafe fstatat(number, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
@@ -88,7 +88,8 @@ final class Descriptor {
         unsafe unlinkat(number, name, isFolder ? AT_REMOVEDIR : 0)
     }
 
-    /// The names in this folder, in the order of their bytes; those that are not UTF-8 are counted.
+    /// The names in this folder, in the order of their bytes, and the number of others, which are
+    /// not UTF-8.
     func allNames() throws(FileFailure) -> (names: [String], others: Int) {
         // A descriptor of its own, since the directory stream closes it.
         let copy = unsafe openat(number, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -118,7 +119,7 @@ final class Descriptor {
 
     func names() throws(FileFailure) -> [String] { try allNames().names }
 
-    /// Reads at most `count` bytes at an offset; fewer only at the end.
+    /// Reads `count` bytes at an offset, or fewer at the end of the file.
     func read(at offset: UInt64, atMost count: Int) throws(FileFailure) -> [UInt8] {
         var failure: Int32 = 0
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
@@ -164,20 +165,22 @@ final class Descriptor {
         guard blesec_synchronize(number) == 0 else { throw FileFailure("the folder", errno) }
     }
 
-    /// Whether nobody else may use the file or folder now, until the descriptor is closed.
+    /// Takes an exclusive lock until the descriptor is closed; false if another one has a lock.
     func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
 
-    /// Uses the file or folder together with others; false while one uses it alone.
+    /// Takes a shared lock until the descriptor is closed, in place of an exclusive one; false if
+    /// another descriptor has an exclusive lock.
     func lockShared() -> Bool { flock(number, LOCK_SH | LOCK_NB) == 0 }
 
-    /// Renames unless the new name exists; returns whether it does.
+    /// Renames a file or folder, and returns true; returns false if the new name exists already.
     func renameNew(
         _ name: String, to folder: Descriptor, _ newName: String
     ) throws(FileFailure) -> Bool {
         if unsafe blesec_rename_new(number, name, folder.number, newName) == 0 { return true }
         if errno == EEXIST { return false }
         guard errno == EINVAL || errno == ENOSYS else { throw FileFailure(newName, errno) }
-        // The file system cannot check and rename in one step: a link can, for files.
+        // The file system cannot check and rename in one step. For a file, `linkat` can: it refuses
+        // a name that exists.
         if unsafe linkat(number, name, folder.number, newName, 0) == 0 {
             remove(name)
             return true

@@ -1,4 +1,4 @@
-/// The first failures of a transfer, and how many there are.
+/// The first 100 failures of a transfer, and the number of all.
 struct FailureList: Sendable, Equatable {
     private(set) var first: [FileTransfer.Failure] = []
     private(set) var count = 0

@@ -5,7 +5,7 @@ extension ChannelError {
         self.init(failure.problem.code, failure.text)
     }
 
-    /// Why the peer did not take a file.
+    /// The error for a file, folder or offer that the peer did not take.
     init(refused name: String, _ failure: FileTransfer.Failure) {
         self.init(failure.problem.code, "the peer does not take \(name): \(failure.reason)")
     }

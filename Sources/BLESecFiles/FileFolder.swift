@@ -3,8 +3,8 @@ internal import BLESecLocking
 internal import BLESecPrimitives
 internal import Glibc
 
-/// A folder that receives files of one peer. Incomplete ones are in a folder of their own inside of
-/// it, under names that depend on the peer and on what it offers. Used on one thread.
+/// A folder that receives files of one peer. Incomplete files are in its subfolder
+/// `.blesec-partial`, under names that depend on the peer and on the offer. Used on one thread.
 final class FileFolder {
     struct Rules: Sendable {
         var allowsHidden = false
@@ -15,16 +15,18 @@ final class FileFolder {
 
     let rules: Rules
     let folder: Descriptor
-    /// Where the peer's incomplete files are.
+    /// The folder with the peer's incomplete files, in `allPartial`.
     let partial: Descriptor
-    private let own: Descriptor
+    /// The folder with the incomplete files of all peers.
+    private let allPartial: Descriptor
+    /// The name of `partial`: a hash of the peer's key.
     private let peer: String
 
-    /// How long incomplete files are kept.
+    /// How long incomplete files are kept, in seconds.
     private static let lifetime = 7 * 86_400
-    /// How much space is left to others.
+    /// How much space on the file system is not used, in bytes.
     private static let leastFree: UInt64 = 16 << 20
-    /// What a file takes besides its bytes, at least.
+    /// How many bytes of space a file is assumed to take in addition to its content.
     private static let block: UInt64 = 4_096
 
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
@@ -32,22 +34,22 @@ final class FileFolder {
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
         self.peer = Self.hex(sha256(peer))
         for _ in 0..<Self.attempts {
-            let own = try folder.folder(FileName.partialFolder, mode: 0o700)
-            guard let status = own.status else { break }
+            let allPartial = try folder.folder(FileName.partialFolder, mode: 0o700)
+            guard let status = allPartial.status else { break }
             // Another user's folder could lead the files elsewhere.
             guard status.st_uid == geteuid() else {
                 throw FileFailure(
                     .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
             }
-            // Another transfer may just remove the empty folder.
-            guard own.lockShared(), own.isThere else {
-                // The other one is a few system calls away from its end, and this thread waits for
-                // nothing else.
+            // Another transfer may be removing the empty folder at this moment.
+            guard allPartial.lockShared(), allPartial.isThere else {
+                // The other transfer needs only a few system calls for that, and this thread has
+                // nothing else to do.
                 usleep(10_000)
                 continue
             }
-            self.own = own
-            partial = try own.folder(self.peer, mode: 0o700)
+            self.allPartial = allPartial
+            partial = try allPartial.folder(self.peer, mode: 0o700)
             return
         }
         throw FileFailure(.cannotWrite, "\(path)/\(FileName.partialFolder) is in use")
@@ -64,11 +66,11 @@ final class FileFolder {
 
     /// Removes the folders of incomplete files if they are empty and nobody else uses them.
     func removeEmpty() {
-        if own.lock() {
-            own.remove(peer, isFolder: true)
+        if allPartial.lock() {
+            allPartial.remove(peer, isFolder: true)
             folder.remove(FileName.partialFolder, isFolder: true)
         }
-        _ = own.lockShared()
+        _ = allPartial.lockShared()
     }
 
     /// The first 16 bytes in hexadecimal digits.
@@ -96,8 +98,8 @@ final class FileFolder {
         "s-" + hex(sha256(offer.id))
     }
 
-    /// Opens the folder with what is held of an offer, for one transfer alone. Before, removes what
-    /// has been incomplete for a week.
+    /// Opens the folder with what is held of an offer, and locks it for one transfer. First removes
+    /// whatever has been incomplete for a week.
     func open(_ offer: FileFrame.Offer) throws(FileFailure) -> Descriptor {
         removeOld()
         for _ in 0..<Self.attempts {
@@ -112,10 +114,11 @@ final class FileFolder {
 
     // MARK: - Space
 
-    /// What the transfers of this process may still take in these folders.
+    /// How many bytes each transfer of this process needs in all, by the ``key(_:)`` of its offer's
+    /// folder.
     private static let reserved = Locked<[String: UInt64]>([:])
 
-    /// Room for one offer, until the object is released.
+    /// Space that is reserved for one offer, until the object is released.
     final class Reservation {
         fileprivate let key: String
 
@@ -123,31 +126,33 @@ final class FileFolder {
         deinit { FileFolder.reserved.withLock { $0[key] = nil } }
     }
 
-    /// Checks that there is room for an offer beside what other transfers may still take.
+    /// Checks that there is space for an offer besides the space that other transfers still need,
+    /// and reserves it.
     func reserve(
         _ offer: FileFrame.Offer, in held: Descriptor
     ) throws(FileFailure) -> Reservation {
         let key = Self.key(held)
-        let own = Self.size(of: held)
-        var others: UInt64 = 0
-        var pending: UInt64 = 0
+        let heldSize = Self.size(of: held)
+        // The bytes of all the peer's offers, and those of them that are still to be written.
+        var total: UInt64 = 0
+        var unwritten: UInt64 = 0
         for name in try partial.names() where name != Self.name(of: offer) {
             guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
             let size = Self.size(of: folder)
             let reserved = Self.reserved.withLock { $0[Self.key(folder)] } ?? 0
-            others.add(max(size, reserved))
-            pending.add(reserved.subtracting(size))
+            total.add(max(size, reserved))
+            unwritten.add(reserved.subtracting(size))
         }
         var needed = offer.bytes
         needed.add(offer.files * Self.block)
-        others.add(max(own, needed))
-        guard others <= rules.quota else {
+        total.add(max(heldSize, needed))
+        guard total <= rules.quota else {
             throw FileFailure(
                 .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
         }
         // What is held needs no more space.
-        pending.add(needed.subtracting(own))
-        guard pending <= folder.freeSpace.subtracting(Self.leastFree) else {
+        unwritten.add(needed.subtracting(heldSize))
+        guard unwritten <= folder.freeSpace.subtracting(Self.leastFree) else {
             throw FileFailure(
                 .noSpace, "\(offer.bytes) bytes are offered, and there is too little space")
         }
@@ -155,11 +160,12 @@ final class FileFolder {
         return Reservation(key)
     }
 
+    /// The device and inode of a folder.
     private static func key(_ folder: Descriptor) -> String {
         folder.status.map { "\($0.st_dev) \($0.st_ino)" } ?? ""
     }
 
-    /// Removes the folder of an offer, and those above it if they are empty.
+    /// Removes the folder of an offer with all that is in it; with `ifEmpty`, only if it is empty.
     func remove(_ offer: FileFrame.Offer, ifEmpty: Bool = false) {
         if ifEmpty {
             partial.remove(Self.name(of: offer), isFolder: true)
@@ -171,9 +177,9 @@ final class FileFolder {
     private func removeOld() {
         var now = timespec()
         unsafe clock_gettime(CLOCK_REALTIME, &now)
-        guard let peers = try? own.names() else { return }
+        guard let peers = try? allPartial.names() else { return }
         for peer in peers {
-            guard let folder = try? own.open(peer, O_RDONLY | O_DIRECTORY),
+            guard let folder = try? allPartial.open(peer, O_RDONLY | O_DIRECTORY),
                 let names = try? folder.names()
             else { continue }
             for name in names {
@@ -185,11 +191,12 @@ final class FileFolder {
         }
     }
 
-    /// When a file, or something directly in a folder, was changed last.
+    /// When a file, or a folder or something directly in it, was changed last, in seconds since
+    /// 1970.
     private static func newest(_ entry: Descriptor) -> Int {
-        let own = entry.status?.st_ctim.tv_sec ?? 0
+        let ownChange = entry.status?.st_ctim.tv_sec ?? 0
         let names = (try? entry.names()) ?? []
-        return names.reduce(own) { max($0, entry.status(of: $1)?.st_ctim.tv_sec ?? 0) }
+        return names.reduce(ownChange) { max($0, entry.status(of: $1)?.st_ctim.tv_sec ?? 0) }
     }
 
     /// Removes a file, or a folder with all that is in it.
@@ -203,6 +210,7 @@ final class FileFolder {
         folder.remove(name, isFolder: true)
     }
 
+    /// The bytes of all files in a folder and below it, with ``block`` for each file and folder.
     private static func size(of folder: Descriptor, depth: Int = 0) -> UInt64 {
         guard depth <= FileName.mostParts + 3, let names = try? folder.names() else { return 0 }
         var sum: UInt64 = 0
@@ -234,15 +242,16 @@ final class FileFolder {
         return String(parts[2])
     }
 
-    /// What tells a file or folder from any other, and from a later version.
+    /// The device and inode of a file or folder; for a file also the size and time, which
+    /// distinguish it from a later version.
     private static func mark(_ status: stat) -> String {
         let place = "\(status.st_dev) \(status.st_ino)"
         guard status.isRegular else { return place }
         return "\(place) \(status.st_size) \(status.st_mtim.tv_sec) \(status.st_mtim.tv_nsec)"
     }
 
-    /// Gives an incomplete file or tree its final name, and returns that. Before, notes that name:
-    /// if the sender learns nothing of it, it does not send everything again.
+    /// Gives a complete file or tree its final name, and returns that name. First writes a note
+    /// with the name, so that a sender that misses `done` need not send everything again.
     func publish(
         _ name: String, in held: Descriptor, _ offer: FileFrame.Offer
     ) throws(FileFailure) -> String {
@@ -269,7 +278,7 @@ final class FileFolder {
             remove(offer)
             return final
         }
-        throw FileFailure(.cannotWrite, "\(offer.name) exists, with 10,000 numbers")
+        throw FileFailure(.cannotWrite, "\(offer.name) exists, and so do all its numbered names")
     }
 
     private func writeNote(_ offer: FileFrame.Offer, _ text: String) throws(FileFailure) {
@@ -285,11 +294,12 @@ final class FileFolder {
 }
 
 extension UInt64 {
-    /// Adds, and stays at the greatest number.
+    /// Adds; a sum that is too large becomes the greatest number.
     fileprivate mutating func add(_ other: UInt64) {
         let (sum, isTooMuch) = addingReportingOverflow(other)
         self = isTooMuch ? .max : sum
     }
 
+    /// The difference; 0 if it would be negative.
     fileprivate func subtracting(_ other: UInt64) -> UInt64 { self > other ? self - other : 0 }
 }

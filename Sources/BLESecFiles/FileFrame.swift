@@ -7,9 +7,9 @@ enum FileFrame: Sendable, Equatable {
     case file(FileEntry)
     /// A folder of a tree, before the files in it.
     case folder(String)
-    /// Bytes of the current file: the first one without an end.
+    /// Bytes of the current file, which is the first announced file that has not ended.
     case data([UInt8])
-    /// The hash of the bytes before those that were sent first.
+    /// The hash of the bytes that the receiver holds: those before the offset in `from`.
     case prefix([UInt8])
     /// The hash of the whole file.
     case end([UInt8])
@@ -21,29 +21,33 @@ enum FileFrame: Sendable, Equatable {
     // From the receiver.
     case accept
     case refuse(FileProblem, String)
-    /// The answer to `file`: so many bytes are held.
+    /// The answer to `file`: this many bytes of the file are held.
     case from(UInt64)
-    /// The answer to `file`: it is stored already.
+    /// The answer to `file`: the file is stored already.
     case have
-    /// The hash of what was held of this file is the sender's.
+    /// The hash of what was held of this file, counted from 0, is that of `prefix`.
     case agreed(UInt64)
-    /// It is not: the data must begin anew.
+    /// The hash of what was held of this file is not that of `prefix`: the data must begin anew.
     case restart(UInt64)
-    /// So many bytes are written in all, or were held before.
+    /// This many bytes of all files are written, or were held or stored before.
     case received(UInt64)
+    /// This file, counted from 0, has failed. An index equal to the number of offered files stands
+    /// for a folder, or for the tree itself.
     case failed(index: UInt64, FileProblem)
-    /// So many files have ended, and are durable unless they have failed.
+    /// This many files have ended, and are durable unless they have failed.
     case stored(UInt64)
     /// Everything is under its final name.
     case done(String)
 
     struct Offer: Sendable, Equatable {
+        /// The same whenever the same file or folder is offered again.
         var id: [UInt8]
-        /// Another one whenever a name, a size, a time or a mode is another one.
+        /// Different whenever a name, a size, a time or a mode in the offer has changed.
         var version: [UInt8]
         var isFolder: Bool
-        /// How many files, and their bytes.
+        /// How many files are offered.
         var files: UInt64
+        /// How many bytes these files have in all.
         var bytes: UInt64
         var name: String
     }
@@ -52,7 +56,7 @@ enum FileFrame: Sendable, Equatable {
     static let label = "blesec-files/1"
     static let idLength = 16
     static let hashLength = 32
-    /// The most bytes behind a frame's length.
+    /// The most bytes after a frame's length.
     static let longest = 65_536
     /// The most bytes of a file in one frame.
     static let longestData = 65_536
@@ -132,7 +136,7 @@ extension FileFrame {
         }
     }
 
-    /// Appends the frame: its type, the length of what follows, and that.
+    /// Appends the frame: its type, the length of its body, and the body.
     func append(to bytes: inout [UInt8]) {
         if case .data(let data) = self {
             bytes.reserveCapacity(bytes.count + data.count + 9)
@@ -266,7 +270,8 @@ extension FileFrame {
         _ body: Span<UInt8>, _ position: inout Int
     ) throws(DeliveryError) -> String {
         let bytes = try bytes(body.count - position, body, &position)
-        // A name that is not UTF-8 is refused as a name, and so becomes one that is not allowed.
+        // A name that is not UTF-8 is no violation. It becomes the empty name, which is not
+        // allowed.
         return String(validating: bytes, as: UTF8.self) ?? ""
     }
 
@@ -289,9 +294,10 @@ extension FileEntry {
 /// Takes frames from bytes that arrive in any pieces.
 struct FileFrameReader: Sendable {
     private var kept: [UInt8] = []
+    /// How many of `kept`, at its start, belong to frames that were returned.
     private var head = 0
 
-    /// Whether a frame has begun and not ended.
+    /// Whether bytes of an incomplete frame are kept.
     var isMidFrame: Bool { head < kept.count }
 
     mutating func append(_ bytes: [UInt8]) {
@@ -304,8 +310,8 @@ struct FileFrameReader: Sendable {
         head = 0
     }
 
-    /// The next frame; nil while it is incomplete. `isAllowed` decides by the type, before the rest
-    /// of the frame is kept.
+    /// The next frame; nil while it is incomplete. `isAllowed` decides by the frame's type alone,
+    /// so that the rest of a frame that is not allowed need not arrive.
     mutating func next(
         where isAllowed: (FileFrame.Kind) -> Bool
     ) throws(FileViolation) -> FileFrame? {
@@ -321,7 +327,7 @@ struct FileFrameReader: Sendable {
         do throws(DeliveryError) {
             length = try kept.span.number(at: &position)
         } catch {
-            throw FileViolation("the length of a frame in more bytes than it needs")
+            throw FileViolation("the length of a frame in more bytes than necessary")
         }
         guard length <= UInt64(FileFrame.longest) else {
             throw FileViolation("a frame of \(length) bytes")

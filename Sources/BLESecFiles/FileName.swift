@@ -5,8 +5,8 @@ enum FileName {
     static let longestPath = 4_096
     static let mostParts = 64
 
-    /// Whether a file or folder may have this name: 1 to 255 bytes, and nothing that leads
-    /// elsewhere, hides, or shows as something else.
+    /// Whether a file or folder may have this name: 1 to 255 bytes that do not lead to another
+    /// folder, hide the file, or make it look like another one.
     static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
             allowsHidden || !isHidden(name), name != partialFolder
@@ -21,7 +21,8 @@ enum FileName {
     /// The parts of a path in a tree; nil if one of them is not allowed.
     static func parts(of path: String, allowsHidden: Bool) -> [String]? {
         guard (1...longestPath).contains(path.utf8.count) else { return nil }
-        // By bytes: a separator can be a part of a character of several code points.
+        // Split as bytes, because a `String` takes a `/` and a combining character after it as one
+        // character.
         let parts = path.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
             .map { String(Substring($0)) }
         guard parts.count <= mostParts,
@@ -33,7 +34,8 @@ enum FileName {
     /// Whether the first byte is a dot.
     static func isHidden(_ name: String) -> Bool { name.utf8.first == UInt8(ascii: ".") }
 
-    /// Whether both have the same bytes: Swift takes different forms of a character for the same.
+    /// Whether both texts have the same bytes. For `==`, different Unicode forms of a character are
+    /// equal.
     static func areSame(_ one: some StringProtocol, _ other: some StringProtocol) -> Bool {
         one.utf8.elementsEqual(other.utf8)
     }
@@ -41,13 +43,14 @@ enum FileName {
     private static func isForbidden(_ scalar: Unicode.Scalar) -> Bool {
         switch scalar.value {
         case 0x2F: true
-        // Separators of lines, and characters that change the direction of text.
+        // Line and paragraph separators, and characters that change the direction of text.
         case 0x2028, 0x2029, 0x061C, 0x200E, 0x200F, 0x202A...0x202E, 0x2066...0x2069: true
         default: scalar.properties.generalCategory == .control
         }
     }
 
-    /// The name with a number before its ending: ` (2)`. The result has at most 255 bytes.
+    /// The name with a number before its extension, as in `photo (2).jpg`. The result has at most
+    /// 255 bytes.
     static func numbered(_ name: String, _ number: Int) -> String {
         let addition = " (\(number))"
         var stem = name

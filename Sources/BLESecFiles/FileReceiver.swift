@@ -5,16 +5,16 @@ internal import Glibc
 /// The receiver's end of a stream of files. It writes files and reads no stream; its owner passes
 /// it the peer's bytes, and sends what the calls return. Used on one thread.
 final class FileReceiver {
-    /// How far this side is.
+    /// The progress of the transfer.
     struct State: Sendable, Equatable {
-        /// How many bytes are written, or were held before.
+        /// How many bytes are written, or were held or stored before.
         var received: UInt64 = 0
-        /// How many of these were held before.
+        /// How many bytes of the announced files were held or stored before.
         var held: UInt64 = 0
         /// How many files have ended, stored or not.
         var ended = 0
         var failures = FailureList()
-        /// Under which name everything is stored.
+        /// The name under which everything is stored; nil until then.
         var name: String?
     }
 
@@ -22,20 +22,22 @@ final class FileReceiver {
         case awaitingOffer, offered, receiving, refused, done
     }
 
-    /// The file that arrives.
+    /// The file whose data arrives now.
     private struct Current {
         let file: Descriptor
         let entry: FileEntry
         let name: String
-        /// How much was held, and how much is there.
+        /// How many bytes were held.
         var start: UInt64
+        /// How many bytes are in the file now.
         var position: UInt64
-        /// The peer's hash of what was held, and this side's.
+        /// The peer's hash of what was held.
         var prefix: [UInt8]?
+        /// This side's hash of what was held.
         var ownPrefix: [UInt8]?
-        /// Whether both hashes of that are the same.
+        /// Whether both hashes are the same, or nothing was held.
         var isAgreed: Bool
-        /// Whether data is dropped until the peer begins anew.
+        /// Whether data is dropped until the peer sends `again`.
         var awaitsAgain = false
         let hash = RunningHash()
     }
@@ -56,42 +58,47 @@ final class FileReceiver {
     /// The folder with what is held of the offer, and the tree.
     private var held: Descriptor?
     private var tree: TreeFolder?
-    /// Files that were announced and have not ended, and from where the peer sends them; nil if it
-    /// sends nothing of them.
+    /// Files that were announced and have not ended, each with the offset from which the peer sends
+    /// it; nil if the peer sends no data of it.
     private var announced: [(entry: FileEntry, start: UInt64?)] = []
     /// Whether nothing of the offer was held before.
     private var isFresh = false
+    /// The number of the first announced file that has not ended.
     private var index = 0
     private var current: Current?
-    /// Whether the rest of the current file is dropped, and why, until the peer is told.
+    /// Whether the rest of the current file is dropped, since it has failed.
     private var isDropping = false
+    /// Why the current file has failed; nil once the peer was told.
     private var owedFailure: FileFailure?
     /// The files of which the peer was told that they have failed.
     private var failed: Set<Int> = []
     private var complete: [Complete] = []
     private var toldReceived: UInt64 = 0
     private var toldEnded = 0
+    /// How many files were announced.
     private var files: UInt64 = 0
+    /// How many folders were announced.
     private var folders = 0
-    /// How many bytes the announced files have.
+    /// How many bytes the announced files have in all.
     private var announcedBytes: UInt64 = 0
     private var hasTreeFailed = false
-    /// Bytes for the peer that wait for others, how many files they answer, and whether the peer
-    /// needs them at once.
+    /// Bytes for the peer that wait until more bytes can be sent with them.
     private var owed: [UInt8] = []
+    /// How many announced files are answered in `owed`.
     private var owedAnswers = 0
+    /// Whether the peer needs the bytes in `owed` at once.
     private var isUrgent = false
     private var reservation: FileFolder.Reservation?
-    /// How many calls of ``rest()`` the oldest complete file has seen.
+    /// How many times ``rest()`` was called since the oldest complete file was added.
     private var rests = 0
 
-    /// After how many bytes the peer is told how many have arrived.
+    /// How many bytes arrive before the peer is told how many have arrived.
     private static let step: UInt64 = 1 << 20
-    /// How many files become durable together.
+    /// The most files that become durable together.
     private static let mostComplete = 256
-    /// While the sender has answers for so many files that have not ended, further answers wait.
+    /// While the sender has answers for this many files that have not ended, further answers wait.
     private static let leastAnswered = 64
-    /// From how many files on, the file system is synchronized instead of each file.
+    /// For this many files or more, the whole file system is synchronized instead of each file.
     private static let manyFiles = 8
 
     /// Whether everything that was offered is stored.
@@ -99,7 +106,7 @@ final class FileReceiver {
     /// Whether an offer waits for ``accept(into:)`` or ``refuse(_:_:)``.
     var hasOffer: Bool { phase == .offered }
 
-    /// For how long pieces are hashed at a time, beside what arrives.
+    /// How long one call of ``rest()`` hashes, at the most.
     private static let timeAtRest: Duration = .milliseconds(60)
 
     // MARK: - The offer
@@ -113,7 +120,7 @@ final class FileReceiver {
             }
             let held = try folder.open(offer)
             if let name = folder.storedName(offer) {
-                // It may have got its name just before the process ended.
+                // A process that ended right after it gave the name may not have made it durable.
                 try folder.folder.synchronize()
                 state.name = name
                 folder.remove(offer, ifEmpty: true)
@@ -158,7 +165,7 @@ final class FileReceiver {
 
     // MARK: - Receiving
 
-    /// Takes bytes of the peer, and returns those for the peer.
+    /// Takes bytes from the peer, and returns bytes for the peer.
     func receive(_ bytes: [UInt8]) throws(FileViolation) -> [UInt8] {
         var answers: [UInt8] = []
         reader.append(bytes)
@@ -167,8 +174,8 @@ final class FileReceiver {
         { try receive(frame, &answers) }
         tell(&answers, isIdle: false)
         owed += answers
-        // Answers wait for others while the sender has enough files to go on with: each record back
-        // costs the link as much as a record of data.
+        // Answers wait for each other while the sender has enough files to go on with: a record
+        // with answers costs the link as much as a record with data.
         let answered = announced.count - owedAnswers
         guard isUrgent || answered < Self.leastAnswered else { return [] }
         return takeOwed()
@@ -225,7 +232,7 @@ final class FileReceiver {
         folder = nil
     }
 
-    /// Nothing more comes: removes the folders that have nothing to go on with.
+    /// Nothing more comes: removes the folders that hold nothing for a later transfer.
     func close() {
         guard phase != .done, let offer else { return }
         (current, complete) = (nil, [])
@@ -237,8 +244,8 @@ final class FileReceiver {
         folder = nil
     }
 
-    /// Called four times a second: hashes what waits for it, and makes durable what has waited for
-    /// a second.
+    /// Called four times a second: hashes bytes that are not hashed yet, and makes files durable
+    /// that have been complete for a second.
     func rest() -> [UInt8] {
         var answers = takeOwed()
         guard phase == .receiving else { return answers }
@@ -250,13 +257,13 @@ final class FileReceiver {
         return answers
     }
 
-    /// Whether a part of the file is still to be hashed.
+    /// Whether a part of the current file is still to be hashed.
     var hasBacklog: Bool {
         guard let file = current, !isDropping, !file.awaitsAgain else { return false }
         return file.hash.count < file.position
     }
 
-    /// Tells the peer how much there is.
+    /// Tells the peer how many bytes have arrived.
     private func tell(_ answers: inout [UInt8], isIdle: Bool) {
         guard state.received >= toldReceived + Self.step || isIdle && state.received > toldReceived
         else { return }
@@ -306,7 +313,7 @@ final class FileReceiver {
             if !isDropping {
                 let path = announced[0].entry.path
                 state.failures.append(FileTransfer.Failure(path: path, problem: problem))
-                // What the sender has changed is of no use.
+                // The held bytes of a file that has changed are of no use.
                 if problem == .changed, let current { held?.remove(current.name) }
             }
             try endCurrent(&answers)
@@ -346,7 +353,7 @@ final class FileReceiver {
         endUnexpected(&answers)
     }
 
-    /// Decides from where on the peer sends a file; nil if it is there.
+    /// The offset from which the peer has to send a file; nil if the file is stored already.
     private func prepare(
         _ entry: FileEntry, _ offer: FileFrame.Offer
     ) throws(FileFailure) -> UInt64? {
@@ -364,7 +371,8 @@ final class FileReceiver {
             return 0
         }
         guard status.isRegular, status.st_nlink == 1 else {
-            // A link of a final file is left where a file system renames by linking.
+            // If the process ended between the two steps of a rename by `linkat`, this is a second
+            // link to a stored file.
             held?.remove(FileFolder.partialName(entry))
             return 0
         }
@@ -388,7 +396,7 @@ final class FileReceiver {
         }
     }
 
-    /// Files that need nothing end as soon as those before them have.
+    /// Ends the files of which no data comes, as soon as all files before them have ended.
     private func endUnexpected(_ answers: inout [UInt8]) {
         while current == nil, let next = announced.first, next.start == nil {
             announced.removeFirst()
@@ -444,7 +452,7 @@ final class FileReceiver {
         catchUp(&answers)
     }
 
-    /// Hashes a piece of what was held, or has arrived meanwhile.
+    /// Hashes a piece of what was held, or of what has arrived since.
     private func catchUp(_ answers: inout [UInt8]) {
         guard hasBacklog, var file = current else { return }
         do throws(FileFailure) {
@@ -459,7 +467,7 @@ final class FileReceiver {
         compare(&answers)
     }
 
-    /// Compares the hashes of what was held, once both are there.
+    /// Compares the two hashes of what was held, once both are known.
     private func compare(_ answers: inout [UInt8]) {
         guard var file = current, !file.isAgreed, !file.awaitsAgain, let prefix = file.prefix,
             let ownPrefix = file.ownPrefix
@@ -516,7 +524,8 @@ final class FileReceiver {
             try setTime(of: file)
             complete.append(
                 Complete(file: file.file, entry: file.entry, name: file.name, index: index))
-            // Many files become durable with the file system, and need not stay open.
+            // Many files become durable when the file system is synchronized, and need not stay
+            // open.
             if complete.count >= Self.manyFiles {
                 for index in complete.indices { complete[index].file = nil }
             }
@@ -574,7 +583,8 @@ final class FileReceiver {
                         continue
                     }
                     let place = try tree.put(file.name, from: held, at: file.entry.path)
-                    // Many folders become durable with the file system, and need not stay open.
+                    // Many folders become durable when the file system is synchronized, and need
+                    // not stay open.
                     if places.count < Self.manyFiles, places.last !== place {
                         places.append(place)
                     }
@@ -588,7 +598,7 @@ final class FileReceiver {
                 try folder.folder.synchronizeAll()
             }
         } catch {
-            // What has failed before is not told twice.
+            // The peer is told of each failed file only once.
             for file in complete where !failed.contains(file.index) {
                 fail(file.entry, file.index, error, &answers)
             }
@@ -606,7 +616,7 @@ final class FileReceiver {
         FileFrame.failed(index: UInt64(number), failure.problem).append(to: &answers)
     }
 
-    /// Tells the peer how many files have ended and are durable.
+    /// Tells the peer how many files have ended, and are durable unless they have failed.
     private func countEnded(_ answers: inout [UInt8]) {
         let ended = complete.first?.index ?? index
         guard ended > toldEnded else { return }

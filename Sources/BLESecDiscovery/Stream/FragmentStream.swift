@@ -5,13 +5,13 @@ internal import BLESecLinks
 /// Fragments may arrive in any order and more than once. Each end accepts a window of fragments,
 /// counted from the first one that has not been read to its end, and tells the peer the end of that
 /// window. So each end holds a bounded number of the peer's bytes. A fragment that does not fit
-/// into the stream is ignored: it may be late, or come from another device nearby. If the ignored
-/// fragment was needed, it stays missing, and a fragment that is missing for too long ends the
-/// stream.
+/// into the stream is ignored: it may be late, or come from another device nearby. A fragment that
+/// is missing for ``gapTimeout`` after a later one has arrived ends the stream.
 struct FragmentStream: Sendable {
     /// The most fragments that one end stores until they are read.
     static let window: UInt16 = 32
-    /// How far the peer's limit may be ahead of the number of the next fragment to send.
+    /// The greatest distance of the peer's limit from the number of the next fragment to send; a
+    /// limit further ahead is ignored.
     private static let furthestLimit: UInt16 = 1_024
     /// How long a fragment may be missing after a later one has arrived.
     static let gapTimeout = Duration.seconds(10)
@@ -27,14 +27,16 @@ struct FragmentStream: Sendable {
     /// The largest value that may be sent, in bytes; nil until the peer has sent the size that it
     /// accepts.
     private var valueSize: Int?
-    /// The number of the next data fragment, and the first number beyond the peer's window.
+    /// The number of the next data fragment.
     private var next: UInt16 = 0
+    /// The first number beyond the peer's window.
     private var limit: UInt16 = 0
     private var hasSentEnd = false
 
     // Receiving
+    /// The stored fragments, each at its number modulo the window.
     private var slots = [ArraySlice<UInt8>?](repeating: nil, count: Int(window))
-    /// The first fragment that has not been read to its end.
+    /// The number of the first fragment that has not been read to its end.
     private var first: UInt16 = 0
     /// The number of stored fragments from `first` up to the first gap.
     private var ready: UInt16 = 0
@@ -127,8 +129,8 @@ struct FragmentStream: Sendable {
 
     /// Takes a fragment from the peer.
     ///
-    /// - Returns: whether the fragment was accepted. If a data fragment of this stream does not fit
-    ///   into the window, its limit is used all the same.
+    /// - Returns: whether the fragment was accepted. The limit in a data fragment of this stream is
+    ///   used even if the fragment is outside of the window.
     @discardableResult
     mutating func take(_ fragment: StreamFragment, at now: MonotonicTime) -> Bool {
         guard fragment.stream == id,
@@ -206,14 +208,14 @@ struct FragmentStream: Sendable {
             guard let payload = slots[slot] else { return }
             let piece = payload.prefix(buffer.freeCapacity)
             for byte in piece { buffer.append(byte) }
-            let rest = payload.dropFirst(piece.count)
-            if rest.isEmpty {
+            let unread = payload.dropFirst(piece.count)
+            if unread.isEmpty {
                 slots[slot] = nil
                 first &+= 1
                 ready -= 1
                 stored -= 1
             } else {
-                slots[slot] = rest
+                slots[slot] = unread
             }
         }
     }

@@ -4,7 +4,7 @@ internal import BLESecLinks
 /// A byte stream over two characteristics of a GATT service, for peers without an L2CAP channel.
 ///
 /// Nothing is authenticated here. Only the device address that bluetoothd reports keeps out other
-/// devices' fragments; a device that forges the address can end the stream, but not more, since a
+/// devices' fragments. A device that forges the address can do no more than end the stream, since a
 /// secure channel runs over the link. Closing the link discards what bluetoothd has not sent yet.
 final class GATTStreamLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
@@ -18,8 +18,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         var close: @Sendable () -> Void
     }
 
-    /// How long to wait for the end of a stream after the end of its subscription: the two ends can
-    /// arrive in either order.
+    /// How long to wait for a stream's `end` fragment after the device has unsubscribed: the two
+    /// can arrive in either order.
     private static let endTimeout = Duration.seconds(2)
     /// The most fragments that one send fills.
     private static let fragmentsAtOnce = 8
@@ -32,7 +32,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     private let carrier: Carrier
     private weak var handler: (any LinkHandler)?
     private var timer: LoopTimer?
-    /// The number of fragments that were passed to bluetoothd and that it has not confirmed.
+    /// The number of fragments that were passed to bluetoothd and have not been confirmed.
     private var pending = 0
     private var failure: LinkError?
     /// When the device counts as disconnected, after it has ended its subscription.
@@ -139,7 +139,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
 }
 
 extension GATTStreamLink {
-    /// Takes a fragment from a write or a notification; one of another stream is ignored.
+    /// Takes a fragment from a write or a notification; a fragment of another stream is ignored.
     func take(_ fragment: StreamFragment) {
         loop.assertCurrent()
         guard !isClosed, !isLost, failure == nil else { return }

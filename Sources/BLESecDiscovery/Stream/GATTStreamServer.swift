@@ -6,9 +6,9 @@ package import BLESecLinks
 ///
 /// Any device nearby can write to them. The server serves one device at a time, identified by the
 /// address that bluetoothd reports with each write, and ignores what other devices write meanwhile.
-/// It serves only one device, since bluetoothd sends each notification to every subscribed device.
-/// It does not offer `AcquireWrite`, since BlueZ before 5.69 would pass the writes of all devices
-/// through one socket. Used on the loop's thread.
+/// The reason for this limit is that bluetoothd sends each notification to every subscribed device.
+/// The server does not offer `AcquireWrite`, since BlueZ before 5.69 would pass the writes of all
+/// devices through one socket. Used on the loop's thread.
 package final class GATTStreamServer: @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
 

@@ -8,7 +8,7 @@ struct StreamFragment: Sendable, Hashable {
         case open = 1
         /// One or more bytes of the stream.
         case data = 2
-        /// A new limit only.
+        /// Nothing but a new limit.
         case grant = 3
         /// The sender has ended the stream; the fragment's number follows that of the last data
         /// fragment.
@@ -17,7 +17,7 @@ struct StreamFragment: Sendable, Hashable {
 
     /// The stream version that this code supports.
     static let version: UInt8 = 1
-    /// The number of bytes in front of the payload.
+    /// The number of bytes before the payload.
     static let headerSize = 7
     /// The value size that every device supports, in bytes: the smallest ATT MTU, 23, less 3.
     static let smallestSize = 20
