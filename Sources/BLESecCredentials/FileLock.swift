@@ -39,7 +39,7 @@ struct FileLock: ~Copyable {
             }
         }
         throw ChannelError(
-            .timedOut, "\(path) is locked by another process, which does not let go of it")
+            .timedOut, "\(path) is locked by another process, which does not release it")
     }
 
     /// Releases the lock. Without this call, Swift could end the value, and so release the lock,

@@ -51,8 +51,8 @@ public final class KnownPeersFile: TrustStore {
 
     /// The key bound to the name.
     ///
-    /// - Throws: `badKey` when a line cannot be parsed, which the reason names, or when other users
-    ///   may change the file; `permission`; `limitExceeded`.
+    /// - Throws: `badKey`, whose reason names the line, when a line cannot be parsed; `badKey` when
+    ///   other users may change the file; `permission`; `limitExceeded`.
     public func key(named name: String) throws(ChannelError) -> Fingerprint? {
         try current().keys[name]
     }
@@ -192,7 +192,7 @@ public final class KnownPeersFile: TrustStore {
             }
             if let other = fresh.keys[name], other != key {
                 throw KeyListing.malformed(
-                    path, number, "\(words[0]) stands above with another key: remove one of them")
+                    path, number, "\(words[0]) is above with another key: remove one of the lines")
             }
             fresh.keys[name] = key
             fresh.knownKeys.insert(key)

@@ -3,7 +3,7 @@ internal import Glibc
 
 /// A text file with the address at which each peer was last reached. Each line has the fingerprint
 /// and the address, escaped like a name in ``KnownPeersFile``. An address proves nothing; it only
-/// saves a search.
+/// makes a scan unnecessary.
 ///
 /// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can
 /// write is refused. Beyond ``maximumPeers`` the addresses recorded longest ago are removed.
@@ -20,8 +20,8 @@ package final class LastAddressesFile: Sendable {
 
     /// The address at which the peer was last reached; nil when it is unknown.
     ///
-    /// - Throws: `badKey` when a line cannot be parsed, which the reason names, or when other users
-    ///   may change the file; `permission`; `limitExceeded`.
+    /// - Throws: `badKey`, whose reason names the line, when a line cannot be parsed; `badKey` when
+    ///   other users may change the file; `permission`; `limitExceeded`.
     package func address(of key: Fingerprint) throws(ChannelError) -> String? {
         guard let listing = try KeyListing(path) else { return nil }
         return try parse(listing).last { $0.key == key }?.address
@@ -60,7 +60,7 @@ package final class LastAddressesFile: Sendable {
     ///
     /// - Throws: `timedOut` when the file stays locked; the errors of reading it.
     package func remove(_ key: Fingerprint) throws(ChannelError) -> Bool {
-        // Makes no file where there is none.
+        // Checked without the lock, since to take the lock would create the file.
         guard try address(of: key) != nil else { return false }
         var isChanged = false
         try KeyListing.change(path) { listing throws(ChannelError) in

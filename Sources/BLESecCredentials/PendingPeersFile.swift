@@ -22,8 +22,8 @@ final class PendingPeersFile: Sendable {
 
     /// The peers whose pairing is not complete, oldest first.
     ///
-    /// - Throws: `badKey` when a line cannot be parsed, which the reason names, or when other users
-    ///   may change the file; `permission`; `limitExceeded`.
+    /// - Throws: `badKey`, whose reason names the line, when a line cannot be parsed; `badKey` when
+    ///   other users may change the file; `permission`; `limitExceeded`.
     func peers() throws(ChannelError) -> [TrustPolicy.PendingPeer] {
         guard let listing = try KeyListing(path) else { return [] }
         return valid(try parse(listing)).map(\.peer)
@@ -42,7 +42,7 @@ final class PendingPeersFile: Sendable {
 
     /// Removes the line of a key, if there is one.
     func forget(_ key: Fingerprint) throws(ChannelError) {
-        // To take the lock would create the file.
+        // Checked without the lock, since to take the lock would create the file.
         guard KeyListing.version(of: path) != nil else { return }
         try KeyListing.change(path) { listing throws(ChannelError) in
             let lines = try parse(listing)

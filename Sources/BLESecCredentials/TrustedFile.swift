@@ -6,7 +6,7 @@ internal import Glibc
 /// As with OpenSSH's `StrictModes`, the file, every directory on its path and every symbolic link
 /// have to belong to the effective user or to root, and nobody else may have write access to the
 /// file and the directories. A directory that other users can write to is accepted if it is sticky,
-/// like `/tmp`: they cannot rename or remove this user's files there.
+/// like `/tmp`, because other users cannot rename or remove this user's files in it.
 ///
 /// Each step opens a name relative to the directory of the previous step and checks what it opened,
 /// so nothing can be exchanged in between. OpenSSH's check stops at the home directory. This check

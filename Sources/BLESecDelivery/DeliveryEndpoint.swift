@@ -41,7 +41,8 @@ package struct DeliveryEndpoint: Sendable {
 
     private enum Link {
         case none
-        /// The link is in use; `resume` was sent, or received.
+        /// The link is in use. This side's `resume` was sent if `sent`, and the peer's was received
+        /// if `received`.
         case up(sent: Bool, received: Bool)
         /// This side was rolled back, and has begun anew. It has to end the link, on which its
         /// `resume` may have shown the old state.
@@ -64,7 +65,7 @@ package struct DeliveryEndpoint: Sendable {
     private var own: [Identifier]
     private var origin: Origin
     private var token: Identifier
-    /// The token and the epoch in the peer's last `resume`, or a newer epoch from its `epoch`.
+    /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     private var seen: PeerState
     /// The token of the last peer instance that is known to have received a `resume` of this side.
     private var peerToken: Identifier

@@ -21,7 +21,7 @@ package enum DeliveryRecord: Sendable, Equatable {
 package struct Resume: Sendable, Equatable {
     /// This side's instance.
     package var token: Identifier
-    /// The last token of the peer that this side has seen.
+    /// The token of the last peer instance that is known to have received a `resume` of this side.
     package var peerToken: Identifier
     /// The epoch in which this side sends.
     package var epoch: Identifier

@@ -17,7 +17,7 @@ struct IncomingMessages: Sendable {
     private var taken = Queue<Place>()
     /// How many messages the program has taken in this instance.
     private(set) var takenCount: UInt64 = 0
-    /// What the messages cost that the peer has begun on this link.
+    /// The cost of all messages that the peer has begun on this link.
     private var cost: UInt64 = 0
     /// The last credit that the peer was given on this link.
     private var granted: UInt64 = 0

@@ -15,7 +15,7 @@ struct OutgoingMessages: Sendable {
     private var next: (number: UInt64, offset: Int)
     /// Where sending continued when this link began.
     private var resumed: (number: UInt64, offset: Int)
-    /// What the messages cost that were begun on this link.
+    /// The cost of all messages that this side has begun on this link.
     private var cost: UInt64 = 0
     /// The peer's credit: a message may be begun while `cost` is less.
     private(set) var credit: UInt64 = 0

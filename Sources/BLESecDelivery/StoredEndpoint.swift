@@ -24,7 +24,7 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var nextID: UInt64 = 1
     /// The highest number of a message of the epoch that may have left.
     package var left: UInt64 = 0
-    /// The token and the epoch in the peer's last `resume`, or a newer epoch from its `epoch`.
+    /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     package var seen = PeerState()
     /// The token and the epoch of the last peer instance that is known to have received a `resume`
     /// of this side.
@@ -135,7 +135,7 @@ package enum StoreChange: Sendable, Equatable {
     /// A new epoch. The messages with these ids get its first numbers; the fate of others is
     /// unknown.
     case epoch(Identifier, keeping: Set<UInt64>)
-    /// The token and the epoch in the peer's `resume`, or the new epoch in its `epoch`.
+    /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     case seen(PeerState)
     /// The token of the peer's instance, which has received a `resume` of this side.
     case peer(Identifier)

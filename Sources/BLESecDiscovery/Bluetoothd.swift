@@ -187,7 +187,7 @@ package actor Bluetoothd {
             onRelease: { path in registrations.assumeIsolated { $0.dropped(path) } })
     }
 
-    /// Sends requests that have failed again.
+    /// Repeats the requests that have failed.
     func retry() { registrations.assumeIsolated { $0.retry() } }
 
     // MARK: - Adapters

@@ -72,10 +72,11 @@ package struct DialPolicy: Sendable {
     }
 
     private struct Links {
-        /// Links whose peer has not proven an identity yet.
+        /// The number of links whose peer has not proven an identity yet.
         var unproven = 0
-        /// Links that are ready, and the identity of their peer.
+        /// The number of links that are ready.
         var ready = 0
+        /// The identity that the peer of the last ready link has proven.
         var identity: String?
     }
 

@@ -1,7 +1,8 @@
 internal import BLESecL2CAP
 
 /// The objects of this process whose methods bluetoothd calls: advertisements, and services with
-/// their characteristics. A class, since a characteristic's closures may call it during `answer`.
+/// their characteristics. This is a class, since a characteristic's closures may call its methods
+/// while ``answer(_:addressOf:onRelease:)`` runs.
 final class ExportedObjects {
     private static let root = "/blesec"
 

@@ -20,8 +20,8 @@ package enum ServiceAdvertisement: Sendable, Hashable {
     ///
     /// Service data carry the UUID of their service, so they always count. A name or manufacturer
     /// data count only if the service's UUID is also advertised, since anyone may use the same
-    /// values, and only if no other vendor-specific UUID is advertised: a scanner keeps only one
-    /// name, and one value for each company, of a device, and they may belong to the other service.
+    /// values, and only if no other vendor-specific UUID is advertised. For each device, a scanner
+    /// keeps only one name, and one value for each company, which may belong to the other service.
     ///
     /// - Returns: nil when the device does not advertise the service.
     package init?(

@@ -24,7 +24,7 @@ final class FileFolder {
 
     /// How long incomplete files are kept, in seconds.
     private static let lifetime = 7 * 86_400
-    /// How much space on the file system is not used, in bytes.
+    /// How many bytes of the file system a transfer always leaves free.
     private static let leastFree: UInt64 = 16 << 20
     /// How many bytes of space a file is assumed to take in addition to its content.
     private static let block: UInt64 = 4_096

@@ -262,7 +262,7 @@ extension FileFrame {
         switch try body.number(at: &position) {
         case 0: false
         case 1: true
-        default: throw .violation("an unknown kind of a file")
+        default: throw .violation("an unknown kind or mode of a file")
         }
     }
 

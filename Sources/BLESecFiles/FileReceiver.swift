@@ -172,7 +172,7 @@ final class FileReceiver {
         while phase != .refused,
             let frame = try reader.next(where: { $0.rawValue < FileFrame.Kind.accept.rawValue })
         { try receive(frame, &answers) }
-        tell(&answers, isIdle: false)
+        reportReceived(&answers, isIdle: false)
         owed += answers
         // Answers wait for each other while the sender has enough files to go on with: a record
         // with answers costs the link as much as a record with data.
@@ -194,7 +194,7 @@ final class FileReceiver {
         }
         var answers = takeOwed()
         flush(&answers)
-        tell(&answers, isIdle: true)
+        reportReceived(&answers, isIdle: true)
         guard let offer, let folder else { return answers }
         guard state.failures.count == 0 else { return answers }
         if offer.isFolder, state.name == nil {
@@ -253,7 +253,7 @@ final class FileReceiver {
         while hasBacklog, ContinuousClock.now - begin < Self.timeAtRest { catchUp(&answers) }
         rests = complete.isEmpty ? 0 : rests + 1
         if rests >= 4 { flush(&answers) }
-        tell(&answers, isIdle: true)
+        reportReceived(&answers, isIdle: true)
         return answers
     }
 
@@ -264,7 +264,7 @@ final class FileReceiver {
     }
 
     /// Tells the peer how many bytes have arrived.
-    private func tell(_ answers: inout [UInt8], isIdle: Bool) {
+    private func reportReceived(_ answers: inout [UInt8], isIdle: Bool) {
         guard state.received >= toldReceived + Self.step || isIdle && state.received > toldReceived
         else { return }
         toldReceived = state.received
@@ -278,7 +278,7 @@ final class FileReceiver {
             guard phase == .awaitingOffer else { throw FileViolation("a second offer") }
             guard offer.bytes <= FileFrame.greatest, offer.files <= UInt64(FileSource.mostEntries),
                 offer.isFolder || offer.files == 1
-            else { throw FileViolation("an offer of too much") }
+            else { throw FileViolation("an offer of too many files or bytes") }
             self.offer = offer
             phase = .offered
             return
@@ -294,7 +294,7 @@ final class FileReceiver {
             try begin()
             if isDropping { return tellFailure(&answers) }
             guard var file = current, file.start > 0, file.prefix == nil else {
-                throw FileViolation("a hash of nothing")
+                throw FileViolation("a hash of held bytes where none are held, or a second one")
             }
             file.prefix = hash
             current = file
@@ -302,14 +302,14 @@ final class FileReceiver {
         case .again:
             if isDropping { return }
             guard var file = current, file.awaitsAgain else {
-                throw FileViolation("a new beginning that was not asked for")
+                throw FileViolation("a new beginning of a file that was not requested")
             }
             (file.awaitsAgain, file.isAgreed) = (false, true)
             (file.start, file.position) = (0, 0)
             current = file
         case .end(let hash): try end(hash, &answers)
         case .skip(let problem):
-            guard !announced.isEmpty else { throw FileViolation("a file skipped without one") }
+            guard !announced.isEmpty else { throw FileViolation("a skip without a file") }
             if !isDropping {
                 let path = announced[0].entry.path
                 state.failures.append(FileTransfer.Failure(path: path, problem: problem))
@@ -402,7 +402,7 @@ final class FileReceiver {
             announced.removeFirst()
             index += 1
         }
-        countEnded(&answers)
+        reportEnded(&answers)
     }
 
     /// Opens the file whose data comes now.
@@ -566,7 +566,7 @@ final class FileReceiver {
         defer {
             complete.removeAll()
             rests = 0
-            countEnded(&answers)
+            reportEnded(&answers)
         }
         guard !complete.isEmpty, let offer, let folder, let held else { return }
         do throws(FileFailure) {
@@ -617,12 +617,12 @@ final class FileReceiver {
     }
 
     /// Tells the peer how many files have ended, and are durable unless they have failed.
-    private func countEnded(_ answers: inout [UInt8]) {
+    private func reportEnded(_ answers: inout [UInt8]) {
         let ended = complete.first?.index ?? index
         guard ended > toldEnded else { return }
         toldEnded = ended
         state.ended = ended
-        tell(&answers, isIdle: true)
+        reportReceived(&answers, isIdle: true)
         FileFrame.stored(UInt64(ended)).append(to: &answers)
     }
 

@@ -111,8 +111,7 @@ package final class PairingExchange {
     /// Takes the payload of the peer's next record.
     ///
     /// - Throws: `protocolViolation` for a record that is malformed or out of place; `untrusted` if
-    ///   the
-    ///   peer does not know the code, has another one, or pairs in another way.
+    ///   the peer does not know the code, has another code, or pairs in another way.
     package func receive(_ payload: [UInt8]) throws(ChannelError) {
         guard case .awaiting(let expected) = state, let first = payload.first,
             PairingStep(rawValue: first) == expected,

@@ -16,7 +16,8 @@ final class PairingTries: Sendable {
             ? 0 : state.withLock { $0.isUsed ? 0 : Self.maximum - $0.spent }
     }
 
-    /// Why `what` cannot be tried any more; nil while it can.
+    /// Why the code or the comparison cannot be tried any more; nil while it can. `what` is its
+    /// name in the reason.
     func refusal(of what: String) -> String? {
         let (spent, isUsed, _) = state.withLock { $0 }
         if isUsed { return "\(what) was used already" }

@@ -6,7 +6,7 @@ struct ReceivingHalf: Sendable {
     private(set) var received: UInt64 = 0
     private var read: UInt64 = 0
     /// The limit that the peer was told last: the offset up to which it may send.
-    private var told: UInt64
+    private var toldLimit: UInt64
     /// How many bytes the direction has, once that is known.
     private var size: UInt64?
     private(set) var resetCode: UInt32?
@@ -26,7 +26,7 @@ struct ReceivingHalf: Sendable {
     init(window: Int, isAccepted: Bool) {
         self.window = UInt64(window)
         self.isAccepted = isAccepted
-        told = self.window
+        toldLimit = self.window
         step = max(1, self.window / 2)
     }
 
@@ -81,14 +81,14 @@ struct ReceivingHalf: Sendable {
             return .done
         }
         if size != nil { return .complete }
-        told = max(told, read + window)
-        return .receiving(count: received, limit: told)
+        toldLimit = max(toldLimit, read + window)
+        return .receiving(count: received, limit: toldLimit)
     }
 
     mutating func append(
         _ bytes: ArraySlice<UInt8>, at offset: UInt64
     ) throws(DeliveryError) {
-        guard offset == received, !bytes.isEmpty, UInt64(bytes.count) <= told - received,
+        guard offset == received, !bytes.isEmpty, UInt64(bytes.count) <= toldLimit - received,
             size == nil, resetCode == nil
         else { throw .violation("bytes of a stream that do not continue it, or exceed its limit") }
         received += UInt64(bytes.count)
@@ -99,7 +99,7 @@ struct ReceivingHalf: Sendable {
 
     mutating func finish(_ size: UInt64) throws(DeliveryError) {
         guard size == received, self.size == nil, resetCode == nil else {
-            throw .violation("an end of a stream at another place than its bytes")
+            throw .violation("an end of a stream that does not follow its last byte")
         }
         self.size = size
     }
@@ -116,7 +116,7 @@ struct ReceivingHalf: Sendable {
     private var owesDone: Bool { isDone && !hasToldDone }
     /// Whether the limit has moved so far that the peer should know.
     private var owesLimit: Bool {
-        !isDone && size == nil && stopCode == nil && read + window >= told + step
+        !isDone && size == nil && stopCode == nil && read + window >= toldLimit + step
     }
     var owesRecord: Bool { owesStop || owesDone || owesLimit }
 
@@ -130,7 +130,7 @@ struct ReceivingHalf: Sendable {
             return .stop(id: id, code: stopCode)
         }
         guard owesLimit else { return nil }
-        told = read + window
-        return .limit(id: id, received: received, limit: told)
+        toldLimit = read + window
+        return .limit(id: id, received: received, limit: toldLimit)
     }
 }

@@ -6,7 +6,7 @@ package struct Streams: Sendable {
 
     /// Why a stream is over before its ends were reached.
     package enum Failure: Error, Equatable {
-        /// The peer gave up its direction, or wants no more of this side's.
+        /// The peer or this side has reset or stopped a direction.
         case reset(code: UInt32)
         /// The peer or this side has begun a new instance.
         case sessionLost
@@ -370,7 +370,7 @@ package struct Streams: Sendable {
         if peerToken != .none, peer != peerToken || isBound && !isShared { lose() }
         let isKnown = peer == peerToken
         guard !isKnown || summary.window == peerWindow && summary.firstLimit == peerFirstLimit
-        else { throw .violation("a window of streams that is another one than before") }
+        else { throw .violation("a window or first limit of streams that has changed") }
         peerToken = peer
         isBound = isShared
         self.order = order
@@ -481,10 +481,10 @@ package struct Streams: Sendable {
             }
         case .limit(let id, let received, let limit):
             return try with(id) { stream throws(DeliveryError) in
-                let before = (stream.sending.acknowledged, stream.sending.limit)
-                guard limit > before.1, stream.sending.allow(received: received, limit: limit)
-                else { throw .violation("a limit of a stream that is not more, or cannot be") }
-                return received > before.0
+                let (oldReceived, oldLimit) = (stream.sending.acknowledged, stream.sending.limit)
+                guard limit > oldLimit, stream.sending.allow(received: received, limit: limit)
+                else { throw .violation("a limit of a stream that is not more, or is impossible") }
+                return received > oldReceived
             }
         case .done(let id):
             try with(id) { stream throws(DeliveryError) in
