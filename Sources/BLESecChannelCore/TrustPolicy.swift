@@ -68,7 +68,7 @@ public struct TrustPolicy: Sendable {
     /// "Pairing", says what each way protects, and how likely an attack is to succeed.
     ///
     /// - Parameters:
-    ///   - way: how people carry the secret, or the digits, from one device to the other.
+    ///   - way: the way of pairing: an invitation, a code, or a comparison of digits.
     ///   - store: where the peer is kept, also while the pairing is not complete.
     ///   - name: this side's own name for the peer; pairing is refused if the name has another key.
     public static func pairing(

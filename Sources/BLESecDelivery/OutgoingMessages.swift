@@ -9,7 +9,7 @@ struct OutgoingMessages: Sendable {
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
     /// The highest number of a message that may have left whole.
     private(set) var sent: UInt64
-    /// The highest number of a message of which a byte may have left.
+    /// The highest number of a message that may have left at least in part.
     private var begun: UInt64
     /// Where sending continues on this link.
     private var next: (number: UInt64, offset: Int)

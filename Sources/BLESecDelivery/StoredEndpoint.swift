@@ -50,8 +50,8 @@ package struct StoredEndpoint: Sendable, Equatable {
         package init() {}
     }
 
-    /// How many of ``own`` are kept. A peer that shows an older one makes this side believe that
-    /// its store was rolled back.
+    /// The most identifiers in ``own``. A peer that names an older one makes this side believe that
+    /// its own store was rolled back.
     package static let mostOwn = 2_048
 
     package init() {}

@@ -63,7 +63,7 @@ package struct PeerTable: Sendable {
 
     /// Records an advertisement.
     ///
-    /// An advertisement comes in two parts, of which one may be lost, and a phone's app in the
+    /// An advertisement comes in two parts, either of which may be lost, and a phone's app in the
     /// background omits the name. An advertisement without a payload is therefore counted for the
     /// candidate with a payload that was last heard at the same address.
     package mutating func hear(

@@ -17,7 +17,7 @@ package final class Registration: Sendable {
         Task(executorPreference: loop) { [registrations, token] in await registrations.end(token) }
     }
 
-    /// Ends the registration, and returns when bluetoothd has ended it too. A second call does
-    /// nothing.
+    /// Ends the registration, and returns after bluetoothd was asked to end it too. A second call
+    /// does nothing.
     package func end() async { await registrations.end(token) }
 }

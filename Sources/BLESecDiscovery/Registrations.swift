@@ -92,13 +92,13 @@ actor Registrations {
         }
     }
 
-    /// Ends a request, and returns when bluetoothd has ended it too. A second call does nothing.
+    /// Ends a request, and returns after bluetoothd was asked to end it too. A second call does
+    /// nothing.
     func end(_ token: UInt64) async {
         guard let entry = entries.removeValue(forKey: token) else { return }
         await bluetoothd?.ended(token)
         entry.renewal?.cancel()
-        // In a task of its own, because bluetoothd must end the request even if the caller was
-        // cancelled.
+        // In a task of its own, because bluetoothd must be asked even if the caller was cancelled.
         await Task(executorPreference: loop) {
             await entry.lastCall?.value
             guard case .lapsed = entry.state else { return await self.cancel(entry.request) }

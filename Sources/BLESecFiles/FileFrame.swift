@@ -40,7 +40,8 @@ enum FileFrame: Sendable, Equatable {
     case done(String)
 
     struct Offer: Sendable, Equatable {
-        /// The same whenever the same file or folder is offered again.
+        /// The same when the same file or folder is offered again; a file must also have the same
+        /// size and time.
         var id: [UInt8]
         /// Different whenever a name, a size, a time or a mode in the offer has changed.
         var version: [UInt8]

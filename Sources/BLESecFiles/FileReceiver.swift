@@ -70,7 +70,7 @@ final class FileReceiver {
     private var isDropping = false
     /// Why the current file has failed; nil once the peer was told.
     private var owedFailure: FileFailure?
-    /// The files of which the peer was told that they have failed.
+    /// The numbers of the files that were reported to the peer as failed.
     private var failed: Set<Int> = []
     private var complete: [Complete] = []
     private var toldReceived: UInt64 = 0

@@ -1,10 +1,10 @@
 /// The streams that two instances share: ordered bytes in both directions, which outlive links
 /// (`docs/delivery.md`, "Streams"). They end when either instance does.
 package struct Streams: Sendable {
-    /// A stream on this side, also before it has a number on the link.
+    /// Identifies a stream on this side, also before the stream has a number on the link.
     package typealias Handle = UInt64
 
-    /// Why a stream is over before its ends were reached.
+    /// Why a stream cannot be read or written to its regular end.
     package enum Failure: Error, Equatable {
         /// The peer or this side has reset or stopped a direction.
         case reset(code: UInt32)
@@ -70,11 +70,11 @@ package struct Streams: Sendable {
 
     /// How many streams this side's program has opened.
     private var ownCount: UInt64 = 0
-    /// How many of those the peer has, or was told of on this link.
+    /// How many of this side's streams the peer has, or was told of on this link.
     private var openedCount: UInt64 = 0
-    /// How many of those the peer was told of on any link.
+    /// How many of this side's streams the peer was told of on any link.
     private var toldCount: UInt64 = 0
-    /// How many of those the peer is known to have.
+    /// How many of this side's streams the peer is known to have.
     private var knownCount: UInt64 = 0
     /// How many streams this side may open in all.
     private var peerLimit: UInt64 = 0
@@ -84,9 +84,9 @@ package struct Streams: Sendable {
     private var peerWindow: UInt64 = 0
     /// How many streams the peer has opened.
     private var peerCount: UInt64 = 0
-    /// How many of those the program has accepted.
+    /// How many of the peer's streams the program has accepted.
     private var acceptedCount: UInt64 = 0
-    /// How many of those are over.
+    /// How many of the peer's streams are over.
     private var peerOverCount: UInt64 = 0
     /// How many streams the peer was told that it may open in all.
     private var toldLimit: UInt64 = 0
