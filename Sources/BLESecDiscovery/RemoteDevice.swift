@@ -28,8 +28,8 @@ package struct RemoteDevice: Sendable {
     /// - Returns: whether this call made the link, so that the caller may end it.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
     ///   ``DiscoveryError/Code/unreachable`` when bluetoothd cannot connect,
-    ///   ``DiscoveryError/Code/collision`` when the attempt collided with bluetoothd's own scan (the
-    ///   next attempt may follow at once), ``DiscoveryError/Code/timedOut`` at the deadline.
+    ///   ``DiscoveryError/Code/collision`` when the attempt collided with bluetoothd's own scan
+    ///   (the next attempt may follow at once), ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
     package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
         let action = "connect to \(address)"
