@@ -44,7 +44,7 @@ struct StreamConnectionTests {
         return bytes
     }
 
-    /// The peer's next stream.
+    /// The next stream that the peer has opened.
     private static func next(_ connection: PeerConnection) async throws -> PeerConnection.Stream {
         for await stream in connection.incomingStreams { return stream }
         throw ChannelError(.closed, "no stream came")
@@ -66,7 +66,7 @@ struct StreamConnectionTests {
         let (streamCount, length) = (12, 150_000)
         try await withThrowingTaskGroup(of: Void.self) { group in
             for (side, connection) in sides.enumerated() {
-                // Each stream comes back as it was sent.
+                // Each side echoes the bytes of every stream that the other side opens.
                 group.addTask {
                     try await withThrowingTaskGroup(of: Void.self) { echoes in
                         var count = 0
@@ -122,7 +122,7 @@ struct StreamConnectionTests {
         try await Self.close(sides)
     }
 
-    @Test("each direction ends alone; what is given up says so with its code")
+    @Test("each direction of a stream ends alone; the peer gets the code of a reset or a stop")
     func ends() async throws {
         let sides = try await sides()
         let opened = try await sides[0].open("größe", priority: .urgent)
@@ -133,7 +133,7 @@ struct StreamConnectionTests {
         #expect(try await Self.everything(from: accepted) == Array("to the end".utf8))
         #expect(try await accepted.read() == nil)
         await #expect(throws: ChannelError(.closed, "")) { try await opened.write([1]) }
-        // The other direction goes on.
+        // The other direction is still open.
         try await accepted.write([1, 2, 3])
         #expect(try await opened.read() == [1, 2, 3])
         await accepted.reset(code: 7)
@@ -143,7 +143,7 @@ struct StreamConnectionTests {
         #expect(opened.resetCode == 7)
         await #expect(throws: ChannelError(.streamReset, "")) { try await accepted.write([4]) }
 
-        // A reader that wants no more stops the writer, also one that waits for room.
+        // A reader's stop ends the peer's write, even while that write waits for room.
         let second = try await sides[1].open("second")
         let writer = Task { try await second.write([UInt8](repeating: 0, count: 1 << 20)) }
         let third = try await Self.next(sides[0])
@@ -162,7 +162,7 @@ struct StreamConnectionTests {
     @Test("a stream without data arrives, and the side that accepts it may write first")
     func accepterFirst() async throws {
         let sides = try await sides()
-        // Nothing else wakes the accepting side.
+        // Only this stream wakes the accepting side: there are no messages and no other streams.
         let accepting = Task { try await Self.next(sides[1]) }
         try await sides[0].loop.sleep(for: .milliseconds(100))
         let stream = try await sides[0].open("first")
@@ -175,7 +175,7 @@ struct StreamConnectionTests {
         try await Self.close(sides)
     }
 
-    @Test("what the peer's program has not read, or not even accepted, does not count as taken")
+    @Test("a stream is not taken before the peer's program has accepted it and read its bytes")
     func notTaken() async throws {
         let sides = try await sides()
         let stream = try await sides[0].open("dropped")
@@ -203,7 +203,7 @@ struct StreamConnectionTests {
         try await Self.close(sides)
     }
 
-    @Test("the peer's streams end behind its last message")
+    @Test("incomingStreams ends once the peer has ended and every stream and message is received")
     func noMoreStreams() async throws {
         let sides = try await sides()
         let streams = Task {
@@ -227,7 +227,7 @@ struct StreamConnectionTests {
         try await closing
     }
 
-    @Test("a program that drops a stream gives up both directions")
+    @Test("if a program drops its last reference to a stream, both directions are reset")
     func dropped() async throws {
         let sides = try await sides()
         var stream: PeerConnection.Stream? = try await sides[0].open("dropped")
@@ -243,7 +243,7 @@ struct StreamConnectionTests {
     }
 
     @Test(
-        "with the messages and every stream full and nobody reading, memory has a bound; then all arrives"
+        "while no program reads, messages and streams take bounded memory; all of it arrives later"
     )
     func full() async throws {
         let window = 10_000
@@ -272,7 +272,7 @@ struct StreamConnectionTests {
                         #expect(try await stream.read() == nil)
                     }
                 }
-                // A ninth waits for one of these to be over.
+                // The ninth stream opens when one of the eight is over.
                 group.addTask {
                     try await connection.loop.sleep(for: .milliseconds(300))
                     let stream = try await connection.open("ninth")
@@ -311,9 +311,10 @@ struct StreamConnectionTests {
                 for connection in sides {
                     let lane = try #require(await connection.lane)
                     #expect(lane.pendingCount < count)
-                    let held = lane.changeStreams { $0.keptBytes }
-                    // Both directions of the eight streams of each side are full.
-                    #expect((16 * window...2 * 16 * window).contains(held), "\(held)")
+                    let keptBytes = lane.changeStreams { $0.keptBytes }
+                    // This side's eight streams and the peer's eight are full: each keeps at
+                    // least one window of bytes.
+                    #expect((16 * window...2 * 16 * window).contains(keptBytes), "\(keptBytes)")
                 }
                 mayRead.withLock { $0 = true }
             }
@@ -323,7 +324,7 @@ struct StreamConnectionTests {
     }
 
     @Test(
-        "a stream goes on when one side keeps much less than the other", arguments: [1_000, 60_000])
+        "streams work in both directions if one side's window is small", arguments: [1_000, 60_000])
     func differentWindows(small: Int) async throws {
         var options = PeerConnection.DeliveryOptions()
         options.streams.window = small
@@ -333,10 +334,10 @@ struct StreamConnectionTests {
         let acceptor = await fixture.accepting(
             from: listener, ReconnectFixture.rules, .exactlyOnce(options))
         let bytes = Self.bytes(200_000, seed: 4)
-        for (one, other) in [(dialer, acceptor), (acceptor, dialer)] {
-            let stream = try await one.open()
+        for (opener, peer) in [(dialer, acceptor), (acceptor, dialer)] {
+            let stream = try await opener.open()
             async let written: Void = stream.write(bytes)
-            let accepted = try await Self.next(other)
+            let accepted = try await Self.next(peer)
             await accepted.finish()
             async let read = Self.everything(from: accepted)
             try await written
@@ -347,7 +348,7 @@ struct StreamConnectionTests {
         try await Self.close([dialer, acceptor])
     }
 
-    @Test("one full stream, and messages that nobody takes, stop nothing else")
+    @Test("a full stream, and messages that the program does not receive, block no other stream")
     func independent() async throws {
         let sides = try await sides()
         let full = try await sides[0].open("full", priority: .urgent)
@@ -366,7 +367,7 @@ struct StreamConnectionTests {
         try await sent
         await free.finish()
         await accepted.finish()
-        // Now the others.
+        // Now the bytes of the full stream and the messages are taken.
         #expect(acceptedFull.label == "full")
         var count = 0
         while count < 1 << 20 { count += try await acceptedFull.read()?.count ?? 0 }
@@ -382,7 +383,7 @@ struct StreamConnectionTests {
         try await Self.close(sides)
     }
 
-    @Test("when the peer's connection is another one, streams end with sessionLost")
+    @Test("when a new connection replaces the peer's connection, streams end with sessionLost")
     func replaced() async throws {
         let listener = try await fixture.listen()
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
@@ -397,21 +398,22 @@ struct StreamConnectionTests {
         try await first.loop.sleep(for: .milliseconds(200))
         try? await first.leave(within: .milliseconds(1))
         await #expect(throws: ChannelError(.closed, "")) { try await accepted.write([5]) }
-        let again = try await fixture.listen()
-        let second = await fixture.accepting(from: again, ReconnectFixture.rules, .exactlyOnce())
-        // What had arrived can be read.
+        let secondListener = try await fixture.listen()
+        let second = await fixture.accepting(
+            from: secondListener, ReconnectFixture.rules, .exactlyOnce())
+        // Bytes that had arrived can still be read.
         #expect(try await stream.read() == [4])
         await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.read() }
         await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.write([1]) }
         #expect(await dialer.lostStreamCount == 1)
-        let other = try await dialer.open("second")
-        try await other.write([6])
-        await other.finish()
-        let new = try await Self.next(second)
-        #expect(new.label == "second")
-        await new.finish()
-        #expect(try await Self.everything(from: new) == [6])
-        #expect(try await other.read() == nil)
+        let secondStream = try await dialer.open("second")
+        try await secondStream.write([6])
+        await secondStream.finish()
+        let secondAccepted = try await Self.next(second)
+        #expect(secondAccepted.label == "second")
+        await secondAccepted.finish()
+        #expect(try await Self.everything(from: secondAccepted) == [6])
+        #expect(try await secondStream.read() == nil)
         try await Self.close([dialer, second])
         await #expect(throws: ChannelError(.sessionLost, "")) { try await stream.write([1]) }
     }
@@ -427,7 +429,7 @@ struct StreamConnectionTests {
         try await sides[0].loop.sleep(for: .milliseconds(300))
         #expect(await sides[0].status.state != .closed)
         #expect(try await Self.everything(from: accepted) == [1])
-        // A stream that was opened before can still be used.
+        // A stream that was opened before the close can still be used.
         try await accepted.write([2])
         await accepted.finish()
         #expect(try await Self.everything(from: stream) == [2])
@@ -435,10 +437,10 @@ struct StreamConnectionTests {
         await #expect(throws: ChannelError(.closed, "")) { try await sides[0].open() }
     }
 
-    @Test("how a stream has ended, it says also when the connection is closed")
+    @Test("a stream still reports how it ended after its connection has closed")
     func endedBeforeClosing() async throws {
         let sides = try await sides()
-        // The writer learns nothing before the connection is closed: it does something else.
+        // Before the connection closes, the writer makes no call that would report the peer's stop.
         let stopped = try await sides[0].open("stopped")
         try await stopped.write([1, 2])
         let stopping = try await Self.next(sides[1])
@@ -468,21 +470,21 @@ struct StreamConnectionTests {
         #expect(try await taking.read() == nil)
     }
 
-    @Test("a close that streams hold up says so")
+    @Test("a close that waits for a stream until its deadline fails with unacknowledged")
     func unacknowledged() async throws {
         let sides = try await sides()
         let stream = try await sides[0].open()
         try await stream.write([1])
         let accepted = try await Self.next(sides[1])
-        async let other: Void? = try? sides[1].close(within: .milliseconds(500))
+        async let peerClosing: Void? = try? sides[1].close(within: .milliseconds(500))
         await #expect(throws: ChannelError(.unacknowledged, "")) {
             try await sides[0].close(within: .milliseconds(500))
         }
-        _ = await other
+        _ = await peerClosing
         await #expect(throws: ChannelError.self) { while true { try await accepted.write([1]) } }
     }
 
-    @Test("labels that are too long, and connections without delivery, are refused")
+    @Test("open refuses a label that is too long, and a connection without delivery")
     func refused() async throws {
         let sides = try await sides()
         await #expect(throws: ChannelError(.limitExceeded, "")) {

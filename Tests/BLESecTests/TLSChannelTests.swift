@@ -17,9 +17,9 @@ struct TLSChannelTests {
     @Test("both sides become ready, report each other's URI, and carry messages both ways")
     func ready() throws {
         let fixture = try CertificateFixture.shared()
-        let course = try AttackRun(fixture.configurations())
-        #expect(course.bothComplete)
-        for role in Self.roles { #expect(course[role].received == AttackRun.messages[role.peer]) }
+        let run = try AttackRun(fixture.configurations())
+        #expect(run.bothComplete)
+        for role in Self.roles { #expect(run[role].received == AttackRun.messages[role.peer]) }
         let pair = try fixture.pair()
         pair.run()
         #expect(
@@ -135,10 +135,10 @@ struct TLSChannelTests {
             } else {
                 configurations.acceptor.certificateTrust = policy
             }
-            let course = try AttackRun(configurations)
-            #expect(course[role].failure == .untrusted)
-            #expect(course[role.peer].failure == .refused)
-            #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+            let run = try AttackRun(configurations)
+            #expect(run[role].failure == .untrusted)
+            #expect(run[role.peer].failure == .refused)
+            #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
         }
     }
 
@@ -153,8 +153,8 @@ struct TLSChannelTests {
         } else {
             configurations.acceptor.trust = configurations.acceptor.trust.denying(list)
         }
-        let course = try AttackRun(configurations)
-        #expect(course[role].failure == .untrusted && course[role.peer].failure == .refused)
+        let run = try AttackRun(configurations)
+        #expect(run[role].failure == .untrusted && run[role.peer].failure == .refused)
     }
 
     @Test("a peer is admitted only if its URI is exactly one of the permitted URIs")
@@ -230,11 +230,11 @@ struct TLSChannelTests {
             var dialer = try fixture.configuration(.dialer)
             var acceptor = try fixture.configuration(.dialer)
             if !sharesDials { (dialer.pendingDials, acceptor.pendingDials) = (.init(), .init()) }
-            let course = try AttackRun((dialer, acceptor))
-            let failures = [course.dialer.failure, course.acceptor.failure]
+            let run = try AttackRun((dialer, acceptor))
+            let failures = [run.dialer.failure, run.acceptor.failure]
             #expect(failures.contains(.selfConnection))
             if sharesDials { #expect(failures == [.selfConnection, .selfConnection]) }
-            #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+            #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
         }
     }
 
@@ -361,7 +361,7 @@ struct TLSChannelTests {
         let hello = try Hello(
             offers: [Self.tls], extensions: ChannelFeatures.known.extensions
         ).encoded
-        let course = try AttackRun(configurations) { role, offset, bytes in
+        let run = try AttackRun(configurations) { role, offset, bytes in
             guard isForged, offset == 0 else { return bytes }
             // The attacker adds a hello or an answer to what the direct side sends, and removes it
             // from what the negotiated side sends.
@@ -372,8 +372,8 @@ struct TLSChannelTests {
             case (.acceptor, .acceptor): return Answer(.accept).encoded + bytes
             }
         }
-        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
-        #expect(course.dialer.failure != nil && course.acceptor.failure != nil)
-        if isForged { #expect(course[.acceptor].failure == .noCommonProtocol) }
+        #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
+        #expect(run.dialer.failure != nil && run.acceptor.failure != nil)
+        if isForged { #expect(run[.acceptor].failure == .noCommonProtocol) }
     }
 }

@@ -90,7 +90,7 @@ struct TLSRecordTests {
     }
 
     @Test(
-        "the longest record may arrive in TLS records of one byte; fewer than 100,000 bytes wait")
+        "the longest record may arrive in TLS records of one byte; less than 100 kB is buffered")
     func byteByByte() throws {
         let peer = try MaliciousTLSPeer.ready()
         let payload = (0..<Record.maximumPayload).map { UInt8(truncatingIfNeeded: $0) }
@@ -136,7 +136,7 @@ struct TLSRecordTests {
         }
     }
 
-    @Test("with a limit of one record, this side changes its key after 1,024, and sends no rekey")
+    @Test("with rekeyAfterRecords = 1 the key changes every 1,024 records, without rekey records")
     func rekeyOfThisSide() throws {
         let peer = try MaliciousTLSPeer.ready {
             $0.limits.rekeyAfterRecords = 1

@@ -68,7 +68,7 @@ struct TamperingTests {
             var isCut = false
             let run = try scenario.run { role, offset, bytes in
                 guard role == sender, offset + bytes.count > length else { return bytes }
-                // The first call still delivers the bytes before the cut.
+                // The first call that reaches the cut still delivers the bytes before the cut.
                 if isCut { return nil }
                 isCut = true
                 return Array(bytes.prefix(max(0, length - offset)))

@@ -12,7 +12,7 @@ import Testing
 struct TrustDecisionTests {
     static let roles = [ChannelRole.dialer, .acceptor]
 
-    /// A person whom a policy asks, and whose answer a test gives.
+    /// A person whom a policy asks. The test gives the person's answer.
     final class Person: Sendable {
         private let stream: AsyncStream<TrustPolicy.Verdict>
         private let answers: AsyncStream<TrustPolicy.Verdict>.Continuation
@@ -33,7 +33,7 @@ struct TrustDecisionTests {
         func fail() { answers.finish() }
     }
 
-    /// Two channels of which one has asked a person, and waits for the answer.
+    /// Two channels. One of them has asked a person, and waits for the answer.
     struct Question {
         let fixture: ChannelFixture
         let person = Person()
@@ -142,7 +142,7 @@ struct TrustDecisionTests {
     }
 
     @Test(
-        "a new content of the deny list ends a live channel if it names the peer, and only then")
+        "a deny list that is replaced ends an open channel only if the new list names the peer")
     func denyList() async throws {
         let fixture = try ChannelFixture()
         let list = DenyList()

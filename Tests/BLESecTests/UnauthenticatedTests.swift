@@ -190,7 +190,7 @@ struct UnauthenticatedTests {
         }
     }
 
-    @Test("the receiver's own ready, and one of another length or with a changed bit, are refused")
+    @Test("the receiver's own ready and a ready of wrong length or with a changed bit are refused")
     func wrongReady() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let changes: [(MaliciousNoisePeer) -> [UInt8]] = [

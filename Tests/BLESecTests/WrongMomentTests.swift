@@ -194,8 +194,8 @@ struct WrongMomentTests {
             }
         }
         await fixture.clock.settle()
-        var got: [UInt8] = []
-        for reader in readers { got += try await reader.value ?? [] }
+        var received: [UInt8] = []
+        for reader in readers { received += try await reader.value ?? [] }
         let rest = Task(executorPreference: fixture.loop) { () async throws -> [UInt8] in
             var rest: [UInt8] = []
             while rest.count < 2, let more = try await acceptor.byteStream.read(atMost: 1) {
@@ -206,8 +206,8 @@ struct WrongMomentTests {
         await fixture.clock.settle()
         await dialer.abort()
         await fixture.clock.settle()
-        if let more = try? await rest.value { got += more }
-        #expect(got.sorted() == [1, 2, 3, 4])
+        if let more = try? await rest.value { received += more }
+        #expect(received.sorted() == [1, 2, 3, 4])
         await acceptor.abort()
         await fixture.finish()
     }

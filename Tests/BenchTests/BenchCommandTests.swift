@@ -120,8 +120,8 @@ import Testing
         #expect(ik.bytes == ["dialer": 56 + 72 + 16, "acceptor": 56 + 16])
         for handshake in report.handshake {
             let limit = try #require(handshake.primitives)
-            let both = handshake.dialer.median + handshake.acceptor.median
-            let quotient = both / limit.nanoseconds.median
+            let total = handshake.dialer.median + handshake.acceptor.median
+            let quotient = total / limit.nanoseconds.median
             // A quotient of medians differs from the median of quotients, but only a little.
             #expect(abs(limit.ratio.median / quotient - 1) < 0.5)
             #expect(limit.hkdfs ?? 0 > 0)

@@ -152,8 +152,8 @@ import Testing
         #expect(report.loops.isEmpty)
         let flood = try #require(report.flood.first)
         #expect(flood.alone > 0 && flood.flooded > 0 && flood.endedLinkRate > 0)
-        // Known peers next to the listener, with a round trip of 10 ms, and of 100 to 500 ms; the
-        // last with a flood as over LE.
+        // Three kinds of known peers: without a delay and with a round trip of 10 ms, both during a
+        // flood at full speed; with 100 to 500 ms, during a flood at LE's rate.
         #expect(flood.knownPeers.count == 3)
         for peers in flood.knownPeers {
             #expect(peers.dials > 0 && peers.served >= 0.99, "\(peers)")
@@ -199,7 +199,7 @@ import Testing
     }
 
     @Test(
-        "the epoll loop in C receives whole batches on every channel, and each message sent",
+        "the epoll loop in C receives whole batches on every channel, and loses no message",
         arguments: [(1, 1, 1), (3, 64, 16), (200, 1_024, 16), (2, 60_000, 4)])
     func epollPeers(_ channels: Int, _ size: Int, _ batch: Int) throws {
         let load = try EpollPeers.measure(

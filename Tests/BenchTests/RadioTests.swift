@@ -89,7 +89,7 @@ import Testing
     }
 
     @Test(
-        "a short queue holds 16 KiB or two SDUs, takes more when packets have left, and can be long",
+        "a short queue holds 16 KiB or two SDUs, and a link may change to a long queue and back",
         arguments: [500, 4_197, 8_192])
     func shortQueue(_ sdu: Int) async throws {
         let clock = ManualClock()
@@ -97,31 +97,32 @@ import Testing
         try await Task(executorPreference: loop) {
             var parameters = RadioParameters()
             parameters.sdu = sdu
-            let (a, b) = RadioLink.pair(parameters, loop: loop)
+            let (sender, receiver) = RadioLink.pair(parameters, loop: loop)
             let bytes = [UInt8](repeating: 1, count: sdu)
             var sent = 0
             func fill() throws -> Int {
                 let before = sent
-                while sent < 1 << 20, case let count = try a.send(bytes.span), count > 0 {
+                while sent < 1 << 20, case let count = try sender.send(bytes.span), count > 0 {
                     sent += count
                 }
                 return sent - before
             }
-            a.keepsQueueShort = true
+            sender.keepsQueueShort = true
             let short = try fill()
             #expect((2 * sdu...16 << 10).contains(short) && short > 12_000, "\(short)")
             await clock.advance(by: .milliseconds(80))
-            let next = try fill()
-            #expect((sdu...short).contains(next), "\(next)")
-            a.keepsQueueShort = false
+            let refill = try fill()
+            #expect((sdu...short).contains(refill), "\(refill)")
+            sender.keepsQueueShort = false
             try #expect(fill() > 12 << 10)
-            // The link is now full beyond the limit of a short queue, and continues all the same.
-            a.keepsQueueShort = true
+            // The link has more queued than a short queue may hold. It takes nothing until there is
+            // room.
+            sender.keepsQueueShort = true
             try #expect(fill() == 0)
             await clock.advance(by: .seconds(1))
             try #expect(fill() == short)
-            #expect(a.count.bytes == sent)
-            b.close()
+            #expect(sender.count.bytes == sent)
+            receiver.close()
         }.value
         await loop.shutdown()
     }

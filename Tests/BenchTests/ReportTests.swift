@@ -66,7 +66,7 @@ import Testing
             Picture.self, from: Data(try Self.check("png.py", png).output))
         #expect(picture.width == 940)
         #expect(picture.height > 960)
-        // The background, the limit and the measurements: curves, and a bar for each side.
+        // In this order: the background, the limits, and the two first colours of curves and bars.
         let pixels = picture.width * picture.height
         #expect(picture.count([255, 255, 255]) > pixels / 2)
         #expect(picture.count([0x55, 0x55, 0x55]) > 200)

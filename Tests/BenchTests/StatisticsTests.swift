@@ -74,7 +74,7 @@ import Testing
     }
 
     @Test(
-        "a request of another length or kind is refused",
+        "a request of a wrong length or an unknown kind is refused",
         arguments: [[], [1], [9] + [0, 0, 0, 0, 0, 0, 0, 0]])
     func malformed(_ bytes: [UInt8]) {
         #expect(throws: BenchError.self) { try Request(bytes) }

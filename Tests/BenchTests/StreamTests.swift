@@ -5,7 +5,7 @@ import Testing
 
 @testable import blesec_bench
 
-/// Urgent streams beside bulk streams: what the queues below them cost.
+/// Urgent streams beside bulk streams: how long the queues below them delay urgent bytes.
 @Suite struct StreamTests {
     /// Connections in the radio model.
     private static let connections: [(RadioParameters.PHY, Double)] =
@@ -31,7 +31,7 @@ import Testing
         #expect(result.queue > 8_192, "\(result)")
     }
 
-    @Test("over LE, they take longer with a long queue, or as one bulk stream of eight")
+    @Test("over LE, urgent bytes take longer with a long queue, or as bulk beside eight streams")
     func radioControls() async throws {
         let parameters = Self.parameters(.twoMegabit, 30)
         var streams = RadioStreams()
@@ -61,12 +61,13 @@ import Testing
     @Test("over a Unix link, 64 urgent bytes beside bulk take at most 3 times as long as alone")
     func unix() async throws {
         var best = Double.infinity
-        // On a busy machine, one measurement of three may be longer.
+        // On a busy machine a measurement may be longer, so the best of up to three counts.
         for _ in 0..<3 where best > 3 {
             best = min(best, try await unixRatio(StreamScenario(sampleTime: 20e6, rounds: 9)))
         }
         #expect(best <= 3)
-        // Beside eight bulk streams, they take longer with a long queue, or as bulk.
+        // Beside eight bulk streams, the urgent bytes take longer with a long queue, or if their
+        // own stream is bulk.
         var scenario = StreamScenario(sampleTime: 20e6, rounds: 9, bulkStreams: 8)
         let urgent = try await unixRatio(scenario)
         let long = try await unixRatio(scenario) { LongQueue($0) }

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""cut.py: two tools with --persist, between which a proxy cuts the link at random bytes.
+"""cut.py: runs two tools with --persist. A proxy between them cuts the link at random bytes.
 
     Tests/Campaigns/cut.py [--tool PATH] [--bytes N] [--cuts N] [--kills N] [--seed N]
 
 Each side sends N random bytes, in pieces of random lengths. The proxy cuts the link N times: three of ten
-times within the first 2,000 bytes, which are the handshake and what resumes the messages. With --kills, the
-tools have stores, and input and output in files, and each is killed N times and started again. What each
-side writes must be what the other side was given, and both exit statuses must be 0. Prints a line, and ends
-with `N passed, N failed`.
+times within the first 2,000 bytes, that is in the handshake or in the records that resume the connection. With
+--kills, the tools have stores, and read and write files, and each is killed N times and started again. The
+output of each side must equal the input of the other side, and both exit statuses must be 0. Prints a line
+about the run, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Proxy(threading.Thread):
-    """Passes bytes between dialers of one Unix socket and another socket, and cuts links."""
+    """Accepts links on the Unix socket `front`, connects each to the socket `back`, and cuts some links."""
 
     def __init__(self, front, back, cuts, spread, generator):
         super().__init__(daemon=True)
-        self.back, self.left, self.spread, self.generator = back, cuts, spread, generator
+        self.back, self.cut_limit, self.spread, self.generator = back, cuts, spread, generator
         self.cuts = self.carried = 0
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(front)
@@ -48,8 +48,8 @@ class Proxy(threading.Thread):
             self.carry(dialer, acceptor)
 
     def allowance(self):
-        """How many bytes the next link carries; none for as many as come."""
-        if self.cuts >= self.left:
+        """Returns after how many bytes the next link is cut, or None if it is not cut."""
+        if self.cuts >= self.cut_limit:
             return None
         if self.generator.random() < 0.3:
             return self.generator.randrange(2_000)
@@ -57,18 +57,18 @@ class Proxy(threading.Thread):
 
     def carry(self, dialer, acceptor):
         allowance = self.allowance()
-        other = {dialer: acceptor, acceptor: dialer}
+        opposite = {dialer: acceptor, acceptor: dialer}
         with selectors.DefaultSelector() as ready, dialer, acceptor:
-            for end in other:
+            for end in opposite:
                 ready.register(end, selectors.EVENT_READ)
-            while other:
+            while opposite:
                 for key, _ in ready.select():
                     end = key.fileobj
-                    if end not in other:
+                    if end not in opposite:
                         continue
                     try:
                         data = end.recv(65_536 if allowance is None else min(allowance, 65_536))
-                        other[end].sendall(data)
+                        opposite[end].sendall(data)
                     except OSError:
                         return
                     if not data:
@@ -82,27 +82,27 @@ class Proxy(threading.Thread):
 
 
 class Side:
-    """A tool that is given random bytes, and whose output is hashed."""
+    """A tool that reads random bytes from standard input. Input and output are hashed."""
 
     def __init__(self, folder, name, arguments, count, seed):
         self.reports = folder / f"{name}.reports"
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.reports.open("wb"),
             cwd=folder)
-        self.given, self.written = hashlib.sha256(), hashlib.sha256()
-        self.count = 0
+        self.input_hash, self.output_hash = hashlib.sha256(), hashlib.sha256()
+        self.output_length = 0
         self.threads = [
-            threading.Thread(target=self.give, args=(count, random.Random(seed)), daemon=True),
-            threading.Thread(target=self.take, daemon=True)]
+            threading.Thread(target=self.write_input, args=(count, random.Random(seed)), daemon=True),
+            threading.Thread(target=self.read_output, daemon=True)]
         for thread in self.threads:
             thread.start()
 
-    def give(self, count, generator):
+    def write_input(self, count, generator):
         try:
             while count > 0:
                 length = min(count, generator.choice([1, 100, 5_000, 60_000]) + generator.randrange(99))
                 piece = generator.randbytes(length)
-                self.given.update(piece)
+                self.input_hash.update(piece)
                 self.process.stdin.write(piece)
                 self.process.stdin.flush()
                 count -= length
@@ -110,10 +110,10 @@ class Side:
         except OSError:
             pass
 
-    def take(self):
+    def read_output(self):
         while piece := self.process.stdout.read1(65_536):
-            self.written.update(piece)
-            self.count += len(piece)
+            self.output_hash.update(piece)
+            self.output_length += len(piece)
 
     def wait(self, deadline):
         try:
@@ -133,23 +133,23 @@ class StoredSide(threading.Thread):
         super().__init__(daemon=True)
         self.reports = folder / f"{name}.reports"
         self.random = random.Random(seed)
-        given = self.random.randbytes(count)
-        (folder / f"{name}.given").write_bytes(given)
-        self.given, self.output = hashlib.sha256(given), folder / f"{name}.written"
+        data = self.random.randbytes(count)
+        (folder / f"{name}.input").write_bytes(data)
+        self.input_hash, self.output = hashlib.sha256(data), folder / f"{name}.output"
         self.arguments = [
-            *arguments, "--store", folder / f"{name}.store", "--input", folder / f"{name}.given",
+            *arguments, "--store", folder / f"{name}.store", "--input", folder / f"{name}.input",
             "--output", self.output]
         self.folder, self.kills, self.pause = folder, kills, pause
         self.process, self.status = None, "late"
         self.start()
 
     def run(self):
-        for left in range(self.kills, -1, -1):
+        for kills_left in range(self.kills, -1, -1):
             with self.reports.open("ab") as reports:
                 self.process = subprocess.Popen(
                     self.arguments, stdin=subprocess.DEVNULL, stdout=reports, stderr=reports, cwd=self.folder)
             try:
-                self.status = self.process.wait(self.random.random() * self.pause if left else None)
+                self.status = self.process.wait(self.random.random() * self.pause if kills_left else None)
                 return
             except subprocess.TimeoutExpired:
                 self.process.kill()
@@ -164,11 +164,11 @@ class StoredSide(threading.Thread):
         return self.status
 
     @property
-    def written(self):
+    def output_hash(self):
         return hashlib.sha256(self.output.read_bytes())
 
     @property
-    def count(self):
+    def output_length(self):
         return self.output.stat().st_size
 
 
@@ -178,13 +178,13 @@ def main():
     parser.add_argument("--bytes", default=4 << 20, type=int)
     parser.add_argument("--cuts", default=30, type=int)
     parser.add_argument("--kills", default=0, type=int)
-    parser.add_argument("--pause", default=8, type=float, help="the longest time between two kills, in seconds")
+    parser.add_argument("--pause", default=8, type=float, help="the longest time from a start to the kill, in seconds")
     parser.add_argument("--seed", default=random.randrange(1 << 32), type=int)
     options = parser.parse_args()
     generator = random.Random(options.seed)
     tool = options.tool.resolve()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
         keys = []
         for name in ("listener", "dialer"):
             made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
@@ -193,7 +193,7 @@ def main():
         spread = max(4_000, 2 * options.bytes // max(1, options.cuts))
         proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, spread, generator)
         proxy.start()
-        begun = time.monotonic()
+        start_time = time.monotonic()
         sides = []
         for name, command, end, key, seed in (
                 ("listener", "listen", "back", keys[1], 2 * options.seed),
@@ -205,17 +205,18 @@ def main():
                     folder, name, arguments, options.bytes, seed, options.kills, options.pause))
             else:
                 sides.append(Side(folder, name, arguments, options.bytes, seed))
-        deadline = begun + 120 + 4 * options.cuts + 10 * options.kills
+        deadline = start_time + 120 + 4 * options.cuts + 10 * options.kills
         statuses = [side.wait(deadline) for side in sides]
-        isEqual = [side.given.digest() == sides[1 - index].written.digest() for index, side in enumerate(sides)]
-        good = statuses == [0, 0] and all(isEqual) and proxy.cuts == options.cuts
+        is_equal = [
+            side.input_hash.digest() == sides[1 - index].output_hash.digest() for index, side in enumerate(sides)]
+        good = statuses == [0, 0] and all(is_equal) and proxy.cuts == options.cuts
         print(
             f"seed {options.seed}: {options.bytes} bytes each way, {proxy.cuts} cuts, {options.kills} kills of each "
             f"side, {proxy.carried} bytes carried, "
-            f"{time.monotonic() - begun:.0f} s, statuses {statuses}, equal {isEqual}", flush=True)
+            f"{time.monotonic() - start_time:.0f} s, statuses {statuses}, equal {is_equal}", flush=True)
         if not good:
             for side in sides:
-                print(f"wrote {side.count} bytes; last reports:\n{side.reports.read_text()[-2_000:]}")
+                print(f"wrote {side.output_length} bytes; last reports:\n{side.reports.read_text()[-2_000:]}")
     print(f"{int(good)} passed, {int(not good)} failed")
     return 0 if good else 1
 

@@ -1,14 +1,15 @@
 #!/usr/bin/python3
-"""files.py: `blesec send` and `blesec receive`, with a proxy that cuts the link, kills, and bad luck.
+"""files.py: tests `blesec send` and `blesec receive` with cut links, killed processes and other failures.
 
     Tests/Campaigns/files.py [--tool PATH] [--bytes N] [--cuts N] [--kills N] [--tree N] [--seed N] [--only NAME]
 
-Sends a file of N bytes, sparse and random parts in turns, while the proxy cuts the link N times at random bytes and
-each side is killed N times and started again. The file must arrive, and nothing may be sent twice but what was under
-way. Then a tree of N files of 1 KiB beside one file of as many bytes: over the link itself, and over one with the
-rate and the delay of LE 2M, where the tree must reach 0.8 of the file's rate. Then the cases of the page: a full disk, a
-folder that cannot be written, a source that grows, shrinks or is replaced, a receiver that refuses, empty files,
-names that exist, a sender that is interrupted. Prints what failed, and ends with `N passed, N failed`.
+Sends a file of N bytes, a mix of random bytes and holes, while a proxy cuts the link N times at random bytes and each
+side is killed N times and started again. The file must arrive, and only bytes that were in flight at a cut or a kill
+may be sent twice. Then it prints the rates of a tree of N files of 1 KiB and of one file with as many bytes, over a
+Unix link and over a link with the rate and the delay of LE 2M; over the latter, the tree must reach 0.8 of the file's
+rate. Then it tests other cases: a full disk, a folder that cannot be written, a source that grows, shrinks or is
+replaced, a receiver that refuses, empty files, names that exist, a sender or a receiver that is interrupted. Prints
+what failed, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -39,10 +40,10 @@ def digest(path):
 
 
 def make_file(path, count, generator):
-    """Writes parts of random bytes and holes in turns."""
+    """Writes a file of `count` bytes: parts of random length, each a hole or random bytes."""
     with open(path, "wb") as file:
-        while (place := file.tell()) < count:
-            length = min(count - place, generator.randrange(1, 1 << 22))
+        while (position := file.tell()) < count:
+            length = min(count - position, generator.randrange(1, 1 << 22))
             if generator.random() < 0.5:
                 file.write(generator.randbytes(length))
             else:
@@ -64,7 +65,7 @@ def same_tree(one, other):
 
 
 class Tools:
-    """The keys of two sides, and their commands."""
+    """Starts `blesec send` and `blesec receive`, each with a key of its own."""
 
     def __init__(self, tool, folder):
         self.tool, self.folder = tool, folder
@@ -151,7 +152,7 @@ def wait(process, limit=LIMIT):
 
 
 def partial_bytes(folder):
-    """The bytes of incomplete files."""
+    """The total size of the incomplete files in `folder`."""
     return sum(
         path.stat().st_size for path in folder.glob(".blesec-partial/*/*/**/*") if path.is_file())
 
@@ -169,24 +170,24 @@ def until(condition, limit=LIMIT):
 
 
 class KilledSide(threading.Thread):
-    """A tool that is killed when the transfer has reached certain bytes, and started again."""
+    """A tool that is killed and started again each time `reached` returns at least the next of `marks`."""
 
     def __init__(self, start, reached, marks):
         super().__init__(daemon=True)
         self.begin, self.reached, self.marks = start, reached, marks
         self.status, self.reports = "late", []
-        self.isOver = False
+        self.is_over = False
         self.start()
 
     def run(self):
         for mark in [*self.marks, None]:
             process = self.begin()
             self.reports.append(process.reports)
-            while process.poll() is None and not self.isOver:
+            while process.poll() is None and not self.is_over:
                 if mark is not None and self.reached() >= mark:
                     process.kill()
                 time.sleep(0.005)
-            if self.isOver:
+            if self.is_over:
                 process.kill()
             self.status = process.wait()
             if self.status != -signal.SIGKILL:
@@ -195,14 +196,14 @@ class KilledSide(threading.Thread):
     def wait(self, deadline):
         self.join(max(0.1, deadline - time.monotonic()))
         if self.is_alive():
-            self.isOver = True
+            self.is_over = True
             self.join(5)
             return "late"
         return self.status
 
 
 def interrupted(tools, options, generator, check):
-    """A file, with cuts and kills."""
+    """Sends a file while links are cut and both sides are killed."""
     folder = tools.folder
     source, target = folder / "source.bin", folder / "target"
     target.mkdir()
@@ -211,7 +212,7 @@ def interrupted(tools, options, generator, check):
     proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, spread, generator)
     proxy.start()
     marks = sorted(generator.randrange(options.bytes) for _ in range(2 * options.kills))
-    begun = time.monotonic()
+    start_time = time.monotonic()
 
     def reached():
         try:
@@ -224,22 +225,22 @@ def interrupted(tools, options, generator, check):
         reached, marks[0::2])
     sender = KilledSide(
         lambda: tools.start("send", f"unix:{folder}/front", source), reached, marks[1::2])
-    deadline = begun + 60 + options.bytes / 4e6 + 4 * options.cuts + 20 * options.kills
+    deadline = start_time + 60 + options.bytes / 4e6 + 4 * options.cuts + 20 * options.kills
     statuses = [sender.wait(deadline), receiver.wait(deadline)]
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start_time
     arrived = target / "source.bin"
-    isEqual = arrived.exists() and digest(arrived) == digest(source)
-    # 21 bytes for a record's overhead in 4 KiB at least, and acknowledgements.
-    again = proxy.carried - options.bytes * 1.02
+    is_equal = arrived.exists() and digest(arrived) == digest(source)
+    # 2 % covers the overhead of records, about 21 bytes in 4 KiB, and the acknowledgements.
+    resent = proxy.carried - options.bytes * 1.02
     interruptions = proxy.cuts + 2 * options.kills
     print(
         f"seed {options.seed}: {options.bytes} bytes, {proxy.cuts} cuts, {options.kills} kills of each side, "
-        f"{proxy.carried} bytes carried, {seconds:.0f} s, statuses {statuses}, equal {isEqual}", flush=True)
+        f"{proxy.carried} bytes carried, {seconds:.0f} s, statuses {statuses}, equal {is_equal}", flush=True)
     check(statuses == [0, 0], f"statuses {statuses}: {reports(sender, receiver)}")
-    check(isEqual, "the file is another one")
+    check(is_equal, "the received file differs")
     check(sorted(path.name for path in target.iterdir()) == ["source.bin"], f"there is {list(target.iterdir())}")
-    # What is under way when a link or a process is lost: the stream's window, and what is being written.
-    check(again <= 3e6 * interruptions + 1e5, f"{again:.0f} bytes were sent again")
+    # Each interruption may lose 3 MB: the stream's window, and the bytes that are being written to disk.
+    check(resent <= 3e6 * interruptions + 1e5, f"{resent:.0f} bytes were sent again")
 
 
 def reports(*sides):
@@ -248,67 +249,68 @@ def reports(*sides):
         for path in (side.reports if isinstance(side.reports, list) else [side.reports])[-2:])
 
 
-def transfer(tools, source, target, *receiving, before=(), sending=(), isRadio=False):
-    """Sends a file, and returns both exit statuses, both reports and the time."""
+def transfer(tools, source, target, *receiving, before=(), sending=(), is_radio=False):
+    """Sends a file or folder. Returns both exit statuses, the sender's and the receiver's reports, and the seconds."""
     receiver, end = tools.receiver(target, *receiving, before=before)
     until(lambda: "listening" in receiver.reports.read_text())
-    if isRadio:
+    if is_radio:
         RadioLink(f"{end}.radio", end)
         end += ".radio"
-    begun = time.monotonic()
+    start_time = time.monotonic()
     sender = tools.start("send", f"unix:{end}", source, *sending)
     statuses = wait(sender), wait(receiver)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start_time
     return statuses, sender.reports.read_text(), receiver.reports.read_text(), seconds
 
 
 def tree(tools, options, generator, check):
-    """Many small files beside one of as many bytes."""
+    """Sends many small files, and one file with as many bytes, and compares the rates."""
     folder = tools.folder
     make_tree(folder / "tree", options.tree, generator)
     (folder / "one.bin").write_bytes(generator.randbytes(options.tree * 1_024))
     target = folder / "trees"
     target.mkdir()
-    for link, isRadio in (("a Unix link", False), ("a link with the rate of LE 2M", True)):
+    for link, is_radio in (("a Unix link", False), ("a link with the rate of LE 2M", True)):
         rates = []
         for name in ("one.bin", "tree"):
             best = None
-            for _ in range(1 if isRadio else 3):
+            for _ in range(1 if is_radio else 3):
                 subprocess.run(["rm", "-rf", target / name], check=True)
-                statuses, said, heard, seconds = transfer(tools, folder / name, target, isRadio=isRadio)
-                check(statuses == (0, 0), f"{name}: {statuses} {said} {heard}")
+                statuses, sender_log, receiver_log, seconds = transfer(
+                    tools, folder / name, target, is_radio=is_radio)
+                check(statuses == (0, 0), f"{name}: {statuses} {sender_log} {receiver_log}")
                 best = min(best or seconds, seconds)
             rates.append(options.tree * 1_024 / best)
         ratio = rates[1] / rates[0]
         print(
             f"{options.tree} files of 1 KiB over {link}: {rates[1] / 1e6:.3f} MB/s, one file "
             f"{rates[0] / 1e6:.3f} MB/s, {ratio:.2f}", flush=True)
-        check(not isRadio or ratio >= 0.8, f"the tree has {ratio:.2f} of the file's rate")
-    check(digest(folder / "one.bin") == digest(target / "one.bin"), "the file is another one")
-    check(same_tree(folder / "tree", target / "tree"), "the tree is another one")
+        check(not is_radio or ratio >= 0.8, f"the tree has {ratio:.2f} of the file's rate")
+    check(digest(folder / "one.bin") == digest(target / "one.bin"), "the received file differs")
+    check(same_tree(folder / "tree", target / "tree"), "the received tree differs")
 
 
 def cases(tools, options, generator, check):
     folder = tools.folder
     source = folder / "some.bin"
     source.write_bytes(generator.randbytes(40_000_000))
-    small = folder / "empty"
-    small.write_bytes(b"")
-    small.chmod(0o755)
-    os.utime(small, ns=(1_600_000_000_123_456_789,) * 2)
+    empty = folder / "empty"
+    empty.write_bytes(b"")
+    empty.chmod(0o755)
+    os.utime(empty, ns=(1_600_000_000_123_456_789,) * 2)
 
     target = folder / "empties"
     target.mkdir()
-    statuses, said, _, _ = transfer(tools, small, target)
+    statuses, sender_log, _, _ = transfer(tools, empty, target)
     status = (target / "empty").stat()
-    check(statuses == (0, 0) and status.st_size == 0, f"an empty file: {statuses} {said}")
+    check(statuses == (0, 0) and status.st_size == 0, f"an empty file: {statuses} {sender_log}")
     check(status.st_mode & 0o100, "the executable bit is lost")
-    check(status.st_mtime_ns == small.stat().st_mtime_ns, "the time is lost")
-    statuses, said, _, _ = transfer(tools, small, target)
-    check(statuses == (0, 0) and "as empty (2)" in said, f"a name that exists: {said}")
+    check(status.st_mtime_ns == empty.stat().st_mtime_ns, "the time is lost")
+    statuses, sender_log, _, _ = transfer(tools, empty, target)
+    check(statuses == (0, 0) and "as empty (2)" in sender_log, f"a name that exists: {sender_log}")
     (target / "empty").write_bytes(b"old")
-    statuses, said, _, _ = transfer(tools, small, target, "--overwrite")
-    check((target / "empty").stat().st_size == 0, f"--overwrite: {said}")
+    statuses, sender_log, _, _ = transfer(tools, empty, target, "--overwrite")
+    check((target / "empty").stat().st_size == 0, f"--overwrite: {sender_log}")
 
     # A receiver that refuses.
     end = f"{folder}/refusing"
@@ -326,23 +328,24 @@ def cases(tools, options, generator, check):
     mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     for size, expected in ((24, (73, 73)), (64, (0, 0))):
         script = f"mount -t tmpfs -o size={size}m tmpfs '{disk}' && exec \"$@\""
-        statuses, said, heard, _ = transfer(tools, source, disk, before=[*mount, script, "sh"])
-        check(statuses == expected, f"a disk of {size} MiB: {statuses} {said} {heard}")
-        check("too little space" in said or size > 40, f"a disk of {size} MiB: {said}")
+        statuses, sender_log, receiver_log, _ = transfer(tools, source, disk, before=[*mount, script, "sh"])
+        check(statuses == expected, f"a disk of {size} MiB: {statuses} {sender_log} {receiver_log}")
+        check("too little space" in sender_log or size > 40, f"a disk of {size} MiB: {sender_log}")
     script = f"mount -t tmpfs -o ro,size=64m tmpfs '{disk}' && exec \"$@\""
     receiver, end = tools.receiver(disk, before=[*mount, script, "sh"])
     check(wait(receiver) == 73, f"a folder that cannot be written: {receiver.reports.read_text()}")
 
-    # No more room in the middle, and then there is room again.
+    # The size limit (RLIMIT_FSIZE) ends the file in the middle. The next transfer has no limit, and goes on.
     limited = folder / "limited"
     limited.mkdir()
-    statuses, said, heard, _ = transfer(
+    statuses, sender_log, receiver_log, _ = transfer(
         tools, source, limited, before=["prlimit", "--fsize=20000000", "env", "--ignore-signal=XFSZ"])
-    check(statuses == (73, 73), f"a file that is too large midway: {statuses} {said} {heard}")
-    check(not (limited / "some.bin").exists(), "a half of a file has its final name")
-    check(partial_bytes(limited) > 10_000_000, "what had arrived is gone")
-    statuses, said, heard, _ = transfer(tools, source, limited)
-    check(statuses == (0, 0) and digest(limited / "some.bin") == digest(source), f"afterwards: {said} {heard}")
+    check(statuses == (73, 73), f"a file that is too large midway: {statuses} {sender_log} {receiver_log}")
+    check(not (limited / "some.bin").exists(), "an incomplete file has its final name")
+    check(partial_bytes(limited) > 10_000_000, "the bytes that had arrived are gone")
+    statuses, sender_log, receiver_log, _ = transfer(tools, source, limited)
+    is_equal = digest(limited / "some.bin") == digest(source)
+    check(statuses == (0, 0) and is_equal, f"afterwards: {sender_log} {receiver_log}")
 
     # A source that changes midway.
     def grow(path):
@@ -371,17 +374,19 @@ def cases(tools, options, generator, check):
         check(until(lambda: partial_bytes(target) > 500_000), f"{name}: nothing arrives")
         receiver.send_signal(signal.SIGSTOP)
         time.sleep(0.1)
-        held = partial_bytes(target)
+        arrived_bytes = partial_bytes(target)
         change(changing)
         receiver.send_signal(signal.SIGCONT)
         statuses = wait(sender), wait(receiver)
-        said = sender.reports.read_text()
-        if held > 30_000_000 and statuses == (0, 0):
-            continue  # It was sent before it changed.
-        check(statuses[0] == 65 and "changed" in said or "shorter" in said, f"{name}: {statuses} {said}")
-        check(not list(target.glob("changing*")), f"{name}: half of a file is there")
+        sender_log = sender.reports.read_text()
+        if arrived_bytes > 30_000_000 and statuses == (0, 0):
+            continue  # The whole file was sent before it changed.
+        check(
+            statuses[0] == 65 and "changed" in sender_log or "shorter" in sender_log,
+            f"{name}: {statuses} {sender_log}")
+        check(not list(target.glob("changing*")), f"{name}: an incomplete file is there")
 
-    # Ctrl-C at either side, and again.
+    # An interrupt (SIGINT) of either side, and then a whole transfer.
     for command in ("send", "receive"):
         target = folder / f"interrupted {command}"
         target.mkdir()
@@ -391,18 +396,18 @@ def cases(tools, options, generator, check):
         check(until(lambda: partial_bytes(target) > 500_000), f"interrupt {command}: nothing arrives")
         (sender if command == "send" else receiver).send_signal(signal.SIGINT)
         statuses = wait(sender), wait(receiver)
-        said, heard = sender.reports.read_text(), receiver.reports.read_text()
-        mine, others = (said, heard) if command == "send" else (heard, said)
-        check(130 in statuses and 0 not in statuses, f"interrupt {command}: {statuses} {said} {heard}")
-        check("the peer has ended the transfer" in others, f"interrupt {command}: {others}")
-        held = partial_bytes(target)
-        check(held > 0, f"interrupt {command}: what had arrived is gone")
-        statuses, said, heard, _ = transfer(tools, source, target)
-        check(statuses == (0, 0), f"after the interrupt of {command}: {statuses} {said} {heard}")
-        check(digest(target / "some.bin") == digest(source), "the file is another one")
+        sender_log, receiver_log = sender.reports.read_text(), receiver.reports.read_text()
+        peer_log = receiver_log if command == "send" else sender_log
+        check(130 in statuses and 0 not in statuses, f"interrupt {command}: {statuses} {sender_log} {receiver_log}")
+        check("the peer has ended the transfer" in peer_log, f"interrupt {command}: {peer_log}")
+        arrived_bytes = partial_bytes(target)
+        check(arrived_bytes > 0, f"interrupt {command}: the bytes that had arrived are gone")
+        statuses, sender_log, receiver_log, _ = transfer(tools, source, target)
+        check(statuses == (0, 0), f"after the interrupt of {command}: {statuses} {sender_log} {receiver_log}")
+        check(digest(target / "some.bin") == digest(source), "the received file differs")
         check([path.name for path in target.iterdir()] == ["some.bin"], "something is left")
 
-    # What is held and is not what the sender has.
+    # The receiver's incomplete file has bytes that the source does not have.
     target = folder / "wrong"
     target.mkdir()
     receiver, end = tools.receiver(target)
@@ -416,8 +421,9 @@ def cases(tools, options, generator, check):
     with open(partial, "r+b") as file:
         file.seek(100_000)
         file.write(b"wrong")
-    statuses, said, heard, _ = transfer(tools, source, target)
-    check(statuses == (0, 0) and digest(target / "some.bin") == digest(source), f"a wrong part: {said} {heard}")
+    statuses, sender_log, receiver_log, _ = transfer(tools, source, target)
+    is_equal = digest(target / "some.bin") == digest(source)
+    check(statuses == (0, 0) and is_equal, f"a wrong part: {sender_log} {receiver_log}")
 
 
 def main():
@@ -433,16 +439,16 @@ def main():
     generator = random.Random(options.seed)
     passed, failures = 0, []
 
-    def check(isGood, what):
+    def check(is_good, what):
         nonlocal passed
-        if isGood:
+        if is_good:
             passed += 1
         else:
             failures.append(what)
             print(f"FAILED: {what}", flush=True)
 
-    with tempfile.TemporaryDirectory() as place:
-        tools = Tools(options.tool.resolve(), Path(place))
+    with tempfile.TemporaryDirectory() as path:
+        tools = Tools(options.tool.resolve(), Path(path))
         for part in (interrupted, tree, cases):
             if options.only in (None, part.__name__):
                 part(tools, options, generator, check)

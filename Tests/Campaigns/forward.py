@@ -3,10 +3,10 @@
 
     Tests/Campaigns/forward.py [--tool PATH] [--connections N] [--cuts N] [--seed N]
 
-N connections, over TCP and Unix sockets in turns and several at a time, send random bytes to a program that
-sends them back; some end their direction early, and some are longer than what a stream keeps. Each byte must
-come back once and in order, and then the end. A target that is not allowed, one where nothing listens, and a
-peer that is killed must end the connection, over TCP with a reset. Prints what failed, and ends with
+N connections, half of them over TCP and half over a Unix socket, and several at a time, send random bytes to a
+program that echoes them. Each connection ends its direction after its last byte; some send more than a stream's
+window. Each byte must come back once and in order, and then the end. A target that is not allowed, a target
+where nothing listens, and a peer that is killed must reset a TCP connection. Prints what failed, and ends with
 `N passed, N failed`.
 """
 
@@ -34,7 +34,7 @@ def listening(family, address):
 
 
 def serve(server):
-    """Sends back what comes, connection by connection."""
+    """Echoes the bytes of each connection, on a thread of its own."""
 
     def echo(end):
         with end:
@@ -50,18 +50,18 @@ def serve(server):
         threading.Thread(target=echo, args=(end,), daemon=True).start()
 
 
-def converse(family, address, given):
-    """Sends all of `given`, and returns what comes back up to the end."""
+def converse(family, address, sent):
+    """Sends all of `sent`, and returns the bytes that come back up to the end."""
     with socket.socket(family) as end:
         end.settimeout(LIMIT)
         end.connect(address)
 
-        # The kernel reports a reset once, to either thread.
+        # The kernel reports a reset only once, to one of the two threads.
         errors = []
 
         def send():
             try:
-                end.sendall(given)
+                end.sendall(sent)
                 end.shutdown(socket.SHUT_WR)
             except OSError as error:
                 errors.append(error)
@@ -84,7 +84,7 @@ class Tool:
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.reports.open("ab"))
 
     def has_said(self, text):
-        """Whether the tool reports this within the time limit."""
+        """Waits until the tool has reported `text`. Returns False if the time limit passes first."""
         deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline:
             if text in self.reports.read_text():
@@ -134,7 +134,7 @@ def main():
         with listening(socket.AF_INET, ("127.0.0.1", 0)) as first, \
                 listening(socket.AF_INET, ("127.0.0.1", 0)) as second, \
                 listening(socket.AF_INET, ("127.0.0.1", 0)) as third:
-            local, closed, other = [end.getsockname()[1] for end in (first, second, third)]
+            local, closed, unused = [end.getsockname()[1] for end in (first, second, third)]
         target = tcp.getsockname()[1]
         proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, 400_000, generator)
         proxy.start()
@@ -158,11 +158,11 @@ def main():
             client = near(f"near-{family.name}", here, there)
             check(client.has_said("channel ready"), f"{family.name}: no channel")
 
-            def one(number, seed):
+            def exchange(number, seed):
                 length = random.Random(seed).choice([0, 1, 3_000, 70_000, 400_000])
-                given = random.Random(seed).randbytes(length)
+                sent = random.Random(seed).randbytes(length)
                 try:
-                    results[number] = converse(family, address, given) == given
+                    results[number] = converse(family, address, sent) == sent
                 except OSError as error:
                     results[number] = error
 
@@ -171,14 +171,14 @@ def main():
             threads = []
             for number in range(count):
                 threads.append(threading.Thread(
-                    target=one, args=(number, generator.randrange(1 << 32)), daemon=True))
+                    target=exchange, args=(number, generator.randrange(1 << 32)), daemon=True))
                 threads[-1].start()
                 time.sleep(generator.random() * 0.05)
             for thread in threads:
                 thread.join(LIMIT)
             for number, result in enumerate(results):
                 check(result is True, f"{family.name}: connection {number}: {result}")
-            # The process is another one now: its streams go with it.
+            # The far process is killed and started again. The streams of the old process are lost.
             if family == socket.AF_INET:
                 with socket.socket() as end:
                     end.settimeout(LIMIT)
@@ -196,17 +196,17 @@ def main():
                 check(converse(family, address, b"after") == b"after", "nothing is carried after the kill")
             status = client.end()
             check(status == 130, f"{family.name}: the status is {status}")
-        for name, there, said in (
+        for name, there, reason in (
                 ("refused", f"tcp:127.0.0.1:{target + 1}", "does not allow"),
                 ("closed", f"tcp:127.0.0.1:{closed}", "cannot reach")):
-            client = near(name, f"tcp:127.0.0.1:{other}", there)
+            client = near(name, f"tcp:127.0.0.1:{unused}", there)
             check(client.has_said("channel ready"), f"{name}: no channel")
             try:
-                piece = converse(socket.AF_INET, ("127.0.0.1", other), b"x")
+                piece = converse(socket.AF_INET, ("127.0.0.1", unused), b"x")
                 check(False, f"{name}: a connection to nothing returns {piece}")
             except ConnectionResetError:
                 check(True, "")
-            check(client.has_said(said), f"{name}: the reason is not told")
+            check(client.has_said(reason), f"{name}: the reason is not reported")
             client.end()
         check(server.end() == 130, "the far side does not end")
         print(f"seed {options.seed}: {proxy.cuts} cuts, {proxy.carried} bytes carried", flush=True)

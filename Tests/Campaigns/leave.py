@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE = 60  # seconds
+TIME_LIMIT = 60  # seconds
 
 
 class Chat:
@@ -58,7 +58,7 @@ class Chat:
 
 
 def wait(awaited, chat, condition):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIME_LIMIT
     while not condition():
         if time.monotonic() > deadline or chat.process.poll() is not None:
             raise AssertionError(f"{awaited} did not come: {chat.reports.read_text()[-2000:]}")
@@ -88,15 +88,15 @@ def one_round(tool, lines, generator):
             # The leaver leaves after about `goal` lines, at five bytes a line.
             goal = generator.randrange(1, max(2, lines // 4))
             wait("a line", leaver, lambda: leaver.written.stat().st_size >= goal * 5)
-            begun = time.monotonic()
+            start_time = time.monotonic()
             leaver.process.stdin.close()
-            status = leaver.process.wait(PATIENCE)
-            seconds = time.monotonic() - begun
+            status = leaver.process.wait(TIME_LIMIT)
+            seconds = time.monotonic() - start_time
             # Gives the writer time to read what is left on the link.
             time.sleep(0.3)
             writer.process.kill()
             writer.process.wait()
-            typist.join(PATIENCE)
+            typist.join(TIME_LIMIT)
             arrived, delivered = leaver.lines(), writer.with_fate(b"delivered")
             assert status == 0, f"the leaver ended with {status}: {leaver.reports.read_text()[-500:]}"
             assert arrived == list(range(1, len(arrived) + 1)), "lines are missing, repeated or out of order"
