@@ -68,15 +68,15 @@ struct AnswerTests {
     }
 
     @Test(
-        "a reflected hello is an answer only by chance, with the length of its first name as the index"
+        "a reflected hello that is read as an answer has the length of its first name as the index"
     )
     func reflected() throws {
         var random = Random(seed: 4)
         for _ in 0..<500 {
             let hello = try HelloTests.random(&random)
             let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: hello.offers.count)
-            // A hello can have an answer's form by chance: its number of offers is then the status,
-            // and the length of its first name is the index.
+            // A random hello may happen to have the form of an answer. Its number of offers is then
+            // read as the status, and the length of its first name as the index.
             if let answer {
                 #expect(answer.index == hello.offers[0].utf8.count)
             }

@@ -16,7 +16,8 @@ struct CPaceTests {
 
     static func secret(_ bytes: [UInt8]) -> SecretBytes { SecretBytes(copying: bytes.span) }
 
-    /// The vector's inputs. CI has both parties' names, each behind its length.
+    /// The vector's inputs. `channel` is the draft's CI: both parties' names, each after a byte
+    /// with its length.
     static let channel = bytes("0b415f696e69746961746f720b425f726573706f6e646572")
     static let session = bytes("7e4b4791d6a8ef019b936c79fb7f2c57")
     static let context = CPace.Context(
@@ -74,7 +75,7 @@ struct CPaceTests {
         #expect(Self.key(responder, with: Self.initiatorShare) == Self.key)
     }
 
-    @Test("a product is that of the draft, and nil for what is no element and for the identity")
+    @Test("a product equals that of the draft, and is nil for an invalid element and the identity")
     func products() {
         let scalar = Self.secret(
             Self.bytes("7cd0e075fa7955ba52c02759a6c90dbbfc10e6d40aea8d283e407d88cf538a05"))
@@ -84,15 +85,15 @@ struct CPaceTests {
                 == Self.bytes("7c13645fe790a468f62c39beb7388e541d8405d1ade69d1778c5fe3e7f6b600e"))
         var invalid = element
         invalid[0] = 0x2B
-        var negative = [UInt8](repeating: 0xFF, count: 32)
-        negative[31] = 0x7F
+        var unreduced = [UInt8](repeating: 0xFF, count: 32)
+        unreduced[31] = 0x7F
         let identity = [UInt8](repeating: 0, count: 32)
-        for bytes in [invalid, identity, negative, Array(element.dropLast()), element + [0], []] {
+        for bytes in [invalid, identity, unreduced, Array(element.dropLast()), element + [0], []] {
             #expect(Self.product(scalar, bytes).isEmpty)
         }
     }
 
-    @Test("a share that is no element, the identity or this side's own is refused")
+    @Test("a share that is no valid element, the identity or this side's own share is refused")
     func refused() {
         let identity = [UInt8](repeating: 0, count: 32)
         for share in [identity, Array(repeating: 0xFF, count: 32), Self.initiatorShare, []] {
@@ -109,31 +110,31 @@ struct CPaceTests {
         }
     }
 
-    @Test("confirmations agree when the codes and what is public agree, and differ otherwise")
+    @Test("confirmations agree if the codes and the public inputs agree, and differ otherwise")
     func confirmations() throws {
         func run(
             _ code: String, _ context: CPace.Context, isInitiator: Bool
         ) -> CPace {
             CPace(code: Self.secret(Array(code.utf8)), context, isInitiator: isInitiator)
         }
-        func agree(_ code: String, _ other: CPace.Context) throws -> Bool {
+        func agree(_ code: String, _ secondContext: CPace.Context) throws -> Bool {
             let first = run("123456", Self.context, isInitiator: true)
-            let second = run(code, other, isInitiator: false)
+            let second = run(code, secondContext, isInitiator: false)
             let (firstShare, secondShare) = (first.share, second.share)
-            let one = Self.confirmations(first, with: secondShare)
-            let two = Self.confirmations(second, with: firstShare)
-            #expect((one[0] == two[0]) == (one[1] == two[1]))
-            #expect(one[0] != one[1])
-            return one == two
+            let atFirst = Self.confirmations(first, with: secondShare)
+            let atSecond = Self.confirmations(second, with: firstShare)
+            #expect((atFirst[0] == atSecond[0]) == (atFirst[1] == atSecond[1]))
+            #expect(atFirst[0] != atFirst[1])
+            return atFirst == atSecond
         }
         #expect(try agree("123456", Self.context))
         #expect(try !agree("123457", Self.context))
         for change in 0..<4 {
-            let other = CPace.Context(
+            let changed = CPace.Context(
                 channel: change == 0 ? [] : Self.channel, session: change == 1 ? [1] : Self.session,
                 initiator: change == 2 ? [2] : Self.context.initiator,
                 responder: change == 3 ? [3] : Self.context.responder)
-            #expect(try !agree("123456", other))
+            #expect(try !agree("123456", changed))
         }
     }
 }

@@ -29,8 +29,8 @@ struct HelloTests {
             }
             guard let hello = try? Hello(prefixOf: bytes.span) else { continue }
             accepted += 1
-            let again = try Hello(offers: hello.offers, extensions: hello.extensions)
-            #expect(again.encoded == hello.encoded)
+            let rebuilt = try Hello(offers: hello.offers, extensions: hello.extensions)
+            #expect(rebuilt.encoded == hello.encoded)
             #expect(bytes.starts(with: hello.encoded))
         }
         #expect(accepted > 200)

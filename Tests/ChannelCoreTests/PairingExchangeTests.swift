@@ -11,7 +11,7 @@ struct PairingExchangeTests {
         case invitation, code, comparison
         var testDescription: String { rawValue }
 
-        /// What both sides use, so that they pair.
+        /// A way for each side, such that the two sides can pair.
         func ways(
             _ inviter: PairingDevice
         ) throws -> (dialer: TrustPolicy.Pairing, acceptor: TrustPolicy.Pairing) {
@@ -44,7 +44,7 @@ struct PairingExchangeTests {
         #expect(outcome.complete == [.dialer, .acceptor])
         #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
         #expect(bob.names == ["alice": alice.key] && bob.pending.isEmpty)
-        // What was used is used up.
+        // The code, the invitation or the comparison cannot be used again.
         switch ways.acceptor {
         case .code(let code): #expect(code.triesLeft == 0 && code.refusal != nil)
         case .invitation(let invitation): #expect(invitation.refusal != nil)
@@ -53,10 +53,10 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a link cut behind any record leaves at most a pending key, unless both sides have confirmed; the next meeting ends it",
+        "a link cut after any record leaves at most a pending key, unless both sides have confirmed; the next meeting completes the pairing",
         arguments: Way.allCases)
     func cuts(way: Way) async throws {
-        var settled = 0
+        var completedCount = 0
         for cut in 0...12 {
             let (alice, bob) = (try PairingDevice(), try PairingDevice())
             let ways = try way.ways(bob)
@@ -64,33 +64,36 @@ struct PairingExchangeTests {
             run.recordsBeforeCut = cut
             let outcome = try await run.pair(alice, ways.dialer, bob, ways.acceptor)
             #expect(outcome.errors.isEmpty, "\(outcome.errors)")
-            let both = outcome.confirmed == [.dialer, .acceptor]
-            if !both {
-                #expect(alice.names.isEmpty && bob.names.isEmpty, "cut behind \(cut) records")
+            let bothConfirmed = outcome.confirmed == [.dialer, .acceptor]
+            if !bothConfirmed {
+                #expect(alice.names.isEmpty && bob.names.isEmpty, "cut after \(cut) records")
             }
             for device in [alice, bob] {
                 #expect(device.names.isEmpty || device.pending.isEmpty)
                 #expect(device.pending.count <= 1)
             }
-            // Only the side that has the other's confirmation knows it before the end.
+            // The dialer stores first: if the acceptor has stored the dialer, the dialer has stored
+            // the acceptor.
             #expect(bob.names.isEmpty || !alice.names.isEmpty)
             guard outcome.complete != [.dialer, .acceptor] else { continue }
-            // They meet again, with the roles of the link exchanged every second time, and with a new
-            // code or invitation that does not match if the earlier pairing can be ended without.
-            let canEnd = [alice, bob].allSatisfy { !$0.names.isEmpty || !$0.pending.isEmpty }
-            let again =
-                canEnd ? try Way.code.ways(bob) : try way.ways(cut.isMultiple(of: 2) ? bob : alice)
+            // They meet again; after an odd number of records, with the roles exchanged. If both
+            // have kept the first pairing, it is completed without a code, so the codes differ this
+            // time. Otherwise both sides use the same new code, invitation or comparison.
+            let canComplete = [alice, bob].allSatisfy { !$0.names.isEmpty || !$0.pending.isEmpty }
+            let newWays =
+                canComplete
+                ? try Way.code.ways(bob) : try way.ways(cut.isMultiple(of: 2) ? bob : alice)
             let (first, second) = cut.isMultiple(of: 2) ? (alice, bob) : (bob, alice)
-            let wrong = TrustPolicy.Pairing.code(TrustPolicy.PairingCode(length: 12))
+            let wrongCode = TrustPolicy.Pairing.code(TrustPolicy.PairingCode(length: 12))
             let last = try await PairingRun().pair(
-                first, canEnd ? wrong : again.dialer, second, again.acceptor,
+                first, canComplete ? wrongCode : newWays.dialer, second, newWays.acceptor,
                 names: cut.isMultiple(of: 2) ? ("bob", "alice") : ("alice", "bob"))
-            #expect(last.errors.isEmpty, "cut behind \(cut) records: \(last.errors)")
+            #expect(last.errors.isEmpty, "cut after \(cut) records: \(last.errors)")
             #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
             #expect(bob.names == ["alice": alice.key] && bob.pending.isEmpty)
-            settled += canEnd ? 1 : 0
+            completedCount += canComplete ? 1 : 0
         }
-        #expect(settled >= 2)
+        #expect(completedCount >= 2)
     }
 
     @Test("wrong codes are refused, and the third one ends the code on both sides")
@@ -111,7 +114,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a try is spent before the answer shows whether the guess is right, also if the link is lost"
+        "a try is spent before the answer shows whether the guess is right, even if the link is lost"
     )
     func spentBeforehand() async throws {
         for cut in [4, 5] {
@@ -121,13 +124,14 @@ struct PairingExchangeTests {
             var run = PairingRun()
             run.recordsBeforeCut = cut
             _ = try await run.pair(alice, .code(guess), bob, .code(code))
-            // Behind four records, the dialer has made its confirmation, and the acceptor has not got it.
+            // After four records the dialer has made its confirmation, but the acceptor has not
+            // received it.
             #expect(guess.triesLeft == 2)
             #expect(code.triesLeft == (cut == 4 ? 3 : 2))
         }
     }
 
-    @Test("a code that is too old is refused, and so is a code of which nothing is left")
+    @Test("a code that is too old is refused by the exchange and by the trust policy")
     func oldCode() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         let code = try TrustPolicy.PairingCode("123456", lifetime: .zero)
@@ -137,8 +141,8 @@ struct PairingExchangeTests {
         #expect(outcome.complete.isEmpty)
         let policy = TrustPolicy.pairing(.code(code), store: bob.store, name: "alice")
         let identity = try PeerIdentity.publicKey(IdentityKey.generate().publicKey, curve: .x25519)
-        guard case .lookUp(let look) = policy.decide(ClaimedIdentity(identity)),
-            case .refuse = look()
+        guard case .lookUp(let lookUp) = policy.decide(ClaimedIdentity(identity)),
+            case .refuse = lookUp()
         else { return #expect(Bool(false), "an old code admits a peer") }
     }
 
@@ -156,7 +160,7 @@ struct PairingExchangeTests {
         #expect(outcome.confirmed.count <= 1)
     }
 
-    @Test("two ways that differ are refused, with both named")
+    @Test("two different ways end the pairing, and each side's error names both ways")
     func differentWays() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         let code = TrustPolicy.Pairing.code(TrustPolicy.PairingCode())
@@ -169,7 +173,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a store that fails at any call ends the pairing, and binds no name on the other side only by mistake",
+        "a store that fails ends the pairing; the peer stores this side only if this side has confirmed",
         arguments: Way.allCases)
     func failingStore(way: Way) async throws {
         for failing in 0..<2 {
@@ -187,13 +191,14 @@ struct PairingExchangeTests {
             let ways = try way.ways(bob)
             let outcome = try await PairingRun().pair(alice, ways.dialer, bob, ways.acceptor)
             #expect(outcome.errors[.acceptor]?.reason == "the disk is full")
-            // The first call keeps the peer as pending, before bob's confirmation leaves.
+            // Bob's first change keeps Alice as pending, before his confirmation leaves. The second
+            // stores her, after she has his confirmation.
             #expect(alice.names.isEmpty == (failing == 0))
         }
     }
 
     @Test(
-        "any changed or repeated record, and any record out of place, ends the pairing",
+        "any record that is changed, too short, too long or out of place ends the pairing",
         arguments: Way.allCases)
     func changedRecords(way: Way) async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
@@ -223,7 +228,7 @@ struct PairingExchangeTests {
         }
     }
 
-    @Test("a peer whose key is known by another name, or a name with another key, is not replaced")
+    @Test("a name that is bound to another key is not given to a new peer")
     func takenName() async throws {
         let (alice, bob, eve) = (try PairingDevice(), try PairingDevice(), try PairingDevice())
         try alice.store.bind("bob", to: eve.key)
@@ -237,9 +242,9 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a pending key proves nothing: its holder cannot end a pairing whose code it did not know")
+        "a peer with a pending key cannot complete a pairing whose code it did not know")
     func pendingOfAttacker() async throws {
-        // Eve has guessed wrongly; Alice has kept her key as pending, before her confirmation left.
+        // Eve's code is wrong. Alice keeps Eve's key as pending before she sends her confirmation.
         let (alice, eve) = (try PairingDevice(), try PairingDevice())
         var run = PairingRun()
         run.recordsBeforeCut = 5
@@ -247,7 +252,7 @@ struct PairingExchangeTests {
             alice, .code(try TrustPolicy.PairingCode("123456")), eve,
             .code(try TrustPolicy.PairingCode("654321")))
         #expect(alice.pending.map(\.isVerified) == [false])
-        // She claims that she has verified Alice, with a transcript of her own.
+        // Eve claims that she has verified Alice, with a transcript that she has made up.
         try eve.store.keepPending(
             TrustPolicy.PendingPeer(
                 name: "alice", key: alice.key, transcript: Array(repeating: 1, count: 32),
@@ -256,15 +261,15 @@ struct PairingExchangeTests {
         let outcome = try await PairingRun().pair(
             alice, .code(code), eve, .code(try TrustPolicy.PairingCode("2222")))
         #expect(outcome.complete.isEmpty && alice.names.isEmpty)
-        // She claims to know Alice: the pairing goes on in full, and her code is wrong.
-        let again = try PairingDevice()
+        // Eve claims to know Alice. The pairing runs in full, and Eve's code is wrong.
+        let secondAlice = try PairingDevice()
         _ = try await run.pair(
-            again, .code(try TrustPolicy.PairingCode("123456")), eve,
+            secondAlice, .code(try TrustPolicy.PairingCode("123456")), eve,
             .code(try TrustPolicy.PairingCode("654321")))
-        try eve.store.bind("alice", to: again.key)
+        try eve.store.bind("alice", to: secondAlice.key)
         let last = try await PairingRun().pair(
-            again, .code(code), eve, .code(try TrustPolicy.PairingCode("2222")))
-        #expect(last.complete.isEmpty && again.names.isEmpty)
+            secondAlice, .code(code), eve, .code(try TrustPolicy.PairingCode("2222")))
+        #expect(last.complete.isEmpty && secondAlice.names.isEmpty)
     }
 
     @Test("a peer that is known or pending under another name gets no new name without the code")
@@ -288,7 +293,7 @@ struct PairingExchangeTests {
         }
         try mallory.store.bind("alice", to: alice.key)
         #expect(try await pair().complete.isEmpty)
-        // The same with an entry of an earlier pairing that was to be another peer.
+        // The same if Alice keeps Mallory's key as pending under another name.
         try alice.store.keepPending(
             TrustPolicy.PendingPeer(
                 name: "phone", key: mallory.key, transcript: transcript, isVerified: true))
@@ -296,7 +301,7 @@ struct PairingExchangeTests {
         #expect(alice.names == ["mallory": mallory.key])
     }
 
-    @Test("two that know each other already are paired again without a code")
+    @Test("two sides that know each other already pair again")
     func again() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         for _ in 0..<2 {
@@ -306,7 +311,9 @@ struct PairingExchangeTests {
         }
     }
 
-    @Test("two cuts, with the roles exchanged between them, are ended at the third meeting")
+    @Test(
+        "a pairing that is cut twice, with the roles exchanged in between, is completed at the third meeting"
+    )
     func twoCuts() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         var run = PairingRun()
@@ -315,7 +322,8 @@ struct PairingExchangeTests {
         _ = try await run.pair(alice, ways.dialer, bob, ways.acceptor)
         #expect(alice.pending.map(\.isVerified) == [false])
         #expect(bob.pending.map(\.isVerified) == [true])
-        // Bob dials, and knows alice; alice has not got the last record.
+        // Bob dials, and stores Alice. She does not receive the last record, and keeps him as
+        // pending.
         run.recordsBeforeCut = 4
         let next = try Way.code.ways(bob)
         _ = try await run.pair(

@@ -4,7 +4,7 @@ import Testing
 
 @testable import BLESecChannelCore
 
-/// A trust store in memory that keeps pairings which are not ended.
+/// A trust store in memory that also keeps the pending peers of incomplete pairings.
 final class PairingStore: TrustStore {
     struct Content: Equatable {
         var names: [String: Fingerprint] = [:]
@@ -12,7 +12,7 @@ final class PairingStore: TrustStore {
     }
 
     let content = Locked(Content())
-    /// Called before each change; throws what the change is to fail with.
+    /// Called before each change. If it throws, the change fails with this error.
     let beforeChange = Locked<@Sendable () throws(ChannelError) -> Void>({})
 
     private func change(_ body: (inout Content) -> Void) throws(ChannelError) {
@@ -57,7 +57,7 @@ struct PairingDevice: Sendable {
     var pending: [TrustPolicy.PendingPeer] { store.content.withLock { Array($0.pending.values) } }
 }
 
-/// Two exchanges, and what moves records between them.
+/// Runs two exchanges, and passes records between them.
 struct PairingRun {
     /// How a run of both sides ended.
     struct Outcome {
@@ -70,8 +70,10 @@ struct PairingRun {
 
     /// The records that may be passed on before the link is cut.
     var recordsBeforeCut = Int.max
-    /// Changes a record on its way, or removes it.
+    /// Gets the number, the sender and the payload of each record. Returns the payload that
+    /// arrives, or nil if none does.
     var tamper: (Int, ChannelRole, [UInt8]) -> [UInt8]? = { _, _, payload in payload }
+
     static func policy(
         _ way: TrustPolicy.Pairing, _ device: PairingDevice, name: String
     ) throws -> TrustPolicy.PairingRule {
@@ -79,7 +81,7 @@ struct PairingRun {
         return try #require(policy.pairingRule)
     }
 
-    /// Pairs `dialer` with `acceptor`. `names` are those that each side has for the other one.
+    /// Pairs `dialer` with `acceptor`. `names` has the name under which each side stores its peer.
     func pair(
         _ dialer: PairingDevice, _ dialersWay: TrustPolicy.Pairing, _ acceptor: PairingDevice,
         _ acceptorsWay: TrustPolicy.Pairing,
@@ -101,31 +103,31 @@ struct PairingRun {
                     handshakeHash: hashes?.acceptor ?? shared)),
         ]
         var outcome = Outcome()
-        var onTheWay: [ChannelRole: [[UInt8]]] = [.dialer: [], .acceptor: []]
-        var moved = true
-        while moved {
-            moved = false
+        var inFlight: [ChannelRole: [[UInt8]]] = [.dialer: [], .acceptor: []]
+        var hasProgress = true
+        while hasProgress {
+            hasProgress = false
             for role in [ChannelRole.dialer, .acceptor] {
                 guard let exchange = exchanges[role], outcome.errors[role] == nil else { continue }
                 do throws(ChannelError) {
                     if let question = exchange.question {
-                        moved = true
+                        hasProgress = true
                         try exchange.didDecide(await Self.answer(question))
-                    } else if exchange.wantsRecord, let next = onTheWay[role]?.first {
-                        moved = true
-                        onTheWay[role]?.removeFirst()
+                    } else if exchange.wantsRecord, let next = inFlight[role]?.first {
+                        hasProgress = true
+                        inFlight[role]?.removeFirst()
                         try exchange.receive(next)
                     }
                 } catch {
                     outcome.errors[role] = error
                 }
                 while let record = exchange.nextRecord() {
-                    moved = true
+                    hasProgress = true
                     guard outcome.records.count < recordsBeforeCut else { continue }
                     let number = outcome.records.count
                     outcome.records.append((role, record))
                     if let passed = tamper(number, role, record) {
-                        onTheWay[role.peer]?.append(passed)
+                        inFlight[role.peer]?.append(passed)
                     }
                 }
             }

@@ -11,15 +11,16 @@ struct PairingGeneratorTests {
     /// Random runs begin with this seed; BLESEC_SEED sets another one.
     static let seed: UInt64 = {
         let seed = unsafe getenv("BLESEC_SEED").flatMap { unsafe UInt64(String(cString: $0)) } ?? 1
-        print("PairingGeneratorTests: runs from seed \(seed); BLESEC_SEED=N takes another")
+        print("PairingGeneratorTests: runs from seed \(seed); BLESEC_SEED=N sets another")
         return seed
     }()
 
-    /// A peer that makes up its records: well formed ones, changed ones, and those of its victim.
+    /// A peer without the code. It sends random bytes, records of its victim, and well-formed
+    /// records with random content.
     struct Liar {
         var random: Random
         let code: TrustPolicy.PairingCode
-        var seen: [[UInt8]] = []
+        var victimRecords: [[UInt8]] = []
 
         mutating func record(expected: PairingStep?) -> [UInt8] {
             let step =
@@ -27,7 +28,7 @@ struct PairingGeneratorTests {
                 ? expected?.rawValue ?? 0 : UInt8(random.number(0...7))
             switch random.number(0...9) {
             case 0: return random.bytes(random.number(0...70))
-            case 1: return seen.randomElement(using: &random) ?? []
+            case 1: return victimRecords.randomElement(using: &random) ?? []
             case 2: return [step]
             default: break
             }
@@ -45,10 +46,10 @@ struct PairingGeneratorTests {
     }
 
     @Test(
-        "whatever a peer sends that does not know the code, nothing is stored but a pending key",
+        "a peer that does not know the code is at most stored as pending, whatever it sends",
         arguments: ["code", "comparison"])
     func liars(way: String) async throws {
-        var ends: [String: Int] = [:]
+        var endings: [String: Int] = [:]
         for number in 0..<1_500 {
             var liar = Liar(
                 random: Random(seed: Self.seed &+ UInt64(number)),
@@ -58,15 +59,15 @@ struct PairingGeneratorTests {
             let pairing: TrustPolicy.Pairing =
                 way == "code"
                 ? .code(TrustPolicy.PairingCode()) : .comparison { _ in false }
-            // In a part of the runs something is kept from before, under the same or another name.
-            let kept = liar.random.number(0...5)
+            // In four of six runs the store has the peer from before: pending, or by another name.
+            let storeCase = liar.random.number(0...5)
             let transcript = liar.random.bytes(32)
-            if kept < 3 {
+            if storeCase < 3 {
                 try victim.store.keepPending(
                     TrustPolicy.PendingPeer(
-                        name: kept == 0 ? "other" : "peer", key: peer, transcript: transcript,
-                        isVerified: kept == 0))
-            } else if kept == 3 {
+                        name: storeCase == 0 ? "other" : "peer", key: peer, transcript: transcript,
+                        isVerified: storeCase == 0))
+            } else if storeCase == 3 {
                 try victim.store.bind("other", to: peer)
             }
             let before = victim.names
@@ -87,15 +88,16 @@ struct PairingGeneratorTests {
                 } catch let thrown {
                     error = thrown
                 }
-                while let record = exchange.nextRecord() { liar.seen.append(record) }
+                while let record = exchange.nextRecord() { liar.victimRecords.append(record) }
             }
             #expect(!exchange.isComplete, "seed \(Self.seed) + \(number)")
             #expect(victim.names == before && victim.pending.count <= 1)
-            ends[error?.code.rawValue ?? "none", default: 0] += 1
+            endings[error?.code.rawValue ?? "none", default: 0] += 1
         }
-        // The generator reaches more than the first record.
+        // Both errors are frequent, so many runs get beyond the first record.
         #expect(
-            ends["untrusted", default: 0] > 50 && ends["protocol-violation", default: 0] > 50,
-            "\(ends)")
+            endings["untrusted", default: 0] > 50
+                && endings["protocol-violation", default: 0] > 50,
+            "\(endings)")
     }
 }

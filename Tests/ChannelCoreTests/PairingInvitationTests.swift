@@ -17,7 +17,7 @@ struct PairingInvitationTests {
         if case .refuse(let reason) = invitation.verdict(on: key) { reason } else { nil }
     }
 
-    @Test("a URI reads back to the same invitation, also with white space around it")
+    @Test("a URI is parsed into the same invitation, even with white space around it")
     func roundTrip() throws {
         for service in [nil, Self.service, "1234"] {
             let made = PairingInvitation(from: Self.key, service: service, now: Self.now)
@@ -84,14 +84,14 @@ struct PairingInvitationTests {
         }
     }
 
-    @Test("only the inviter's clock decides: a time in the past is read")
+    @Test("an invitation with a time in the past is read, since only the inviter's clock decides")
     func past() throws {
         let made = PairingInvitation(from: Self.key, now: 0)
         #expect(try PairingInvitation(parsing: made.uri).expires == 120)
         #expect(made.refusal == nil)
     }
 
-    @Test("the first key owns an invitation and may try again; another one is refused and reported")
+    @Test("the first key owns an invitation and may try again; another key is refused and reported")
     func owner() throws {
         let made = PairingInvitation(from: Self.key, now: Self.now)
         let (first, other) = (Fingerprint(digest: [1]), Fingerprint(digest: [2]))
@@ -104,7 +104,7 @@ struct PairingInvitationTests {
     }
 
     @Test(
-        "an invitation that has expired admits nobody, and one that was read admits only the inviter"
+        "an expired invitation admits nobody, and the side that reads one admits only the inviter"
     )
     func expired() async throws {
         let made = PairingInvitation(from: Self.key, lifetime: .seconds(1), now: Self.now)

@@ -5,24 +5,25 @@ import Testing
 
 @testable import BLESecChannelCore
 
-/// Mallory is between Alice, who dials, and Bob, who listens. He has one channel with each: two
-/// handshake hashes, and keys of his own. He knows everything but the code, and nobody sees him.
+/// Mallory is a middleman between Alice, who dials, and Bob, who listens. He has a channel with
+/// each of them, with two different handshake hashes, and uses keys of his own. He knows everything
+/// but the code.
 @Suite("Middleman in a pairing")
 struct PairingMiddlemanTests {
     static let roles = [ChannelRole.dialer, .acceptor]
 
     /// The seed of this run's random attacks: a fixed value, unless `BLESEC_SEED` sets another.
     static let seed: UInt64 = {
-        let given = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
-        let seed = given ?? 1
-        print("PairingMiddlemanTests: attacks from seed \(seed); BLESEC_SEED=N takes another")
+        let chosen = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
+        let seed = chosen ?? 1
+        print("PairingMiddlemanTests: attacks from seed \(seed); BLESEC_SEED=N sets another")
         return seed
     }()
 
     // MARK: - By a code
 
     @Test(
-        "whatever a middleman does, each side answers exactly three guesses, also if he cuts links early",
+        "whatever a middleman does, each side answers exactly three guesses, even if he cuts links early",
         arguments: roles)
     func threeAnswers(side: ChannelRole) async throws {
         var random = Random(seed: Self.seed)
@@ -31,14 +32,15 @@ struct PairingMiddlemanTests {
             let code = try TrustPolicy.PairingCode("271828")
             var answers = 0
             for number in 0..<12 {
-                // The last four are complete, so that no try is left.
-                let stop = number < 8 ? random.number(0...3) : 3
+                // 0: the guess is not offered. 1, 2: a wrong record ends the pairing. 3: the guess
+                // is tested, as all of the last four are, so that no try is left.
+                let stage = number < 8 ? random.number(0...3) : 3
                 let leg = try Leg(side, device, .code(code), random: &random)
                 let guess = Guess(String(100_000 + random.number(0...99_999)), at: leg)
-                if stop > 0 { await guess.offer() }
-                if stop == 1 { await leg.give(.confirm, random.bytes(63)) }
-                if stop == 2 { await leg.give(.done, []) }
-                if stop == 3, await guess.test() != nil { answers += 1 }
+                if stage > 0 { await guess.offer() }
+                if stage == 1 { await leg.send(.confirm, random.bytes(63)) }
+                if stage == 2 { await leg.send(.done, []) }
+                if stage == 3, await guess.test() != nil { answers += 1 }
                 #expect(answers <= 3 && code.triesLeft == 3 - answers)
             }
             #expect(answers == 3)
@@ -70,7 +72,7 @@ struct PairingMiddlemanTests {
     }
 
     @Test(
-        "a middleman pairs if the right code is among his first three guesses of a side, and not later",
+        "a middleman pairs if the right code is among his first three guesses at a side, and not later",
         arguments: roles, 1...5)
     func position(side: ChannelRole, position: Int) async throws {
         var random = Random(seed: Self.seed)
@@ -83,19 +85,19 @@ struct PairingMiddlemanTests {
             await guess.offer()
             answers.append(await guess.test())
             guard answers.last == true else { continue }
-            await guess.end()
+            await guess.complete()
             #expect(device.names == ["peer": leg.mallory])
             break
         }
-        let isLucky = position <= 3
-        #expect(answers.contains(true) == isLucky)
+        let isInTime = position <= 3
+        #expect(answers.contains(true) == isInTime)
         #expect(answers.compactMap { $0 }.count == min(position, 3))
-        #expect(device.names.isEmpty == !isLucky)
-        #expect(isLucky || device.pending.allSatisfy { !$0.isVerified })
+        #expect(device.names.isEmpty == !isInTime)
+        #expect(isInTime || device.pending.allSatisfy { !$0.isVerified })
     }
 
     @Test(
-        "shares and confirmations that are passed on unchanged convince nobody",
+        "if a middleman relays shares and confirmations unchanged, neither side pairs",
         arguments: [(true, false), (false, true), (true, true), (false, false)])
     func relay(hashesDiffer: Bool, keysDiffer: Bool) async throws {
         var random = Random(seed: Self.seed)
@@ -108,12 +110,12 @@ struct PairingMiddlemanTests {
             seenKeys: keysDiffer
                 ? (Fingerprint(digest: random.bytes(32)), Fingerprint(digest: random.bytes(32)))
                 : nil)
-        // The control: without a difference nobody is between them.
-        let isAlone = !hashesDiffer && !keysDiffer
-        #expect(outcome.errors.isEmpty == isAlone)
-        #expect((outcome.complete == [.dialer, .acceptor]) == isAlone)
-        #expect(alice.names.isEmpty == !isAlone && bob.names.isEmpty == !isAlone)
-        if !isAlone {
+        // The control: if hashes and keys are equal, there is no middleman.
+        let isDirect = !hashesDiffer && !keysDiffer
+        #expect(outcome.errors.isEmpty == isDirect)
+        #expect((outcome.complete == [.dialer, .acceptor]) == isDirect)
+        #expect(alice.names.isEmpty == !isDirect && bob.names.isEmpty == !isDirect)
+        if !isDirect {
             #expect(outcome.errors[.acceptor]?.reason.contains("the codes differ") == true)
             #expect(alice.pending.allSatisfy { !$0.isVerified } && bob.pending.isEmpty)
         }
@@ -124,24 +126,24 @@ struct PairingMiddlemanTests {
         var random = Random(seed: Self.seed)
         let alice = try PairingDevice()
         let code = try TrustPolicy.PairingCode("271828")
-        let share = try Leg(.dialer, alice, .code(code), random: &random)
-        let own = await share.meet()
-        await share.give(.share, own)
-        #expect(share.error?.code == .protocolViolation)
+        let shareLeg = try Leg(.dialer, alice, .code(code), random: &random)
+        let own = await shareLeg.exchangeBegin()
+        await shareLeg.send(.share, own)
+        #expect(shareLeg.error?.code == .protocolViolation)
         #expect(code.triesLeft == 3)
-        let confirm = try Leg(.dialer, alice, .code(code), random: &random)
-        _ = await confirm.meet()
+        let confirmLeg = try Leg(.dialer, alice, .code(code), random: &random)
+        _ = await confirmLeg.exchangeBegin()
         let guess = CPace(
-            code: SecretBytes(copying: Array("000000".utf8).span), confirm.context,
+            code: SecretBytes(copying: Array("000000".utf8).span), confirmLeg.context,
             isInitiator: false)
-        let hers = await confirm.give(.share, guess.share)
-        await confirm.give(.confirm, try #require(hers).value)
-        #expect(confirm.error?.reason.contains("the codes differ") == true)
+        let confirmation = await confirmLeg.send(.share, guess.share)
+        await confirmLeg.send(.confirm, try #require(confirmation).value)
+        #expect(confirmLeg.error?.reason.contains("the codes differ") == true)
         #expect(alice.names.isEmpty)
     }
 
     @Test(
-        "a side that dials and listens with the same code at the same time is not paired by records that are passed between the two",
+        "a side that dials and listens at the same time with one code does not pair if Mallory relays records between its two links",
         arguments: [true, false])
     func bothRoles(hashesDiffer: Bool) async throws {
         var random = Random(seed: Self.seed)
@@ -152,12 +154,12 @@ struct PairingMiddlemanTests {
         let dialing = try Leg(.dialer, alice, .code(code), mallory, hash)
         let listening = try Leg(
             .acceptor, alice, .code(code), mallory, hashesDiffer ? random.bytes(32) : hash)
-        let first = await dialing.meet()
-        _ = await listening.meet()
-        let second = try #require(await listening.give(.share, first))
-        let confirmation = try #require(await dialing.give(.share, second.value))
+        let first = await dialing.exchangeBegin()
+        _ = await listening.exchangeBegin()
+        let second = try #require(await listening.send(.share, first))
+        let confirmation = try #require(await dialing.send(.share, second.value))
         #expect(confirmation.step == .confirm)
-        await listening.give(.confirm, confirmation.value)
+        await listening.send(.confirm, confirmation.value)
         #expect(listening.error?.reason.contains("the codes differ") == true)
         #expect(alice.names.isEmpty && alice.pending.allSatisfy { !$0.isVerified })
     }
@@ -166,17 +168,22 @@ struct PairingMiddlemanTests {
 
     /// What Mallory does to make both sides show the same digits.
     enum Strategy: CaseIterable {
-        /// He ends Bob's part first, and chooses his nonce for Alice with her commitment in hand.
+        /// He completes the exchange with Bob first. Then he gets Alice's commitment, and chooses
+        /// the nonce for her.
         case nonceForAlice
-        /// He ends Bob's part first, and chooses a key and a handshake for Alice.
+        /// He completes the exchange with Bob first. Then he chooses a key and a handshake hash for
+        /// Alice.
         case keyForAlice
-        /// He ends Alice's part first, and chooses a nonce to commit to with Bob.
+        /// He completes the exchange with Alice first. Then he chooses the nonce to which he
+        /// commits with Bob.
         case nonceForBob
-        /// He ends Alice's part first, and chooses a key and a handshake for Bob.
+        /// He completes the exchange with Alice first. Then he chooses a key and a handshake hash
+        /// for Bob.
         case keyForBob
-        /// He has Bob's nonce and Alice's commitment before he sends his nonce, and sends Bob's.
+        /// He waits until he has Bob's nonce and Alice's commitment. Then he sends Bob's nonce to
+        /// Alice.
         case interleaved
-        /// The same, and he chooses his nonce.
+        /// He waits for the same, but chooses the nonce that he sends to Alice.
         case interleavedNonce
     }
 
@@ -189,25 +196,26 @@ struct PairingMiddlemanTests {
         let trials = 400
         // What Mallory can choose from: nonces, or keys and hashes.
         let choices = (0..<100).map { _ in (random.bytes(32), random.bytes(32)) }
-        var (agreements, partial, withoutCommitment) = (0, 0, 0)
+        var (agreements, lastTwoAgreements, possibleAgreements) = (0, 0, 0)
         for _ in 0..<trials {
             let trial = try await Self.trial(strategy, choices, alice, bob, &random)
-            agreements += trial.alices == trial.bobs ? 1 : 0
-            partial += trial.alices % 100 == trial.bobs % 100 ? 1 : 0
-            withoutCommitment += trial.couldHaveChosen ? 1 : 0
+            agreements += trial.aliceDigits == trial.bobDigits ? 1 : 0
+            lastTwoAgreements += trial.aliceDigits % 100 == trial.bobDigits % 100 ? 1 : 0
+            possibleAgreements += trial.couldHaveChosen ? 1 : 0
         }
         #expect(alice.names.isEmpty && bob.names.isEmpty)
-        // By chance the last two digits agree 4 times, and more than 20 times in one of 10^8 runs.
-        #expect(partial <= 20, "\(partial)")
+        // By chance the last two digits agree in about 4 of 400 trials, and in more than 20 trials
+        // in fewer than one of 10^8 runs.
+        #expect(lastTwoAgreements <= 20, "\(lastTwoAgreements)")
         #expect(agreements <= 1)
         // The control: if Mallory knew the nonces when he chooses, 100 choices would make the last
         // two digits agree in 63% of the trials.
-        #expect(withoutCommitment > trials / 2, "\(withoutCommitment)")
+        #expect(possibleAgreements > trials / 2, "\(possibleAgreements)")
     }
 
     struct Trial {
-        let alices: Int
-        let bobs: Int
+        let aliceDigits: Int
+        let bobDigits: Int
         /// Whether one of the choices would have made the last two digits agree.
         let couldHaveChosen: Bool
     }
@@ -223,75 +231,84 @@ struct PairingMiddlemanTests {
                 return false
             }
         }
-        // Two handshakes, unless Mallory makes one later.
-        var first = try Leg(.dialer, alice, way(.dialer), random: &random)
-        var second = try Leg(.acceptor, bob, way(.acceptor), random: &random)
+        // With `keyForAlice` and `keyForBob`, Mallory replaces one of these handshakes later.
+        var aliceLeg = try Leg(.dialer, alice, way(.dialer), random: &random)
+        var bobLeg = try Leg(.acceptor, bob, way(.acceptor), random: &random)
         let ownNonce = random.bytes(32)
-        // A nonce in place of the one that he does not know yet.
+        // Mallory's guess of the nonce that he does not know yet.
         let guess = random.bytes(32)
-        func best(_ target: Int, _ digits: ([UInt8], [UInt8]) -> Int) -> ([UInt8], [UInt8])? {
+        func firstFit(_ target: Int, _ digits: ([UInt8], [UInt8]) -> Int) -> ([UInt8], [UInt8])? {
             choices.first { digits($0.0, $0.1) % 100 == target % 100 }
         }
         var couldHaveChosen = false
         switch strategy {
         case .nonceForAlice, .keyForAlice:
-            let bobs = await second.commit(ownNonce)
-            await second.give(.nonce, ownNonce)
-            let target = second.digits(ownNonce, bobs)
+            let bobNonce = await bobLeg.commit(ownNonce)
+            await bobLeg.send(.nonce, ownNonce)
+            let target = bobLeg.digits(ownNonce, bobNonce)
             if strategy == .nonceForAlice {
-                _ = await first.meet()
-                let choice = best(target) { nonce, _ in first.digits(guess, nonce) } ?? choices[0]
-                let hers = try #require(await first.give(.nonce, choice.0)).value
-                couldHaveChosen = best(target) { nonce, _ in first.digits(hers, nonce) } != nil
+                _ = await aliceLeg.exchangeBegin()
+                let choice =
+                    firstFit(target) { nonce, _ in aliceLeg.digits(guess, nonce) } ?? choices[0]
+                let aliceNonce = try #require(await aliceLeg.send(.nonce, choice.0)).value
+                couldHaveChosen =
+                    firstFit(target) { nonce, _ in aliceLeg.digits(aliceNonce, nonce) } != nil
             } else {
                 let choice =
-                    best(target) { first.digits(guess, ownNonce, key: $0, hash: $1) } ?? choices[0]
-                first = try Leg(
+                    firstFit(target) { aliceLeg.digits(guess, ownNonce, key: $0, hash: $1) }
+                    ?? choices[0]
+                aliceLeg = try Leg(
                     .dialer, alice, way(.dialer), Fingerprint(digest: choice.0), choice.1)
-                _ = await first.meet()
-                let hers = try #require(await first.give(.nonce, ownNonce)).value
+                _ = await aliceLeg.exchangeBegin()
+                let aliceNonce = try #require(await aliceLeg.send(.nonce, ownNonce)).value
                 couldHaveChosen =
-                    best(target) { first.digits(hers, ownNonce, key: $0, hash: $1) } != nil
+                    firstFit(target) { aliceLeg.digits(aliceNonce, ownNonce, key: $0, hash: $1) }
+                    != nil
             }
         case .nonceForBob, .keyForBob:
-            _ = await first.meet()
-            let alices = try #require(await first.give(.nonce, ownNonce)).value
-            let target = first.digits(alices, ownNonce)
+            _ = await aliceLeg.exchangeBegin()
+            let aliceNonce = try #require(await aliceLeg.send(.nonce, ownNonce)).value
+            let target = aliceLeg.digits(aliceNonce, ownNonce)
             if strategy == .nonceForBob {
-                let choice = best(target) { nonce, _ in second.digits(nonce, guess) } ?? choices[0]
-                let his = await second.commit(choice.0)
-                await second.give(.nonce, choice.0)
-                couldHaveChosen = best(target) { nonce, _ in second.digits(nonce, his) } != nil
+                let choice =
+                    firstFit(target) { nonce, _ in bobLeg.digits(nonce, guess) } ?? choices[0]
+                let bobNonce = await bobLeg.commit(choice.0)
+                await bobLeg.send(.nonce, choice.0)
+                couldHaveChosen =
+                    firstFit(target) { nonce, _ in bobLeg.digits(nonce, bobNonce) } != nil
             } else {
                 let choice =
-                    best(target) { second.digits(ownNonce, guess, key: $0, hash: $1) } ?? choices[0]
-                second = try Leg(
+                    firstFit(target) { bobLeg.digits(ownNonce, guess, key: $0, hash: $1) }
+                    ?? choices[0]
+                bobLeg = try Leg(
                     .acceptor, bob, way(.acceptor), Fingerprint(digest: choice.0), choice.1)
-                let his = await second.commit(ownNonce)
-                await second.give(.nonce, ownNonce)
+                let bobNonce = await bobLeg.commit(ownNonce)
+                await bobLeg.send(.nonce, ownNonce)
                 couldHaveChosen =
-                    best(target) { second.digits(ownNonce, his, key: $0, hash: $1) } != nil
+                    firstFit(target) { bobLeg.digits(ownNonce, bobNonce, key: $0, hash: $1) } != nil
             }
         case .interleaved, .interleavedNonce:
-            _ = await first.meet()
-            let bobs = await second.commit(ownNonce)
-            let target = second.digits(ownNonce, bobs)
+            _ = await aliceLeg.exchangeBegin()
+            let bobNonce = await bobLeg.commit(ownNonce)
+            let target = bobLeg.digits(ownNonce, bobNonce)
             let choice =
                 strategy == .interleaved
-                ? bobs : (best(target) { nonce, _ in first.digits(guess, nonce) } ?? choices[0]).0
-            let hers = try #require(await first.give(.nonce, choice)).value
-            await second.give(.nonce, ownNonce)
-            couldHaveChosen = best(target) { nonce, _ in first.digits(hers, nonce) } != nil
+                ? bobNonce
+                : (firstFit(target) { nonce, _ in aliceLeg.digits(guess, nonce) } ?? choices[0]).0
+            let aliceNonce = try #require(await aliceLeg.send(.nonce, choice)).value
+            await bobLeg.send(.nonce, ownNonce)
+            couldHaveChosen =
+                firstFit(target) { nonce, _ in aliceLeg.digits(aliceNonce, nonce) } != nil
         }
         let digits = shown.withLock { $0 }
         return Trial(
-            alices: try #require(digits[.dialer].flatMap { Int($0) }),
-            bobs: try #require(digits[.acceptor].flatMap { Int($0) }),
+            aliceDigits: try #require(digits[.dialer].flatMap { Int($0) }),
+            bobDigits: try #require(digits[.acceptor].flatMap { Int($0) }),
             couldHaveChosen: couldHaveChosen)
     }
 
     @Test(
-        "a middleman who knows one side's digits gets three others from the other side, and then none",
+        "a middleman who waits for certain digits gets three runs from a side, and then none",
         arguments: roles)
     func repeatedRuns(side: ChannelRole) async throws {
         var random = Random(seed: Self.seed)
@@ -304,15 +321,15 @@ struct PairingMiddlemanTests {
         var runs = 0
         for number in 0..<10 {
             let leg = try Leg(side, device, way, random: &random)
-            // He knows the digits as soon as he has the side's nonce. Every second time he leaves
-            // then, so that the acceptor's person sees nothing.
+            // In every second run he sends his nonce, and the side shows its digits. In the others
+            // he leaves before that.
             if side == .dialer {
-                guard await !leg.meet().isEmpty else { continue }
-                if number.isMultiple(of: 2) { await leg.give(.nonce, random.bytes(32)) }
+                guard await !leg.exchangeBegin().isEmpty else { continue }
+                if number.isMultiple(of: 2) { await leg.send(.nonce, random.bytes(32)) }
             } else {
                 let nonce = random.bytes(32)
                 guard await !leg.commit(nonce).isEmpty else { continue }
-                if number.isMultiple(of: 2) { await leg.give(.nonce, nonce) }
+                if number.isMultiple(of: 2) { await leg.send(.nonce, nonce) }
             }
             runs += 1
         }
@@ -321,46 +338,46 @@ struct PairingMiddlemanTests {
         #expect(device.names.isEmpty && device.pending.isEmpty)
     }
 
-    @Test("a commitment that is passed on, and another nonce than the promised, are refused")
+    @Test("a relayed commitment, and a nonce that does not fit its commitment, are refused")
     func otherNonce() async throws {
         var random = Random(seed: Self.seed)
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
-        let silent = TrustPolicy.Pairing.comparison { _ in
+        let neverShown = TrustPolicy.Pairing.comparison { _ in
             Issue.record("digits are shown")
             return true
         }
         let first = try Leg(.dialer, alice, .comparison { _ in true }, random: &random)
-        let second = try Leg(.acceptor, bob, silent, random: &random)
-        let commitment = await first.meet()
-        _ = await second.meet()
-        let bobs = try #require(await second.give(.commit, commitment))
-        let hers = try #require(await first.give(.nonce, bobs.value))
-        await second.give(.nonce, hers.value)
+        let second = try Leg(.acceptor, bob, neverShown, random: &random)
+        let commitment = await first.exchangeBegin()
+        _ = await second.exchangeBegin()
+        let bobNonce = try #require(await second.send(.commit, commitment))
+        let aliceNonce = try #require(await first.send(.nonce, bobNonce.value))
+        await second.send(.nonce, aliceNonce.value)
         #expect(second.error?.code == .protocolViolation)
-        // After Bob's nonce, Mallory would choose a nonce of which the digits are those that he wants.
-        let other = try Leg(.acceptor, bob, silent, random: &random)
+        // If Mallory could replace his nonce after he has Bob's nonce, he could choose the digits.
+        let other = try Leg(.acceptor, bob, neverShown, random: &random)
         _ = await other.commit(random.bytes(32))
-        await other.give(.nonce, random.bytes(32))
+        await other.send(.nonce, random.bytes(32))
         #expect(other.error?.code == .protocolViolation)
         #expect(bob.names.isEmpty && bob.pending.isEmpty)
     }
 
     @Test(
-        "the control: digits that are a part of the handshake's hash agree after some tries, if there are four"
+        "the control: if the digits were four digits of the handshake hash, a middleman could make them agree"
     )
     func digitsOfHashes() {
         var random = Random(seed: Self.seed)
-        // Mallory makes new ephemeral keys on both channels; each gives another hash.
+        // New ephemeral keys of Mallory's on either channel give another hash, and so other digits.
         func digits() -> UInt64 {
             sha256(random.bytes(32)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) } % 10_000
         }
-        let alices = Set((0..<200).map { _ in digits() })
-        let tries = (1...20_000).first { _ in alices.contains(digits()) }
-        #expect(tries != nil)
+        let aliceDigits = Set((0..<200).map { _ in digits() })
+        let tryCount = (1...20_000).first { _ in aliceDigits.contains(digits()) }
+        #expect(tryCount != nil)
     }
 }
 
-/// The channel between Mallory and one of the sides, on that side.
+/// One side's exchange on its channel with Mallory, who sends the peer's records.
 private final class Leg {
     struct Reply {
         let step: PairingStep?
@@ -398,7 +415,7 @@ private final class Leg {
             side, device, way, Fingerprint(digest: random.bytes(32)), random.bytes(32))
     }
 
-    /// What is public in CPace, as the page says it.
+    /// The public inputs of CPace, as `docs/wire-format.md` defines them.
     var context: CPace.Context {
         let keys = [own.digest, mallory.digest]
         let isDialer = side == .dialer
@@ -408,42 +425,42 @@ private final class Leg {
             responder: Array("blesec/1 pairing acceptor".utf8) + keys[isDialer ? 1 : 0])
     }
 
-    var isDialers: Bool { side == .dialer }
+    var sideDials: Bool { side == .dialer }
 
     private func keys(_ key: [UInt8]?) -> [UInt8] {
-        let mallorys = key ?? mallory.digest
-        return isDialers ? own.digest + mallorys : mallorys + own.digest
+        let malloryKey = key ?? mallory.digest
+        return sideDials ? own.digest + malloryKey : malloryKey + own.digest
     }
 
-    /// The digits for the dialer's nonce and the acceptor's, also with another key and hash.
+    /// The digits for these nonces. `key` and `hash` replace Mallory's key and the handshake hash.
     func digits(
-        _ dialers: [UInt8], _ acceptors: [UInt8], key: [UInt8]? = nil, hash: [UInt8]? = nil
+        _ dialerNonce: [UInt8], _ acceptorNonce: [UInt8], key: [UInt8]? = nil, hash: [UInt8]? = nil
     ) -> Int {
         let digest = sha256(
-            Self.digitsLabel, keys(key), hash ?? self.hash, dialers, acceptors)
+            Self.digitsLabel, keys(key), hash ?? self.hash, dialerNonce, acceptorNonce)
         return Int(digest.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) } % 1_000_000)
     }
 
     private static let digitsLabel = Array("blesec/1 pairing digits".utf8)
 
-    /// Exchanges `begin`; returns what the dialer sends next, and from an acceptor nothing.
-    func meet() async -> [UInt8] {
+    /// Exchanges `begin`. Returns the value of the side's next record if it dials, else nothing.
+    func exchangeBegin() async -> [UInt8] {
         await advance()
-        await give(.begin, [way, 0])
-        return isDialers ? last?.value ?? [] : []
+        await send(.begin, [way, 0])
+        return sideDials ? last?.value ?? [] : []
     }
 
-    /// Commits to a nonce as the dialer; returns the acceptor's, or nothing.
+    /// Commits to a nonce as the dialer. Returns the acceptor's nonce, or nothing if it refuses.
     func commit(_ nonce: [UInt8]) async -> [UInt8] {
-        _ = await meet()
+        _ = await exchangeBegin()
         let commitment = sha256(
             Array("blesec/1 pairing commitment".utf8) + keys(nil) + hash + nonce)
-        return await give(.commit, commitment)?.value ?? []
+        return await send(.commit, commitment)?.value ?? []
     }
 
-    /// Sends a record; returns the last record that the side answers with, if it does.
+    /// Passes a record to the side. Returns the last record that the side sends in answer, if any.
     @discardableResult
-    func give(_ step: PairingStep, _ value: [UInt8]) async -> Reply? {
+    func send(_ step: PairingStep, _ value: [UInt8]) async -> Reply? {
         last = nil
         guard error == nil, exchange.wantsRecord else { return nil }
         do throws(ChannelError) {
@@ -469,11 +486,11 @@ private final class Leg {
     }
 }
 
-/// A guess of the code on one channel, up to the answer whether it is right.
+/// A guess of the code on one leg, until the side answers whether it is right.
 private final class Guess {
     let leg: Leg
     private let digits: String
-    private let isDialers: Bool
+    private let sideDials: Bool
     private var run: CPace?
     private var share: [UInt8] = []
     private var confirmation: [UInt8] = []
@@ -481,25 +498,25 @@ private final class Guess {
     init(_ digits: String, at leg: Leg) {
         self.leg = leg
         self.digits = digits
-        isDialers = leg.isDialers
+        sideDials = leg.sideDials
     }
 
-    /// Goes as far as nothing has been answered yet.
+    /// Gets the side's share. The side has not yet answered whether the guess is right.
     func offer() async {
-        let first = await leg.meet()
+        let first = await leg.exchangeBegin()
         guard leg.error == nil else { return }
         let run = CPace(
             code: SecretBytes(copying: Array(digits.utf8).span), leg.context,
-            isInitiator: !isDialers)
-        if isDialers {
+            isInitiator: !sideDials)
+        if sideDials {
             share = first
         } else {
-            share = await leg.give(.share, run.share)?.value ?? []
+            share = await leg.send(.share, run.share)?.value ?? []
         }
         self.run = consume run
     }
 
-    /// Whether the guess is right; nil if the side does not answer that.
+    /// Tests the guess: returns whether it is right, or nil if the side does not answer.
     func test() async -> Bool? {
         guard let run = run.take() else { return nil }
         let own = run.share
@@ -508,23 +525,23 @@ private final class Guess {
             keys.confirmation(ofInitiator: true), keys.confirmation(ofInitiator: false)
         )
         confirmation = responders
-        if isDialers {
-            // Her confirmation shows whether the guess is right.
-            guard let reply = await leg.give(.share, own), reply.step == .confirm else {
+        if sideDials {
+            // The side's confirmation shows whether the guess is right.
+            guard let reply = await leg.send(.share, own), reply.step == .confirm else {
                 return nil
             }
             return reply.value == initiators
         }
-        if let reply = await leg.give(.confirm, initiators) { return reply.step == .confirm }
+        if let reply = await leg.send(.confirm, initiators) { return reply.step == .confirm }
         return leg.error?.reason.contains("the codes differ") == true ? false : nil
     }
 
-    /// After a right guess, ends the pairing.
-    func end() async {
-        if isDialers {
-            await leg.give(.confirm, confirmation)
+    /// Completes the pairing, after a right guess.
+    func complete() async {
+        if sideDials {
+            await leg.send(.confirm, confirmation)
         } else {
-            await leg.give(.done, [])
+            await leg.send(.done, [])
         }
     }
 }
