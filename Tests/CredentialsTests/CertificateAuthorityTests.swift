@@ -301,7 +301,7 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a missing or damaged directory, one open to others, and a foreign certificate are refused")
+        "a directory that is missing, damaged or open to others, and a foreign certificate are refused")
     func damagedAuthority() throws {
         expectError(.noSuchFile, "make one with `blesec ca init") {
             _ = try CertificateAuthority(path)

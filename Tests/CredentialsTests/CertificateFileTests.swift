@@ -59,7 +59,7 @@ struct CertificateFileTests {
     }
 
     @Test(
-        "intermediates may follow the leaf or be in a separate file, and a leaf is refused there")
+        "intermediates may follow the leaf or be in a separate file; a second leaf is refused")
     func intermediates() throws {
         try authority.issueDevice("one")
         let leaf = try #require(folder.read("one.pem"))

@@ -92,8 +92,8 @@ import Testing
         let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
         let made = try Subprocess.run("openssl", arguments + options)
         try #require(made.status == 0, "\(made.errors)")
-        // Only the finished file gets the larger number, so that openssl does not derive a key with
-        // it. `rounds` is the DER form of the number in the options.
+        // `rounds` is the DER form of the number in the options. The number is replaced by a larger
+        // one only in the finished file, so that openssl does not run so many rounds.
         var der = made.output
         let start = try #require(
             der.indices.first { der[$0...].starts(with: rounds) }, "no such number in the file")
@@ -147,8 +147,8 @@ import Testing
             #expect(error?.reason.hasPrefix(passphraseFile) == true, "\(error?.reason ?? "")")
             #expect(error?.reason.contains(path) == false)
         }
-        // The error for a wrong passphrase names the key file, even if the name of the passphrase
-        // file begins with it.
+        // The error for a wrong passphrase names the key file, even if the passphrase file's name
+        // begins with the key file's name.
         let error = #expect(throws: ChannelError(.badKey, "")) {
             try IdentityFile.load(path, passphrase: .file(folder.write("key2", "y\n")))
         }

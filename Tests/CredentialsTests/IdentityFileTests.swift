@@ -112,8 +112,8 @@ import Testing
         }
         _ = try IdentityFile.load(folder.file("plain"), passphrase: never)
 
-        let asking = PassphraseSource { [path = folder.file("key")] asked, purpose in
-            #expect(asked == path)
+        let asking = PassphraseSource { [path = folder.file("key")] requestedPath, purpose in
+            #expect(requestedPath == path)
             #expect(purpose == .protecting)
             return SecretBytes(copying: Array("x".utf8).span)
         }

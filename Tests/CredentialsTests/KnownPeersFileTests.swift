@@ -99,7 +99,7 @@ import Testing
 
     @Test("renaming changes the name on each of its lines, and no other byte of the file")
     func renaming() throws {
-        // The comment has bytes that are no UTF-8, and the last line no line feed.
+        // The comment has bytes that are not UTF-8, and the last line has no line feed.
         let before = Array("# a\n\n \ta\t\(key(1)) met a %61 ".utf8) + [0xFF, 0xFE]
         let after = Array("\r\nb \(key(2)) a\n#a\n%61 \(key(1))  two  ".utf8)
         folder.write("known_peers", before + after)
@@ -118,7 +118,7 @@ import Testing
     }
 
     @Test(
-        "a name with unusual characters is renamed, and other names become unusual",
+        "a plain name is renamed to one with unusual characters, and back",
         arguments: ["a b", "#x", "100%", "Zoë", "line\nfeed", "\u{1B}[31m", "\u{308}", "e\u{301}"])
     func renamingOddNames(_ name: String) throws {
         let store = KnownPeersFile(path)
@@ -127,14 +127,14 @@ import Testing
         #expect(try KnownPeersFile(path).peers().map(\.name) == [name])
         #expect(try store.rename(name, to: "plain"))
         #expect(folder.read("known_peers") == Array("plain \(key(1))\n".utf8))
-        // As somebody may have written it by hand.
+        // The name without percent-encoding, as a person may have written it by hand.
         guard !name.contains(where: { $0.isWhitespace || $0 == "%" }), name != "#x" else { return }
         folder.write("known_peers", "\(name) \(key(1)) \u{308}c\n")
         #expect(try store.rename(name, to: "plain"))
         #expect(folder.read("known_peers") == Array("plain \(key(1)) \u{308}c\n".utf8))
     }
 
-    @Test("a name is not renamed to one with another key, to no name, or in a file that is full")
+    @Test("renaming to a name with another key, to an invalid name or in a full file is refused")
     func refusedRenaming() throws {
         let text = "a \(key(1)) one\nb \(key(2)) two\nc \(key(1)) three\n"
         folder.write("known_peers", text)
@@ -148,7 +148,7 @@ import Testing
         }
         #expect(try store.rename("a", to: "a"))
         #expect(folder.read("known_peers") == Array(text.utf8))
-        // With the same key, both lines stay.
+        // If the new name already has the same key, both lines stay.
         #expect(try store.rename("a", to: "c"))
         #expect(try store.peers().map(\.name) == ["c", "b", "c"])
         #expect(try store.peers().map(\.comment) == ["one", "two", "three"])

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Pairings that are not ended, in the file beside the known peers.
+/// Incomplete pairings, which are stored in a file beside the file of known peers.
 @Suite struct PendingPeersTests {
     let folder = ScratchFolder()
     var path: String { folder.file("known_peers") }
@@ -18,7 +18,7 @@ import Testing
             transcript: [UInt8](repeating: number, count: 32), isVerified: isVerified)
     }
 
-    @Test("a pending peer is found by its key, replaced, and forgotten, and is not known meanwhile")
+    @Test("a pending peer is found by its key, replaced and forgotten, and does not count as known")
     func keeping() throws {
         let store = KnownPeersFile(path)
         #expect(try store.pendingPeer(peer(1).key) == nil)
@@ -34,6 +34,7 @@ import Testing
         #expect(folder.mode("known_peers.pending") == 0o600)
         try other.forgetPending(peer(1).key)
         #expect(try store.pendingPeers() == [peer(2, name: "b")])
+        // The description does not contain the transcript, which begins with AQEB in base64.
         #expect(!peer(1).description.contains("AQEB"))
     }
 

@@ -49,7 +49,7 @@ struct TrustedFileTests {
         #expect(error?.reason.hasPrefix(path) == true, sourceLocation: location)
     }
 
-    @Test("a file that no other user can write is read by every path to it, also through links")
+    @Test("a file that no other user can write is read by every path to it, including links")
     func reads() throws {
         try makeFolder("inner", 0o755)
         let path = folder.write("inner/file", "x", mode: 0o644)
@@ -70,7 +70,8 @@ struct TrustedFileTests {
     @Test("a relative path begins at the working directory")
     func relative() throws {
         folder.write("file", "x")
-        // More `..` steps than any working directory is deep: they lead to the root.
+        // More `..` components than the working directory's path has, so that the path leads to the
+        // root.
         let up = String(repeating: "../", count: 64)
         #expect(try read(up + folder.file("file").dropFirst()) == [0x78])
         #expect(throws: ChannelError(.noSuchFile, "")) { try read("no/such/file") }
@@ -95,7 +96,7 @@ struct TrustedFileTests {
         folder.write("open/closed/file", "x")
         let remedy = "can be changed by others (mode 775): run `chmod go-w \(folder.file("open"))`"
         refuses(folder.file("open/closed/file"), remedy)
-        // Neither a link nor a detour hides the directory.
+        // A path that reaches the file through a link or through `..` is refused as well.
         try link("link", to: "open/closed")
         refuses(folder.file("link/file"), remedy)
         try makeFolder("fine")
@@ -124,20 +125,20 @@ struct TrustedFileTests {
         }
         // A file of root is accepted for every user.
         #expect(try read(folder.file("file"), as: Self.otherUser) == [0x78])
-        func give(_ name: String) throws {
+        func giveAway(_ name: String) throws {
             try #require(unsafe lchown(folder.file(name), Self.otherUser, Self.otherUser) == 0)
         }
-        try give("file")
+        try giveAway("file")
         refuses(folder.file("file"), "\(folder.file("file")) belongs to another user (65534)")
         #expect(try read(folder.file("file"), as: Self.otherUser) == [0x78])
         try makeFolder("theirs")
         folder.write("theirs/file", "x")
-        try give("theirs")
+        try giveAway("theirs")
         refuses(
             folder.file("theirs/file"), "\(folder.file("theirs")) belongs to another user (65534)")
         folder.write("mine", "x")
         try link("link", to: "mine")
-        try give("link")
+        try giveAway("link")
         refuses(folder.file("link"), "\(folder.file("link")) belongs to another user (65534)")
     }
 
