@@ -301,7 +301,8 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a directory that is missing, damaged or open to others, and a foreign certificate are refused")
+        "a missing or damaged directory, a directory open to others, and a foreign certificate are refused"
+    )
     func damagedAuthority() throws {
         expectError(.noSuchFile, "make one with `blesec ca init") {
             _ = try CertificateAuthority(path)

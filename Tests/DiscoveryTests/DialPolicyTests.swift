@@ -70,24 +70,24 @@ extension DialPolicy.Rules {
 
 @Suite("Which candidates are dialed, and when")
 struct DialPolicyTests {
-    let one = PolicyRun.candidate(1)
+    let candidate1 = PolicyRun.candidate(1)
 
     @Test("a dial that collided with this side's scan is repeated at once, two times in a row")
     func collision() {
         var run = PolicyRun(.heardOnce)
         run.hear(1)
-        #expect(run.step() == [one])
+        #expect(run.step() == [candidate1])
         for _ in 1...2 {
-            #expect(run.collide(one) == true)
-            #expect(run.step() == [one])
+            #expect(run.collide(candidate1) == true)
+            #expect(run.step() == [candidate1])
         }
-        #expect(run.collide(one) == false)
-        run.failDial(one)
+        #expect(run.collide(candidate1) == false)
+        run.failDial(candidate1)
         #expect(run.step() == [])
         run.wait(.seconds(2))
         run.hear(1)
-        #expect(run.step() == [one])
-        #expect(run.collide(one) == true, "a failure begins the count anew")
+        #expect(run.step() == [candidate1])
+        #expect(run.collide(candidate1) == true, "a failure begins the count anew")
     }
 
     @Test("a candidate is dialed once it has been heard twice within 30 seconds")
@@ -100,7 +100,7 @@ struct DialPolicyTests {
         #expect(run.step() == [])
         run.wait(.seconds(29))
         run.hear(1)
-        #expect(run.step() == [one])
+        #expect(run.step() == [candidate1])
         #expect(run.step() == [], "its dial is under way")
     }
 
@@ -109,13 +109,13 @@ struct DialPolicyTests {
         var run = PolicyRun(DialPolicy.Rules())
         run.hear(1)
         run.hear(1)
-        #expect(run.step() == [one])
-        run.policy.dialSucceeded(one, identity: "alice")
-        run.endLink(one.address)
+        #expect(run.step() == [candidate1])
+        run.policy.dialSucceeded(candidate1, identity: "alice")
+        run.endLink(candidate1.address)
         run.wait(.seconds(40))
         #expect(run.step() == [])
         run.hear(1)
-        #expect(run.step() == [one])
+        #expect(run.step() == [candidate1])
     }
 
     @Test("a candidate with a weak signal is not dialed, and one with an unknown signal is")
@@ -132,7 +132,7 @@ struct DialPolicyTests {
     func whoDials() throws {
         var lower = PolicyRun(ownTag: 99)
         lower.hear(1)
-        #expect(lower.step() == [one])
+        #expect(lower.step() == [candidate1])
         var higher = PolicyRun(ownTag: 101)
         higher.hear(1)
         #expect(higher.step() == [])
@@ -144,7 +144,7 @@ struct DialPolicyTests {
         higher.wait(wait - .milliseconds(1))
         #expect(higher.step() == [])
         higher.wait(.milliseconds(1))
-        #expect(higher.step() == [one])
+        #expect(higher.step() == [candidate1])
     }
 
     @Test("the side with the higher tag does not dial if it has accepted a link meanwhile")
@@ -152,7 +152,7 @@ struct DialPolicyTests {
         var run = PolicyRun(ownTag: 101)
         run.hear(1)
         #expect(run.step() == [])
-        #expect(run.policy.accepted(from: one.address) == [])
+        #expect(run.policy.accepted(from: candidate1.address) == [])
         run.wait(.seconds(11))
         run.hear(1)
         #expect(run.step() == [])
@@ -174,11 +174,11 @@ struct DialPolicyTests {
         run.hear(1)
         run.hear(2)
         #expect(run.step().count == 2)
-        #expect(run.policy.accepted(from: one.address) == [one])
-        run.policy.dialCancelled(one)
+        #expect(run.policy.accepted(from: candidate1.address) == [candidate1])
+        run.policy.dialCancelled(candidate1)
         #expect(run.step() == [])
-        run.policy.acceptFailed(from: one.address)
-        #expect(run.step() == [one])
+        run.policy.acceptFailed(from: candidate1.address)
+        #expect(run.step() == [candidate1])
     }
 
     @Test("two tags at one address are never dialed at the same time")
@@ -214,8 +214,8 @@ struct DialPolicyTests {
         var waits: [Duration] = []
         for _ in 0..<9 {
             run.hear(1)
-            #expect(run.step() == [one])
-            run.failDial(one)
+            #expect(run.step() == [candidate1])
+            run.failDial(candidate1)
             run.hear(1)
             let wait = run.untilNextStep() ?? .zero
             waits.append(wait)
@@ -232,12 +232,12 @@ struct DialPolicyTests {
             #expect((bound / 2...bound).contains(wait))
         }
         run.hear(1)
-        #expect(run.step() == [one])
-        run.policy.dialSucceeded(one, identity: "alice")
-        run.endLink(one.address)
+        #expect(run.step() == [candidate1])
+        run.policy.dialSucceeded(candidate1, identity: "alice")
+        run.endLink(candidate1.address)
         run.hear(1)
-        #expect(run.step() == [one])
-        run.failDial(one)
+        #expect(run.step() == [candidate1])
+        run.failDial(candidate1)
         run.hear(1)
         #expect((run.untilNextStep() ?? .zero) <= .seconds(1))
     }
@@ -263,7 +263,7 @@ struct DialPolicyTests {
         #expect(expected.contains(dialed), "\(dialed) times in ten minutes")
     }
 
-    @Test("no dial takes ready links and dials under way together above the limit")
+    @Test("ready links and dials under way together never exceed the limit")
     func ceiling() {
         var rules = DialPolicy.Rules.heardOnce
         rules.links = 3
@@ -286,9 +286,9 @@ struct DialPolicyTests {
     func acceptedIdentity() {
         var run = PolicyRun()
         run.hear(1)
-        #expect(run.step() == [one])
-        run.policy.dialSucceeded(one, identity: "alice")
-        run.endLink(one.address)
+        #expect(run.step() == [candidate1])
+        run.policy.dialSucceeded(candidate1, identity: "alice")
+        run.endLink(candidate1.address)
         let other = PolicyRun.address(2)
         _ = run.policy.accepted(from: other)
         run.policy.acceptSucceeded(from: other, identity: "alice")
@@ -296,7 +296,7 @@ struct DialPolicyTests {
         run.endLink(other)
         #expect(run.step() == [], "it has to be heard again")
         run.hear(1)
-        #expect(run.step() == [one])
+        #expect(run.step() == [candidate1])
     }
 
     @Test(
@@ -321,9 +321,9 @@ struct DialPolicyTests {
     func provenFirst() {
         var run = PolicyRun()
         run.hear(1)
-        #expect(run.step() == [one])
-        run.policy.dialSucceeded(one, identity: "alice")
-        run.endLink(one.address)
+        #expect(run.step() == [candidate1])
+        run.policy.dialSucceeded(candidate1, identity: "alice")
+        run.endLink(candidate1.address)
         run.wait(.seconds(31))
         for number in 100..<140 {
             run.hear(number, signal: -30)
@@ -331,7 +331,7 @@ struct DialPolicyTests {
         }
         run.hear(200, signal: -20)
         run.hear(1, signal: -80)
-        #expect(run.step() == [one])
+        #expect(run.step() == [candidate1])
     }
 
     @Test(
@@ -340,16 +340,16 @@ struct DialPolicyTests {
     func newTag() {
         var run = PolicyRun()
         run.hear(1)
-        #expect(run.step() == [one])
-        run.policy.dialSucceeded(one, identity: "alice")
-        run.endLink(one.address)
+        #expect(run.step() == [candidate1])
+        run.policy.dialSucceeded(candidate1, identity: "alice")
+        run.endLink(candidate1.address)
         var number = 100
         for second in 0..<3_600 {
             number += 1
             run.hear(number, signal: -30)
             if second % 15 == 0 { run.hear(1, tag: UInt32(1_000 + second / 900), signal: -80) }
             for dial in run.step() {
-                if dial.address == one.address { return #expect(second < 15) }
+                if dial.address == candidate1.address { return #expect(second < 15) }
                 run.failDial(dial)
             }
             run.wait(.seconds(1))
@@ -361,9 +361,9 @@ struct DialPolicyTests {
     func copiedAddress() {
         var run = PolicyRun()
         run.hear(1)
-        #expect(run.step() == [one])
-        run.policy.dialSucceeded(one, identity: "alice")
-        run.endLink(one.address)
+        #expect(run.step() == [candidate1])
+        run.policy.dialSucceeded(candidate1, identity: "alice")
+        run.endLink(candidate1.address)
         var dialed = 0
         for tag in 0..<590 as Range<UInt32> {
             run.hear(1, tag: 1_000 + tag)
@@ -388,7 +388,7 @@ struct DialPolicyTests {
             if second % 6 == 0 { run.hear(1_000 + second, signal: -30) }
             if second % 15 == 0 { run.hear(1, signal: -80) }
             let dials = run.step()
-            if dials.contains(one) { return }
+            if dials.contains(candidate1) { return }
             for dial in dials { run.failDial(dial) }
             run.wait(.seconds(1))
         }
@@ -405,7 +405,7 @@ struct DialPolicyTests {
             if second % 32 == 0 { run.hear(5_000 + second, signal: -30) }
             if second % 15 == 0 { run.hear(1, signal: -60) }
             let dials = run.step()
-            if dials.contains(one) { return }
+            if dials.contains(candidate1) { return }
             for dial in dials { run.failDial(dial) }
             run.wait(.seconds(1))
         }
@@ -417,13 +417,13 @@ struct DialPolicyTests {
         var run = PolicyRun(ownTag: 101)
         run.hear(1)
         #expect(run.step() == [])
-        _ = run.policy.accepted(from: one.address)
-        run.policy.acceptSucceeded(from: one.address, identity: "alice")
+        _ = run.policy.accepted(from: candidate1.address)
+        run.policy.acceptSucceeded(from: candidate1.address, identity: "alice")
         for _ in 0..<4 {
             run.wait(.seconds(10))
             run.hear(1)
         }
-        run.endLink(one.address)
+        run.endLink(candidate1.address)
         run.hear(1)
         #expect(run.step() == [])
         #expect((run.untilNextStep() ?? .zero) >= .seconds(5))
@@ -471,7 +471,7 @@ struct DialPolicyTests {
         run.hear(1)
         run.hear(1, tag: nil)
         #expect(run.policy.table.count == 1)
-        #expect(run.policy.table[one]?.timesHeard == 2)
+        #expect(run.policy.table[candidate1]?.timesHeard == 2)
     }
 
     @Test(
@@ -482,11 +482,11 @@ struct DialPolicyTests {
         run.hear(1)
         run.hear(2)
         #expect(run.step().count == 2)
-        run.policy.dialSucceeded(one, identity: "alice")
+        run.policy.dialSucceeded(candidate1, identity: "alice")
         run.failDial(PolicyRun.candidate(2))
         run.wait(.seconds(61))
         _ = run.step()
-        #expect(run.policy.table.entries.map(\.candidate) == [one])
+        #expect(run.policy.table.entries.map(\.candidate) == [candidate1])
     }
 }
 
@@ -501,8 +501,8 @@ struct PSMCacheTests {
         #expect(cache[PolicyRun.candidate(99)] == psm)
         cache[PolicyRun.candidate(99)] = nil
         #expect(cache[PolicyRun.candidate(99)] == nil)
-        // When the PSMs of two candidates are set again and again, only each one's first setting may
-        // drop another PSM.
+        // The PSMs of two candidates are set again and again. Only the first setting for each of
+        // the two may drop another PSM.
         for number in 0..<100 { cache[PolicyRun.candidate(number % 2)] = psm }
         #expect((0..<100).count { cache[PolicyRun.candidate($0)] != nil } == 4)
     }

@@ -226,8 +226,8 @@ struct FragmentStreamTests {
         #expect(pair.listener.hasEnd && !pair.listener.hasAll)
         #expect(pair.listener.take(pair.toListener[0]))
         #expect(pair.listener.hasAll && !pair.listener.isOver)
-        let behind = StreamFragment(.data, stream: 1, number: 1, limit: 32, payload: [4]).bytes
-        #expect(!pair.listener.take(behind), "a fragment after the end is refused")
+        let afterEnd = StreamFragment(.data, stream: 1, number: 1, limit: 32, payload: [4]).bytes
+        #expect(!pair.listener.take(afterEnd), "a fragment after the end is refused")
         #expect(pair.listener.read(9) == [1, 2, 3])
         #expect(pair.listener.isOver)
     }

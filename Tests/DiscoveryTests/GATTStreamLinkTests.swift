@@ -228,7 +228,7 @@ struct GATTStreamLinkTests {
     }
 
     @Test(
-        "the link ends two seconds after the subscription ends, and takes bytes until then"
+        "the link ends two seconds after the subscription ends, and receives bytes until then"
     )
     func unsubscribed() async throws {
         let clock = ManualClock()
@@ -240,7 +240,7 @@ struct GATTStreamLinkTests {
             await clock.advance(by: .milliseconds(1_999))
             _ = try dialer.send([1, 2, 3])
             await loop.settle()
-            try #expect(listener.receive().bytes == [1, 2, 3], "bytes may come after it")
+            try #expect(listener.receive().bytes == [1, 2, 3], "bytes may arrive after the end")
             try #expect(listener.receive().outcome == .wouldBlock)
             #expect(handler.hangUps == 0)
             await clock.advance(by: .milliseconds(1))

@@ -40,7 +40,7 @@ struct ObjectTreeTests {
                 == ["/org/bluez/hci1/dev_A"])
     }
 
-    @Test("devices have a limit, and their services and characteristics have one of their own")
+    @Test("devices have a limit, and services and characteristics have a limit of their own")
     func bounded() {
         var tree = ObjectTree()
         for number in 0..<10_000 { tree.add("/org/bluez/hci0/dev_\(number)", interfaces) }
@@ -61,7 +61,8 @@ struct ObjectTreeTests {
         .array([.entry(.string(interface), .properties([:]))], of: "{sa{sv}}")
     }
 
-    /// Expects that `tree` requests a new listing of the objects, or that it requests none. Asks a copy.
+    /// Expects that `tree` requests a new listing of the objects, or that it does not. Uses a copy,
+    /// because the call takes the request.
     private func expectRequest(_ expected: Bool, of tree: ObjectTree, _ reason: Comment) {
         var copy = tree
         let isRequested = copy.takeListingRequest()

@@ -36,7 +36,8 @@ import Testing
         let providers = try Page("Package.swift").text.split(separator: ".apt([\"").dropFirst()
             .map { $0.prefix { $0 != "\"" } }
         #expect(providers.count == 6)
-        // CBLESecSDBus, which is no system library of SwiftPM's, includes libsystemd's header.
+        // CBLESecSDBus has no provider, since it is not a system library target, but it needs
+        // libsystemd's header.
         #expect(named == Set(providers + ["g++", "pkg-config", "libsystemd-dev"]))
         let script = try Page("tools/install").text
         let page = try Page("docs/dependencies.md").text
@@ -46,7 +47,7 @@ import Testing
         }
     }
 
-    @Test("docs/dependencies.md names what tools/install and lab/install install")
+    @Test("docs/dependencies.md names every package that tools/install and lab/install install")
     func installed() throws {
         let page = try Page("docs/dependencies.md").text
         for script in ["tools/install", "lab/install"] {
