@@ -6,9 +6,13 @@ import BLESecPrimitives
 struct DeliveryWorld {
     /// What may happen besides messages and lost links.
     struct Hazards {
+        /// Whether processes end at any moment, and begin again with their stores.
         var crashes = false
+        /// Whether processes begin again with empty stores.
         var crashesWithoutStore = false
+        /// Whether stores are replaced with older copies.
         var rollbacks = false
+        /// Whether messages whose fate is unknown are sent again.
         var resendsUnknown = false
         /// Whether programs finish before the chain's end.
         var finishes = false
@@ -16,8 +20,8 @@ struct DeliveryWorld {
         var drops = false
     }
 
-    /// A message's content: who sent it, in which life of the program's own record, and its number
-    /// there. A rollback takes the program's record back too, so it begins another life.
+    /// A message's content: the life of the program in which it was sent, and its number. A program
+    /// begins a new life when its own record is rolled back together with the store.
     struct Content: Hashable {
         var life: Int
         var number: Int
@@ -27,9 +31,10 @@ struct DeliveryWorld {
     struct Side {
         var endpoint: DeliveryEndpoint
         var store = StoredEndpoint()
-        /// What the store commits at the moment, and what the program has dealt with in it.
+        /// The changes that the store is committing, and how many of `effects` they include.
         var committing: (changes: [StoreChange], effects: Int)?
-        /// What the program has dealt with. Committed together with the position in the store.
+        /// The messages that the program has dealt with, in order. They are committed together with
+        /// the position in the store.
         var effects: [Content] = []
         var committedEffects = 0
         /// Copies of the store and of the program's record.
@@ -40,7 +45,7 @@ struct DeliveryWorld {
         var sent: [UInt64: Content] = [:]
         var confirmed: Set<Content> = []
         var unknown: Set<Content> = []
-        /// What was dropped from the store.
+        /// The messages that were dropped from the store.
         var dropped: Set<Content> = []
         var life = 0
         var count = 0
@@ -68,7 +73,7 @@ struct DeliveryWorld {
     private let hazards: Hazards
     private let limits: DeliveryEndpoint.Limits
     /// Contents that were sent, in order, by side.
-    private(set) var all: [[Content]] = [[], []]
+    private(set) var sentContents: [[Content]] = [[], []]
 
     init(seed: UInt64, _ hazards: Hazards, window: Int = 4_000) {
         generator = SeededGenerator(seed: seed)
@@ -113,7 +118,7 @@ struct DeliveryWorld {
         let length = [0, 1, 10, 900, 3_000].randomElement(using: &generator) ?? 0
         let id = sides[side].endpoint.send(Self.encode(content, length))
         sides[side].sent[id] = content
-        all[side].append(content)
+        sentContents[side].append(content)
     }
 
     private mutating func transmit(_ side: Int) {
@@ -148,16 +153,16 @@ struct DeliveryWorld {
         }
     }
 
-    /// The program takes a message, deals with it, and sometimes confirms.
+    /// The program takes a message if one waits, deals with it, and confirms it.
     private mutating func take(_ side: Int) {
         if let bytes = sides[side].endpoint.take() {
             sides[side].effects.append(Self.decode(bytes))
         }
-        // Also the effects of messages that are not confirmed yet are undone by a crash.
+        // A crash undoes the effects and the confirmations that are not committed yet.
         sides[side].endpoint.confirm(through: sides[side].endpoint.takenCount)
     }
 
-    /// Brings up a link; each side learns of it at its own time.
+    /// Brings up a link. One side notices it now, the other side later.
     private mutating func connect() {
         newestLink += 1
         underWay[newestLink] = [[], []]
@@ -178,7 +183,7 @@ struct DeliveryWorld {
     private mutating func end(_ side: Int) {
         sides[side].link = nil
         sides[side].endpoint.linkEnded()
-        // The peer learns of it later, when it takes the next link; until then nothing arrives.
+        // The peer notices the end when it takes the next link. Until then it receives nothing.
         underWay[newestLink] = nil
     }
 
@@ -202,11 +207,11 @@ struct DeliveryWorld {
         sides[side].committedEffects = sides[side].effects.count
         sides[side].committing = nil
         let store = sides[side].store
-        let kept = Set(store.messages.map(\.id))
-        // A message that was not committed was not sent, as far as the program knows.
+        let storedIDs = Set(store.messages.map(\.id))
+        // For the new process, messages that were not committed have never been sent.
         for (id, content) in sides[side].sent
-        where !kept.contains(id) && id >= store.nextID {
-            all[side].removeAll { $0 == content }
+        where !storedIDs.contains(id) && id >= store.nextID {
+            sentContents[side].removeAll { $0 == content }
             sides[side].sent[id] = nil
         }
         if hazards.drops { drop(side) }
@@ -225,7 +230,8 @@ struct DeliveryWorld {
     }
 
     private mutating func loseStore(_ side: Int) {
-        // If both sides' states are lost, nobody can tell a message that is sent again.
+        // If rollbacks occur too, both sides' states may be lost, and then no side can recognize a
+        // message that is sent again. So the program loses its record as well.
         crash(side, to: Copy(effects: hazards.rollbacks ? [] : sides[side].effects))
     }
 
@@ -280,7 +286,7 @@ struct DeliveryWorld {
 
     // MARK: - The end
 
-    /// Lets one link stay until nothing moves, and checks what the page promises.
+    /// Keeps a link until nothing moves any more, and checks what `docs/delivery.md` promises.
     mutating func settle() throws {
         for side in 0...1 { sides[side].endpoint.finish() }
         for _ in 0..<40 {
@@ -341,11 +347,12 @@ struct DeliveryWorld {
             }
             // Without a lost state, everything arrives.
             if !sides.contains(where: \.hasLostState) {
-                guard peer.effects == all[side].filter({ !sides[side].dropped.contains($0) })
+                guard
+                    peer.effects == sentContents[side].filter({ !sides[side].dropped.contains($0) })
                 else {
                     throw Failure(
                         description: "side \(1 - side) has taken \(peer.effects.count) of "
-                            + "\(all[side].count) messages")
+                            + "\(sentContents[side].count) messages")
                 }
             }
             try checkFates(side)

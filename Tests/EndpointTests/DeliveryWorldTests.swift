@@ -22,16 +22,16 @@ struct DeliveryWorldTests {
     @Test("a process that ends anywhere continues from its store")
     func crashes() { Self.run(.init(crashes: true)) }
 
-    @Test("programs that finish: each end arrives behind all messages, and both sides are complete")
+    @Test("if programs finish, each end arrives after all messages, and both sides become complete")
     func ends() { Self.run(.init(crashes: true, finishes: true)) }
 
     @Test("where a state is lost, no message arrives twice, and what may be lost is reported")
     func lostStates() { Self.run(.init(crashes: true, crashesWithoutStore: true)) }
 
-    @Test("a store that is an older copy is noticed")
+    @Test("a store that was replaced with an older copy is noticed")
     func rollbacks() { Self.run(.init(crashes: true, rollbacks: true)) }
 
-    @Test("stores that are lost, and stores that are older copies")
+    @Test("stores that are lost or replaced with older copies break no promise")
     func everything() {
         Self.run(.init(crashes: true, crashesWithoutStore: true, rollbacks: true))
     }
@@ -39,10 +39,12 @@ struct DeliveryWorldTests {
     @Test("dropped messages do not arrive, and all others do")
     func drops() { Self.run(.init(crashes: true, finishes: true, drops: true)) }
 
-    @Test("what was dropped from an older copy is not said to be dropped if it has arrived")
+    @Test(
+        "a message that was dropped from an older copy is not reported as dropped if it has arrived"
+    )
     func dropsFromCopies() { Self.run(.init(crashes: true, rollbacks: true, drops: true)) }
 
-    @Test("where states are lost, what is dropped does not arrive")
+    @Test("a dropped message does not arrive, even if states are lost")
     func dropsAndLostStates() {
         Self.run(
             .init(crashes: true, crashesWithoutStore: true, rollbacks: true, drops: true))

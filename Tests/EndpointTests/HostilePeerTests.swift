@@ -2,7 +2,7 @@ import BLESecDelivery
 import BLESecPrimitives
 import Testing
 
-/// Records that a peer with a key may send, and that break the rules.
+/// Records of a peer with a key that break the rules of delivery.
 struct HostilePeerTests {
     /// An endpoint that has sent its `resume` and two of three messages, and the peer's `resume`.
     private struct Scene {
@@ -45,7 +45,7 @@ struct HostilePeerTests {
             // With its next record the peer shows that it has this side's `resume`.
             try receive(.credit(peer.credit))
             commit()
-            // The first call asks the store to mark what leaves.
+            // The first call only makes the store mark the messages that are about to leave.
             _ = endpoint.nextRecord(atMost: 100)
             commit()
             while endpoint.nextRecord(atMost: 100) != nil {}
@@ -69,7 +69,7 @@ struct HostilePeerTests {
         scene.expectRefusal(record(scene), at: location)
     }
 
-    /// Expects that the next link ends at the changed `resume`.
+    /// Expects that on the next link the changed `resume` is refused.
     private func expectRefusal(
         ofNext change: (inout Resume, Scene) -> Void,
         at location: SourceLocation = #_sourceLocation
@@ -106,7 +106,7 @@ struct HostilePeerTests {
         #expect(scene.endpoint.take() == nil)
     }
 
-    @Test("confirmations of what was not sent, of no message, and of the same message twice")
+    @Test("a confirmation of a message that was not sent, of none, or of the same one is refused")
     func confirmations() throws {
         for number: UInt64 in [0, 3, .max] {
             try expectRefusal { .confirm(epoch: $0.own.epoch, number) }
@@ -122,7 +122,7 @@ struct HostilePeerTests {
         #expect(scene.endpoint.nextEvent() == nil)
     }
 
-    @Test("an epoch that is not new, a credit that is less, and a second resume, are refused")
+    @Test("an epoch that is not new, a lower credit and a second resume are refused")
     func others() throws {
         try expectRefusal { _ in .epoch(.none) }
         try expectRefusal { .epoch($0.peer.epoch) }
@@ -134,7 +134,7 @@ struct HostilePeerTests {
         scene.expectRefusal(.epoch(scene.peer.epoch), at: #_sourceLocation)
     }
 
-    @Test("a resume with positions that cannot be is refused")
+    @Test("a resume with impossible positions is refused")
     func resumes() throws {
         try expectRefusal { resume, _ in resume.token = .none }
         try expectRefusal { resume, _ in resume.epoch = .none }
@@ -162,11 +162,11 @@ struct HostilePeerTests {
         }
     }
 
-    @Test("a message without credit is refused, and links without end do not give more credit")
+    @Test("a message without credit is refused, and new links do not give more credit")
     func memory() throws {
         var scene = try Scene()
         var number: UInt64 = 0
-        // Without a program that takes messages, a peer that goes on sending is refused.
+        // The program takes no messages, so a peer that goes on sending is refused.
         #expect(throws: DeliveryError.violation("a message without credit")) {
             while number < 100 {
                 number += 1
@@ -243,10 +243,10 @@ struct HostilePeerTests {
     }
 }
 
-/// Records about streams that a peer with a key may send, and that break the rules.
+/// Records of a peer with a key that break the rules of streams.
 struct HostileStreamTests {
-    /// An endpoint with one open stream of its own, of whose four bytes two were acknowledged and
-    /// one stream of the peer; and the peer's `resume`.
+    /// An endpoint with two open streams, and the peer's `resume`. The endpoint has sent four bytes
+    /// on its own stream, of which two are acknowledged. The other stream is the peer's.
     private struct Scene {
         var endpoint: DeliveryEndpoint
         var generator = SeededGenerator(seed: 9)
@@ -293,7 +293,7 @@ struct HostileStreamTests {
     }
 
     @Test(
-        "records of streams that are not open, or beyond a limit, or repeated, are refused",
+        "a record for a stream that is not open, beyond a limit, or repeated is refused",
         arguments: [
             [.bytes(id: 1, offset: 1, [1])], [.bytes(id: 1, offset: 0, [])],
             [.bytes(id: 1, offset: 0, ArraySlice(repeating: 0, count: 101))],
@@ -319,7 +319,7 @@ struct HostileStreamTests {
     }
 
     @Test(
-        "a resume whose streams cannot be is refused",
+        "a resume with an impossible state of streams is refused",
         arguments: [
             { $0.streams.opened = 0 }, { $0.streams.opened = 2 }, { $0.streams.limit = 1 },
             { $0.streams.window = 51 }, { $0.streams.window = 0 }, { $0.streams.firstLimit = 1 },
@@ -346,7 +346,7 @@ struct HostileStreamTests {
         #expect(throws: DeliveryError.self) { try scene.connect() }
     }
 
-    @Test("a stream that was over cannot come back")
+    @Test("a stream that is over cannot be used again")
     func notAgain() throws {
         var scene = try Scene()
         scene.endpoint.streams.finish(scene.own)
@@ -358,7 +358,7 @@ struct HostileStreamTests {
         // A reset may have crossed this side's `done`.
         try scene.receive(.reset(id: 0, code: 1))
         #expect(throws: DeliveryError.self) { try scene.receive(.bytes(id: 0, offset: 0, [1])) }
-        // Now the peer says that it never had the stream.
+        // The peer's next `resume` says that the peer never had the stream.
         #expect(throws: DeliveryError.self) { try scene.connect() }
     }
 

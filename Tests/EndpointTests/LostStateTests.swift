@@ -2,9 +2,9 @@ import BLESecDelivery
 import BLESecPrimitives
 import Testing
 
-/// Lost states in a certain order, which random chains hardly meet.
+/// States that are lost in an order that random chains rarely produce.
 struct LostStateTests {
-    /// Two endpoints, and the store of the second one.
+    /// Two endpoints, and the receiver's store.
     private struct Scene {
         var generator = SeededGenerator(seed: 3)
         var sender: DeliveryEndpoint
@@ -92,7 +92,7 @@ struct LostStateTests {
         #expect(scene.sender.nextEvent() == .confirmed(id: second))
     }
 
-    @Test("a side that has finished says so again to a peer whose state was lost")
+    @Test("a side that has finished sends its end again to a peer whose state was lost")
     func finishedAgain() throws {
         var pair = EndpointPair()
         pair.connect()
@@ -108,7 +108,8 @@ struct LostStateTests {
         #expect(pair.sides.allSatisfy { $0.hasToldAll && $0.hasPeerFinished })
     }
 
-    @Test("a side that has taken the end of a lost peer is complete only with that of the next")
+    @Test(
+        "if a peer's state is lost after its end, a side is complete only after the new peer's end")
     func nextEnd() throws {
         var pair = EndpointPair()
         pair.connect()
@@ -128,7 +129,7 @@ struct LostStateTests {
         #expect(haveToldAll == [true, true])
     }
 
-    @Test("a peer that sends more after its end, in another process, is refused")
+    @Test("a peer that has finished is refused if its next process sends a message")
     func moreAfterEnd() throws {
         var pair = EndpointPair()
         pair.connect()

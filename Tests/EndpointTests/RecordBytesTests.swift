@@ -2,7 +2,7 @@ import BLESecDelivery
 import BLESecPrimitives
 import Testing
 
-/// The bytes of records.
+/// The encoding of the records of delivery and streams.
 struct RecordBytesTests {
     private static func record(
         _ kind: DeliveryRecord.Kind, using generator: inout SeededGenerator
@@ -72,7 +72,7 @@ struct RecordBytesTests {
         }
     }
 
-    @Test("known bytes: RFC 9000's examples of numbers, and an identifier")
+    @Test("numbers as in RFC 9000's examples, an identifier and a chunk have the expected bytes")
     func known() throws {
         #expect(DeliveryRecord.credit(37).bytes == [0x25])
         #expect(DeliveryRecord.credit(15_293).bytes == [0x7B, 0xBD])
@@ -92,12 +92,12 @@ struct RecordBytesTests {
         var generator = SeededGenerator(seed: ChainSeed.value)
         for kind in DeliveryRecord.Kind.allCases {
             let bytes = Self.record(kind, using: &generator).bytes
-            // A record that is cut in its data is such a record; one with less than these bytes
-            // lacks a number.
-            let leasts: [DeliveryRecord.Kind: Int] = [.chunk: 3, .bytes: 2, .open: 2]
-            let hasData = leasts[kind] != nil
-            let least = leasts[kind] ?? bytes.count
-            for count in 0..<least {
+            // A record that is cut in its data is a valid record with less data. A record with
+            // fewer bytes than these lacks a number.
+            let minimumLengths: [DeliveryRecord.Kind: Int] = [.chunk: 3, .bytes: 2, .open: 2]
+            let hasData = minimumLengths[kind] != nil
+            let minimumLength = minimumLengths[kind] ?? bytes.count
+            for count in 0..<minimumLength {
                 #expect(throws: DeliveryError.self) {
                     try DeliveryRecord(kind, Array(bytes.prefix(count)))
                 }
@@ -106,7 +106,7 @@ struct RecordBytesTests {
                 #expect(throws: DeliveryError.self) { try DeliveryRecord(kind, bytes + [0]) }
             }
         }
-        // A class that does not exist, a label that is not UTF-8, and one of 256 bytes.
+        // A class that does not exist, a label that is not UTF-8, and a label of 256 bytes.
         for bytes in [[0, 3], [0, 1, 0xFF], [0, 1] + [UInt8](repeating: 0x61, count: 256)] {
             #expect(throws: DeliveryError.self) { try DeliveryRecord(.open, bytes) }
         }
@@ -114,11 +114,11 @@ struct RecordBytesTests {
         #expect(throws: DeliveryError.self) {
             try DeliveryRecord(.reset, [0, 0xC0, 0, 0, 1, 0, 0, 0, 0])
         }
-        // 37 in two bytes.
+        // 37 in two bytes, although one is enough.
         #expect(throws: DeliveryError.self) { try DeliveryRecord(.credit, [0x40, 0x25]) }
     }
 
-    @Test("random bytes are refused or read, and what is read is written in the same way")
+    @Test("random bytes are refused, or read as a record that has the same bytes")
     func random() throws {
         var generator = SeededGenerator(seed: ChainSeed.value)
         for _ in 0..<20_000 {

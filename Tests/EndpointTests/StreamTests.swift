@@ -4,17 +4,17 @@ import Testing
 
 /// Two endpoints whose programs use streams, over links that are cut at any record.
 private struct StreamWorld {
-    /// What a program has done with a stream, and seen of it.
+    /// What a program has done with a stream, and what it has read.
     struct Use {
         var written: [UInt8] = []
         var read: [UInt8] = []
         var isFinished = false
         var isAtEnd = false
-        /// The failure of reading, of writing.
+        /// The error of the last read and of the last write that failed.
         var readFailure: Streams.Failure?
         var writeFailure: Streams.Failure?
         var label: String
-        /// What this program itself has given up.
+        /// Whether this program has reset or stopped the stream.
         var hasReset = false
         var hasStopped = false
     }
@@ -102,12 +102,12 @@ private struct StreamWorld {
         sides[side].uses[handle] = Use(label: label)
     }
 
-    mutating func use(_ side: Int, isHarsh: Bool) {
+    mutating func use(_ side: Int, givesUp: Bool) {
         let handles = sides[side].uses.keys.sorted()
         guard let handle = handles.randomElement(using: &generator),
             var use = sides[side].uses[handle]
         else { return }
-        switch Int.random(in: 0..<(isHarsh ? 24 : 20), using: &generator) {
+        switch Int.random(in: 0..<(givesUp ? 24 : 20), using: &generator) {
         case 0..<8 where !use.isFinished && !use.hasReset: write(side, handle, &use)
         case 8..<17: read(side, handle, &use)
         case 17..<20 where !use.isFinished:
@@ -149,7 +149,7 @@ private struct StreamWorld {
         }
     }
 
-    /// What both programs have seen belongs together.
+    /// Checks that each program has read only what its peer has written, in the same order.
     func check() {
         for side in 0...1 {
             for use in sides[side].uses.values {
@@ -166,10 +166,10 @@ private struct StreamWorld {
         }
     }
 
-    /// Everything is ended, read and exchanged.
+    /// Finishes and reads all streams, and exchanges all records.
     mutating func settle() throws {
         if !isLinked { connect() }
-        // A window of one byte takes one byte of the other side's 200 in each round.
+        // If a window has one byte, each round moves one of up to 200 bytes that the peer keeps.
         for _ in 0..<1_000 {
             if sides.allSatisfy({
                 $0.endpoint.streams.openCount == 0 && !$0.endpoint.streams.hasArrived
@@ -199,7 +199,7 @@ private struct StreamWorld {
                 }
             }
         }
-        // The programs look at the ends.
+        // Each program reads once more, so that it sees the end.
         for side in 0...1 {
             for handle in sides[side].uses.keys.sorted() {
                 guard var use = sides[side].uses[handle] else { continue }
@@ -211,23 +211,23 @@ private struct StreamWorld {
 }
 
 struct StreamTests {
-    @Test("streams of random programs over cut links: what is read was written, and all ends")
+    @Test("over cut links, streams of random programs carry what was written, and all of them end")
     func chains() throws {
         for seed in ChainSeed.value..<ChainSeed.value + 500 {
             var world = StreamWorld(seed: seed)
-            let isHarsh = world.chance(50)
-            let replaces = world.chance(20)
+            let givesUp = world.chance(50)
+            let replacesSides = world.chance(20)
             for _ in 0..<Int.random(in: 20...400, using: &world.generator) {
                 let side = Int.random(in: 0...1, using: &world.generator)
                 switch Int.random(in: 0..<100, using: &world.generator) {
                 case 0..<6: world.open(side)
                 case 6..<12: world.accept(side)
-                case 12..<40: world.use(side, isHarsh: isHarsh)
+                case 12..<40: world.use(side, givesUp: givesUp)
                 case 40..<66: world.send(side)
                 case 66..<92: try world.arrive(side)
                 case 92..<96: if !world.isLinked { world.connect() }
                 case 96..<98: world.cut()
-                case 98 where replaces:
+                case 98 where replacesSides:
                     world.cut()
                     world.sides[side] = StreamWorld.Side(endpoint: world.makeEndpoint(side))
                     // The labels must not repeat.
@@ -237,14 +237,14 @@ struct StreamTests {
                             world.generator.next() % 1_000_000)
                 default: break
                 }
-                if !replaces { world.check() }
+                if !replacesSides { world.check() }
             }
             try world.settle()
-            if !replaces { world.check() }
+            if !replacesSides { world.check() }
             for side in 0...1 {
                 let openCount = world.sides[side].endpoint.streams.openCount
                 #expect(openCount == 0, "seed \(seed), side \(side)")
-                guard !replaces, !isHarsh else { continue }
+                guard !replacesSides, !givesUp else { continue }
                 for use in world.sides[side].uses.values {
                     #expect(use.isAtEnd && use.readFailure == nil, "seed \(seed) \(use.label)")
                 }

@@ -44,9 +44,9 @@ struct EndpointPair {
 /// The seed of this run's random chains: a fixed value, unless `BLESEC_SEED` sets another.
 enum ChainSeed {
     static let value: UInt64 = {
-        let given = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
-        let seed = given ?? 1
-        print("EndpointTests: chains from seed \(seed); BLESEC_SEED=N takes another")
+        let chosen = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
+        let seed = chosen ?? 1
+        print("EndpointTests: chains from seed \(seed); BLESEC_SEED=N sets another")
         return seed
     }()
 }

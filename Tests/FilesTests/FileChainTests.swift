@@ -16,12 +16,14 @@ struct FileChainTests {
         try chain.run()
     }
 
-    @Test("a sender of random frames changes nothing outside, and traps nothing", arguments: 0..<60)
+    @Test(
+        "a sender of random frames changes nothing outside the folder, and causes no trap",
+        arguments: 0..<60)
     func hostileSender(index: Int) throws {
         var generator = SeededGenerator(seed: Self.first + UInt64(index))
-        let place = TemporaryFolder()
-        try place.write("outside", [1, 2, 3])
-        try place.makeFolder("in")
+        let scratch = TemporaryFolder()
+        try scratch.write("outside", [1, 2, 3])
+        try scratch.makeFolder("in")
         for _ in 0..<20 {
             let receiver = FileReceiver()
             var frames: [UInt8] = []
@@ -39,7 +41,7 @@ struct FileChainTests {
                     _ = try receiver.receive(piece)
                     if receiver.hasOffer {
                         _ = receiver.accept(
-                            into: try FileFolder(place.path("in"), from: [7], FileFolder.Rules()))
+                            into: try FileFolder(scratch.path("in"), from: [7], FileFolder.Rules()))
                     }
                     if generator.below(8) == 0 { _ = receiver.rest() }
                 }
@@ -48,23 +50,23 @@ struct FileChainTests {
                 continue
             }
         }
-        #expect(place.read("outside") == [1, 2, 3])
-        #expect(place.names == ["in", "outside"])
-        for name in place.names(in: "in") where name != FileName.partialFolder {
+        #expect(scratch.read("outside") == [1, 2, 3])
+        #expect(scratch.names == ["in", "outside"])
+        for name in scratch.names(in: "in") where name != FileName.partialFolder {
             #expect(FileName.isAllowed(name, allowsHidden: false), "\(name)")
         }
     }
 
-    @Test("a receiver of random frames traps nothing", arguments: 0..<60)
+    @Test("a receiver that answers with random frames causes no trap", arguments: 0..<60)
     func hostileReceiver(index: Int) throws {
         var generator = SeededGenerator(seed: Self.first + UInt64(index))
-        let place = TemporaryFolder()
-        try place.makeFolder("tree")
+        let scratch = TemporaryFolder()
+        try scratch.makeFolder("tree")
         for number in 0..<5 {
-            try place.write("tree/\(number)", generator.bytes(generator.below(9_000)))
+            try scratch.write("tree/\(number)", generator.bytes(generator.below(9_000)))
         }
         for _ in 0..<50 {
-            let source = try FileSource(place.path("tree"), sendsHidden: false)
+            let source = try FileSource(scratch.path("tree"), sendsHidden: false)
             let sender = FileSender(source)
             for _ in 0..<60 {
                 _ = sender.next()
@@ -141,25 +143,23 @@ private enum HostileFrames {
 /// One file or tree that is sent again and again until it has arrived.
 private struct FileChain {
     private var generator: SeededGenerator
-    private let place = TemporaryFolder()
+    private let scratch = TemporaryFolder()
     private let isFolder: Bool
-    /// What the receiver held, by its partial files, before an attempt.
-    private var sentInAll = 0
 
     init(seed: UInt64) throws {
         generator = SeededGenerator(seed: seed)
         isFolder = generator.below(2) == 0
-        try place.makeFolder("in")
+        try scratch.makeFolder("in")
         try makeSource()
     }
 
     private mutating func makeSource() throws {
-        guard isFolder else { return try place.write("source", content()) }
-        try place.makeFolder("source")
+        guard isFolder else { return try scratch.write("source", content()) }
+        try scratch.makeFolder("source")
         for number in 0..<1 + generator.below(12) {
             let folder = ["", "a/", "a/b/", "c/"][generator.below(4)]
-            try place.makeFolder("source/" + folder)
-            try place.write("source/\(folder)\(number).txt", content())
+            try scratch.makeFolder("source/" + folder)
+            try scratch.write("source/\(folder)\(number).txt", content())
         }
     }
 
@@ -175,34 +175,36 @@ private struct FileChain {
             #expect(!isLast, "it has not arrived")
             try disturb()
         }
-        let name = try #require(place.names(in: "in").last { $0 != FileName.partialFolder })
+        let name = try #require(scratch.names(in: "in").last { $0 != FileName.partialFolder })
         try compare("source", "in/\(name)")
     }
 
-    /// What happens between two attempts.
+    /// Changes a partial file or the source between two attempts, or nothing.
     private mutating func disturb() throws {
-        let partials = place.files(below: "in/.blesec-partial").filter { $0.contains("/f-") }
+        let partials = scratch.files(below: "in/.blesec-partial").filter { $0.contains("/f-") }
         switch generator.below(5) {
         case 0:
-            // What is held becomes wrong.
-            guard let path = partials.first, var bytes = place.read(path), !bytes.isEmpty else {
+            // A byte of a partial file changes.
+            guard let path = partials.first, var bytes = scratch.read(path), !bytes.isEmpty else {
                 return
             }
             bytes[generator.below(bytes.count)] ^= 1
-            try place.write(path, bytes)
+            try scratch.write(path, bytes)
         case 1:
-            guard let path = partials.last, let bytes = place.read(path) else { return }
-            try place.write(path, Array(bytes.prefix(generator.below(bytes.count + 1))))
+            // A partial file is cut off.
+            guard let path = partials.last, let bytes = scratch.read(path) else { return }
+            try scratch.write(path, Array(bytes.prefix(generator.below(bytes.count + 1))))
         case 2 where isFolder:
             // The tree changes.
-            try place.write("source/new \(generator.below(3))", content())
+            try scratch.write("source/new \(generator.below(3))", content())
         default: break
         }
     }
 
-    /// Sends until it is complete, or so many bytes have moved; returns whether it is complete.
+    /// Sends until the transfer is complete or `limit` bytes have moved. Returns whether it is
+    /// complete.
     private mutating func transfer(until limit: Int?) throws -> Bool {
-        let sender = FileSender(try FileSource(place.path("source"), sendsHidden: false))
+        let sender = FileSender(try FileSource(scratch.path("source"), sendsHidden: false))
         let receiver = FileReceiver()
         var toReceiver: [UInt8] = []
         var toSender: [UInt8] = []
@@ -222,7 +224,7 @@ private struct FileChain {
             if !piece.isEmpty { toSender += try receiver.receive(piece) }
             if receiver.hasOffer {
                 toSender += receiver.accept(
-                    into: try FileFolder(place.path("in"), from: [7], FileFolder.Rules()))
+                    into: try FileFolder(scratch.path("in"), from: [7], FileFolder.Rules()))
             }
             if generator.below(4) == 0 { toSender += receiver.rest() }
             if let limit, moved >= limit { return false }
@@ -244,15 +246,15 @@ private struct FileChain {
         }
     }
 
-    private func compare(_ one: String, _ other: String) throws {
+    private func compare(_ source: String, _ copy: String) throws {
         guard isFolder else {
-            #expect(place.read(one) == place.read(other))
+            #expect(scratch.read(source) == scratch.read(copy))
             return
         }
-        let expected = place.files(below: one).map { String($0.dropFirst(one.count)) }
-        #expect(expected == place.files(below: other).map { String($0.dropFirst(other.count)) })
+        let expected = scratch.files(below: source).map { String($0.dropFirst(source.count)) }
+        #expect(expected == scratch.files(below: copy).map { String($0.dropFirst(copy.count)) })
         for path in expected {
-            #expect(place.read(one + path) == place.read(other + path), "\(path)")
+            #expect(scratch.read(source + path) == scratch.read(copy + path), "\(path)")
         }
     }
 }

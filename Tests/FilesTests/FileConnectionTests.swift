@@ -7,7 +7,7 @@ import Testing
 /// Files between two connections in this process.
 @Suite("Files: two connections")
 struct FileConnectionTests {
-    private let place = TemporaryFolder()
+    private let scratch = TemporaryFolder()
 
     /// Connects two sides, runs `body` with them, and closes both.
     private func connected(
@@ -16,14 +16,14 @@ struct FileConnectionTests {
         var configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
         configuration.carriesDelivery = true
         configuration.allowsExposedIdentity = true
-        var other = configuration
-        other.identity = try .generate()
-        let endpoint = try Endpoint(parsing: "unix:\(place.path("socket"))")
+        var senderConfiguration = configuration
+        senderConfiguration.identity = try .generate()
+        let endpoint = try Endpoint(parsing: "unix:\(scratch.path("socket"))")
         let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
         let receiver = await PeerConnection.start(
             .accepting(from: listener), delivery: .exactlyOnce())
         let sender = await PeerConnection.start(
-            .dialing(endpoint, configuration: other), delivery: .exactlyOnce())
+            .dialing(endpoint, configuration: senderConfiguration), delivery: .exactlyOnce())
         try await body(sender, receiver)
         await sender.abort()
         await receiver.abort()
@@ -45,13 +45,13 @@ struct FileConnectionTests {
     func arrives() async throws {
         var generator = SeededGenerator(seed: 5)
         let content = generator.bytes(5_000_000)
-        try place.write("file.bin", content)
-        try place.makeFolder("in")
+        try scratch.write("file.bin", content)
+        try scratch.makeFolder("in")
         try await connected { sender, receiver in
-            let outgoing = try await sender.sendFile(place.path("file.bin"))
+            let outgoing = try await sender.sendFile(scratch.path("file.bin"))
             let offer = try await next(receiver)
             #expect(offer.name == "file.bin" && offer.bytes == 5_000_000 && !offer.isFolder)
-            let incoming = offer.accept(into: place.path("in"))
+            let incoming = offer.accept(into: scratch.path("in"))
             for transfer in [outgoing, incoming] {
                 var bytes: UInt64 = 0
                 var last = FileTransfer.State.connecting
@@ -63,52 +63,54 @@ struct FileConnectionTests {
                 #expect(last == .done && bytes == 5_000_000)
                 #expect(try await transfer.finish() == "file.bin")
             }
-            #expect(place.read("in/file.bin") == content)
-            #expect(place.names(in: "in") == ["file.bin"])
+            #expect(scratch.read("in/file.bin") == content)
+            #expect(scratch.names(in: "in") == ["file.bin"])
         }
     }
 
-    @Test("a tree that was stopped on either side goes on", arguments: [false, true])
+    @Test(
+        "a tree whose transfer either side has cancelled arrives at the second attempt",
+        arguments: [false, true])
     func goesOn(stopsReceiver: Bool) async throws {
         var generator = SeededGenerator(seed: 6)
-        try place.makeFolder("tree/sub")
+        try scratch.makeFolder("tree/sub")
         for number in 0..<30 {
-            try place.write("tree/sub/\(number)", generator.bytes(400_000))
+            try scratch.write("tree/sub/\(number)", generator.bytes(400_000))
         }
-        try place.makeFolder("in")
+        try scratch.makeFolder("in")
         try await connected { sender, receiver in
-            let outgoing = try await sender.sendFile(place.path("tree"))
-            let incoming = try await next(receiver).accept(into: place.path("in"))
+            let outgoing = try await sender.sendFile(scratch.path("tree"))
+            let incoming = try await next(receiver).accept(into: scratch.path("in"))
             for await progress in incoming.progress where progress.bytes > 1_000_000 { break }
             (stopsReceiver ? incoming : outgoing).cancel()
             #expect(await code(outgoing) == .cancelled)
             #expect(await code(incoming) == .cancelled)
-            #expect(place.names(in: "in") == [".blesec-partial"])
-            let again = try await sender.sendFile(place.path("tree"))
+            #expect(scratch.names(in: "in") == [".blesec-partial"])
+            let secondOutgoing = try await sender.sendFile(scratch.path("tree"))
             let offer = try await next(receiver)
-            let second = offer.accept(into: place.path("in"))
-            #expect(try await second.finish() == "tree")
-            #expect(try await again.finish() == "tree")
+            let secondIncoming = offer.accept(into: scratch.path("in"))
+            #expect(try await secondIncoming.finish() == "tree")
+            #expect(try await secondOutgoing.finish() == "tree")
             for number in 0..<30 {
-                #expect(place.read("in/tree/sub/\(number)") == place.read("tree/sub/\(number)"))
+                #expect(scratch.read("in/tree/sub/\(number)") == scratch.read("tree/sub/\(number)"))
             }
-            #expect(place.names(in: "in") == ["tree"])
+            #expect(scratch.names(in: "in") == ["tree"])
         }
     }
 
-    @Test("a file that is refused, or has no folder, throws the reason on the sender's side")
+    @Test("if the receiver refuses a file, or its folder is missing, the sender's transfer fails")
     func refused() async throws {
-        try place.write("file.bin", [1, 2, 3])
+        try scratch.write("file.bin", [1, 2, 3])
         try await connected { sender, receiver in
-            let first = try await sender.sendFile(place.path("file.bin"))
+            let first = try await sender.sendFile(scratch.path("file.bin"))
             await (try next(receiver)).refuse(.declined, "not today")
             #expect(await code(first) == .refused)
-            let second = try await sender.sendFile(place.path("file.bin"))
-            let incoming = try await next(receiver).accept(into: place.path("missing"))
+            let second = try await sender.sendFile(scratch.path("file.bin"))
+            let incoming = try await next(receiver).accept(into: scratch.path("missing"))
             #expect(await code(incoming) != nil)
             #expect(await code(second) != nil)
             await #expect(throws: ChannelError.self) {
-                _ = try await sender.sendFile(place.path("nothing"))
+                _ = try await sender.sendFile(scratch.path("nothing"))
             }
         }
     }

@@ -6,14 +6,14 @@ import Testing
 /// What a receiver refuses, and what it leaves behind.
 @Suite("Files: the receiver's folder")
 struct FileFolderTests {
-    private let place = TemporaryFolder()
+    private let scratch = TemporaryFolder()
 
     private func folder(_ rules: FileFolder.Rules = FileFolder.Rules()) throws -> FileFolder {
-        try place.makeFolder("in")
-        return try FileFolder(place.path("in"), from: [7], rules)
+        try scratch.makeFolder("in")
+        return try FileFolder(scratch.path("in"), from: [7], rules)
     }
 
-    /// A receiver that has got these frames before its decision, and its answers.
+    /// A receiver that has received this offer, and has accepted it unless the rules forbid that.
     private func receiver(
         _ name: String, isFolder: Bool = false, bytes: UInt64 = 0, id: UInt8 = 1,
         rules: FileFolder.Rules = FileFolder.Rules()
@@ -43,19 +43,19 @@ struct FileFolderTests {
             #expect(receiver.refusal?.problem == .badName)
         }
         #expect(FileName.parts(of: "a/\(name)", allowsHidden: false) == nil || name == "a/b")
-        #expect(place.names == ["in"])
-        #expect(place.files(below: "in").isEmpty)
+        #expect(scratch.names == ["in"])
+        #expect(scratch.files(below: "in").isEmpty)
     }
 
     @Test(
-        "other names are taken",
+        "other names are accepted",
         arguments: ["x", "a b", "é", "写真.jpg", "x.", String(repeating: "n", count: 255)])
     func takesNames(name: String) throws {
         #expect(try receiver(name).refusal == nil)
         #expect(FileName.parts(of: "a/\(name)", allowsHidden: false) == ["a", name])
     }
 
-    @Test("a number goes before the ending, and the name stays short enough")
+    @Test("a number is inserted before the file name's extension, and the name stays short enough")
     func numbers() {
         #expect(FileName.numbered("photo.jpg", 2) == "photo (2).jpg")
         #expect(FileName.numbered("README", 2) == "README (2)")
@@ -80,7 +80,7 @@ struct FileFolderTests {
         withExtendedLifetime((first, third)) {}
     }
 
-    @Test("one offer is received once at a time")
+    @Test("one offer is not received twice at the same time")
     func active() throws {
         let first = try receiver("a", bytes: 10)
         #expect(try receiver("a", bytes: 10).refusal?.problem == .isActive)
@@ -103,18 +103,18 @@ struct FileFolderTests {
     @Test("a symbolic link among the incomplete files is not followed")
     func links() throws {
         let receiver = try receiver("a", isFolder: true, bytes: 3)
-        let held = try #require(
-            place.names(in: "in/.blesec-partial").first.map { "in/.blesec-partial/\($0)" })
-        let offer = try #require(place.names(in: held).first { $0.hasPrefix("o-") })
-        try place.write("outside", [])
-        try place.link("\(held)/\(offer)/tree/sub", to: "..")
+        let peerFolder = try #require(
+            scratch.names(in: "in/.blesec-partial").first.map { "in/.blesec-partial/\($0)" })
+        let offer = try #require(scratch.names(in: peerFolder).first { $0.hasPrefix("o-") })
+        try scratch.write("outside", [])
+        try scratch.link("\(peerFolder)/\(offer)/tree/sub", to: "..")
         var frames: [UInt8] = []
         FileFrame.file(
             FileEntry(path: "sub/x", size: 3, seconds: 0, nanoseconds: 0, isExecutable: false)
         ).append(to: &frames)
         _ = try receiver.receive(frames)
         #expect(receiver.state.failures.count == 1)
-        #expect(place.names == ["in", "outside"])
-        #expect(!place.files(below: "in").contains { $0.hasSuffix("/x") })
+        #expect(scratch.names == ["in", "outside"])
+        #expect(!scratch.files(below: "in").contains { $0.hasSuffix("/x") })
     }
 }

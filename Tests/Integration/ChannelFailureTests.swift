@@ -9,7 +9,9 @@ extension Integration {
         /// A well-formed fingerprint that is neither side's.
         private static let strangerKey = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
-        @Test("a second listener at a path is refused, and is no peer of the first one")
+        @Test(
+            "a second listener at a path is refused, and the first one does not take it for a dialer"
+        )
         func secondListener() throws {
             let pair = try ToolPair()
             let first = try pair.listen(["--keep"])
