@@ -186,7 +186,7 @@ struct TLSRecordTests {
         let silent = try MaliciousTLSPeer.ready()
         silent.shutDown()
         #expect(!silent.isOver && silent.unprocessedBytes == 0)
-        // `failure` first tells the victim that the link has ended.
+        // Reading `failure` first reports the end of the link to the victim.
         #expect(silent.failure?.code == .truncated)
         let sending = try MaliciousTLSPeer.ready()
         let more = sending.sealed(MaliciousTLSPeer.record(.data, [1]))

@@ -5,10 +5,11 @@ import Testing
 
 @testable import BLESec
 
-/// The worked examples of `docs/wire-format.md`, made by the real machines with fixed keys.
+/// The worked examples of `docs/wire-format.md`, compared with the output of channel machines with
+/// fixed keys.
 ///
-/// The page's hex blocks are read from the page itself: an example that no code produces, or a byte
-/// that differs, fails the test.
+/// The test reads the hex blocks from that page. It fails if an example is not among those that the
+/// code makes, or if a byte differs.
 @Suite("The wire format's worked examples")
 struct WireFormatTests {
     @Test("every hex block of the page equals what the code produces")

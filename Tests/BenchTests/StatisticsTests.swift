@@ -57,7 +57,7 @@ import Testing
         #expect(number.fixed(digits) == text)
     }
 
-    @Test("sizes are printed in the largest unit of which they are a whole multiple")
+    @Test("a size is printed in the largest unit that divides it")
     func sizes() {
         #expect(
             [1, 1_000, 1_024, 65_519, 1 << 20].map(\.bytes) == [

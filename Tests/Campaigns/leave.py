@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""leave.py: two chats over a Unix socket, one of which leaves while the other writes.
+"""leave.py: runs two chats over a Unix socket. One chat ends its input while the other writes.
 
     Tests/Campaigns/leave.py [--tool PATH] [--rounds N] [--lines N] [--seed N]
 

@@ -38,7 +38,7 @@ import Testing
         #expect(!peer(1).description.contains("AQEB"))
     }
 
-    @Test("a peer is pending for 24 hours, and a clock that is set back does not lengthen that")
+    @Test("a peer is pending for 24 hours, and a clock that is set back does not extend this time")
     func lifetime() throws {
         let store = KnownPeersFile(path)
         try store.keepPending(peer(1))

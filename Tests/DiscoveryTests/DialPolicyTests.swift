@@ -72,7 +72,7 @@ extension DialPolicy.Rules {
 struct DialPolicyTests {
     let candidate1 = PolicyRun.candidate(1)
 
-    @Test("a dial that collided with this side's scan is repeated at once, two times in a row")
+    @Test("a dial that collided with this side's scan is repeated at once, at most twice in a row")
     func collision() {
         var run = PolicyRun(.heardOnce)
         run.hear(1)
@@ -87,7 +87,7 @@ struct DialPolicyTests {
         run.wait(.seconds(2))
         run.hear(1)
         #expect(run.step() == [candidate1])
-        #expect(run.collide(candidate1) == true, "a failure begins the count anew")
+        #expect(run.collide(candidate1) == true, "a failure restarts the count")
     }
 
     @Test("a candidate is dialed once it has been heard twice within 30 seconds")
@@ -243,7 +243,7 @@ struct DialPolicyTests {
     }
 
     @Test(
-        "a proven peer that hangs up immediately is dialed ever less often, unless links carry messages",
+        "a proven peer that hangs up immediately is dialed less and less often, unless links carry messages",
         arguments: [
             // A link that ended early, without a message, and one that ended early after a message.
             (LinkOutcome.failed, 10...32), (.short, 300...600),

@@ -19,7 +19,7 @@ struct DeliveryWorldTests {
     @Test("every message arrives once and in order, however often links are lost")
     func links() { Self.run(.init()) }
 
-    @Test("a process that ends anywhere continues from its store")
+    @Test("a process that ends at any moment continues from its store")
     func crashes() { Self.run(.init(crashes: true)) }
 
     @Test("if programs finish, each end arrives after all messages, and both sides become complete")

@@ -106,7 +106,7 @@ struct HostilePeerTests {
         #expect(scene.endpoint.take() == nil)
     }
 
-    @Test("a confirmation of a message that was not sent, of none, or of the same one is refused")
+    @Test("a confirmation of number 0, of a message not sent or of one confirmed before is refused")
     func confirmations() throws {
         for number: UInt64 in [0, 3, .max] {
             try expectRefusal { .confirm(epoch: $0.own.epoch, number) }

@@ -59,7 +59,7 @@ struct LostStateTests {
         }
     }
 
-    @Test("after a rollback of the receiver and a cut link, a message that never left arrives")
+    @Test("after a rollback of the receiver and a cut link, a message that had not left arrives")
     func undone() throws {
         var scene = Scene()
         let first = scene.sender.send([1])

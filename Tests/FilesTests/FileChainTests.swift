@@ -5,7 +5,8 @@ import Testing
 
 @testable import BLESecFiles
 
-/// A sender and a receiver that are interrupted and made anew, without a connection between them.
+/// A sender and a receiver that are interrupted and replaced by new ones. The tests pass the bytes
+/// between them without a connection.
 @Suite("Files: chains of interrupted transfers")
 struct FileChainTests {
     private static let first = ProcessSeeds.first
