@@ -1,7 +1,6 @@
 /// A fault that a ``FaultyLink`` applies to the data that passes through it.
 ///
-/// The bytes and the sends of the faulty link are counted from 0. `sdu` is the number of a send;
-/// each send carries one SDU.
+/// The bytes and the SDUs that the faulty link sends are counted from 0. Each send carries one SDU.
 public enum Fault: Sendable, Hashable {
     /// The link is lost after the given number of sent bytes: later bytes never arrive, nor do
     /// earlier bytes that still wait in the faulty link, and both sides see the end.
@@ -16,11 +15,12 @@ public enum Fault: Sendable, Hashable {
     case swap(sdu: Int)
     /// Each receive returns at most the given number of bytes.
     case shortReads(Int)
-    /// Each receive returns a random number of bytes from 1 to `upTo`, determined by the seed.
+    /// Each receive returns at most a random number of bytes, from 1 to `upTo`. `seed` determines
+    /// the sequence of these numbers.
     case raggedReads(upTo: Int, seed: UInt64)
-    /// Each send takes at most the given number of bytes, as a byte stream may.
+    /// Each send takes at most the given number of bytes, as a byte-stream socket may do.
     case shortWrites(Int)
-    /// Each SDU arrives later by the given duration, in order. While ``FaultyLink/heldBytes`` or more
-    /// bytes wait in the link, a send takes nothing.
+    /// Each SDU arrives later by the given duration, in order. While ``FaultyLink/heldBytes`` or
+    /// more bytes wait in the link, a send takes nothing.
     case delay(Duration)
 }

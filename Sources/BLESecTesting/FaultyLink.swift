@@ -1,9 +1,10 @@
 public import BLESecLinks
 
-/// A link that applies faults to another link, such as radio, the kernel or attackers cause.
+/// A link that wraps another link, and applies faults such as radio, the kernel or attackers cause.
 ///
-/// It wraps one end, and changes what that end sends and how many bytes each receive there returns.
-/// To change what the other end sends, wrap it too. Use it on the loop's thread only.
+/// It wraps one end of a connection, and changes what that end sends and how many bytes each
+/// receive at that end returns. To change what the other end sends, wrap the other end too. Use a
+/// faulty link on its loop's thread only.
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
@@ -19,16 +20,16 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var delay: Duration?
     private weak var handler: (any LinkHandler)?
 
-    /// The sends that were accepted and are not passed on yet, each with the time when it is due.
+    /// The sends that were accepted but not yet passed on, each with the time when it is due.
     private var outbox: [(bytes: [UInt8], due: MonotonicTime)] = []
     private var timer: LoopTimer?
-    /// A send that waits for the next one, which is to arrive first.
+    /// A send that a swap holds back until the next send has been queued before it.
     private var swapped: [UInt8]?
     private var isHeld = false
     private var isCut = false
     private var sentBytes = 0
     private var sentSDUs = 0
-    /// How many bytes were read from the link.
+    /// How many bytes were received from the wrapped link.
     package private(set) var receivedBytes = 0
 
     /// Wraps `link` with `faults`; no other code may use `link` from now on.
@@ -118,7 +119,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
         var outcome = LinkReceive.wouldBlock
         var spare = 0
         let bytes = try [UInt8](capacity: limit) { part throws(LinkError) in
-            // Fill the excess: an array may have more capacity than requested.
+            // An array may have more capacity than requested. Fill the excess, so that at most
+            // `limit` bytes are received.
             spare = part.freeCapacity - limit
             part.append(repeating: 0, count: spare)
             outcome = try link.receive(into: &part)
@@ -143,7 +145,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public var wantsWrite = false { didSet { updateInterest() } }
 
-    /// See `Link`. It concerns the wrapped link, and not bytes that a fault holds or delays.
+    /// See `Link`. The setting applies to the wrapped link, not to bytes that are held or delayed
+    /// here.
     public var keepsQueueShort: Bool {
         get { link.keepsQueueShort }
         set { link.keepsQueueShort = newValue }
@@ -165,7 +168,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
 }
 
 extension FaultyLink {
-    /// Applies the faults that concern bytes; returns whether to cut the link after this send.
+    /// Applies the flips and cuts; returns whether to cut the link after this send.
     private func applyByteFaults(_ sdu: inout [UInt8]) -> Bool {
         let start = sentBytes
         sentBytes += sdu.count
@@ -184,7 +187,7 @@ extension FaultyLink {
         return cutsAfter
     }
 
-    /// Applies the faults that concern whole sends, and queues the result.
+    /// Applies the drops, duplicates and swaps, and queues the result.
     private func route(_ sdu: [UInt8]) {
         let index = sentSDUs
         sentSDUs += 1
@@ -196,7 +199,7 @@ extension FaultyLink {
         let due = loop.now.advanced(by: delay ?? .zero)
         outbox.append((sdu, due))
         if faults.contains(.duplicate(sdu: index)) { outbox.append((sdu, due)) }
-        if let late = swapped.take() { outbox.append((late, due)) }
+        if let heldBack = swapped.take() { outbox.append((heldBack, due)) }
     }
 
     private var hasRoom: Bool {

@@ -5,7 +5,7 @@ internal import Synchronization
 /// A clock that moves only when a test moves it.
 ///
 /// Make the clock, pass ``loopClock`` to the event loops that use it, and move the time with
-/// ``advance(by:)``. When that call returns, the loops have done what was due in that time.
+/// ``advance(by:)``. When that call returns, the loops have done everything that was due by then.
 public final class ManualClock: LoopClock.Source {
     private struct WeakLoop: Sendable {
         weak let loop: EventLoop?
@@ -50,7 +50,7 @@ public final class ManualClock: LoopClock.Source {
 
     /// Lets every loop run until it has nothing left to do, without moving the time.
     ///
-    /// It does not wait for tasks that run elsewhere.
+    /// This does not wait for tasks that run outside of these loops.
     public func settle() async {
         let loops = attached
         // As many rounds as there are loops, because one loop may give work to another.

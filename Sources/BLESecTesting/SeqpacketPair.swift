@@ -7,8 +7,8 @@ public enum SeqpacketPair {
     ///
     /// - Parameters:
     ///   - loop: the loop of both ends.
-    ///   - maximumSDU: the largest send, 1 to 65,536 bytes; by default 8,192, the largest that can
-    ///     be set on L2CAP.
+    ///   - maximumSDU: the largest send, 1 to 65,536 bytes. The default, 8,192, is also the largest
+    ///     value that blesec accepts for L2CAP.
     public static func make(
         loop: EventLoop, maximumSDU: Int = 8_192
     ) async throws(LinkError) -> (any Link, any Link) {

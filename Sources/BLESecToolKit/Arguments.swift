@@ -2,9 +2,9 @@ package import BLESecChannelCore
 
 /// A command's words, sorted into options and operands.
 ///
-/// `--option VALUE` and `--option=VALUE` are the same, and for a short option `-o VALUE` and
-/// `-oVALUE`; short options without values may share a dash; `--` ends the options. Long options cannot be
-/// abbreviated, and only options marked as repeatable may be repeated.
+/// `--option VALUE` and `--option=VALUE` mean the same, and so do `-o VALUE` and `-oVALUE`. Short
+/// options without values may share a dash: `-ab` means `-a -b`. `--` ends the options. Long
+/// options cannot be abbreviated, and only options marked as repeatable may be repeated.
 package struct Arguments: Sendable {
     private var values: [Option: [String]] = [:]
     private let command: Command
@@ -51,8 +51,8 @@ package struct Arguments: Sendable {
         try read(option, name, parts.count > 1 ? String(parts[1]) : nil, &rest)
     }
 
-    /// Reads one or more short options behind one dash. The letters behind an option with a value
-    /// are the value.
+    /// Reads one or more short options after one dash. The letters after an option that takes a
+    /// value are its value.
     private mutating func readShort(
         _ word: String, _ rest: inout ArraySlice<String>
     ) throws(ChannelError) {
@@ -70,11 +70,13 @@ package struct Arguments: Sendable {
         }
     }
 
-    /// Reads an option that was given as `name`, with the value in the same word if there is one.
+    /// Reads an option that was given as `name`. `attachedValue` is its value if the same word has
+    /// one, as in `--option=VALUE`.
     private mutating func read(
-        _ option: Option, _ name: String, _ given: String?, _ rest: inout ArraySlice<String>
+        _ option: Option, _ name: String, _ attachedValue: String?,
+        _ rest: inout ArraySlice<String>
     ) throws(ChannelError) {
-        var value = given
+        var value = attachedValue
         if let valueName = option.valueName {
             // A word that looks like an option probably means that the value was forgotten.
             if value == nil, let next = rest.first, option.takes(next) {
@@ -109,7 +111,7 @@ package struct Arguments: Sendable {
         }
     }
 
-    /// Throws if there is an operand.
+    /// Throws if there is an operand. The error says that the operand does not go with `option`.
     func requireNoOperands(_ option: String) throws(ChannelError) {
         if let operand = operands.first {
             throw usage("unexpected argument `\(operand)` with \(option)")
@@ -131,14 +133,14 @@ package struct Arguments: Sendable {
     ///
     /// - Parameters:
     ///   - range: the accepted numbers.
-    ///   - takesSign: whether the number may begin with a sign, plus included.
+    ///   - takesSign: whether the number may begin with `+` or `-`.
     package func number<Number: FixedWidthInteger>(
         _ option: Option, in range: ClosedRange<Number>, takesSign: Bool = true
     ) throws(ChannelError) -> Number? {
         try numbers(option, in: range, takesSign: takesSign).first
     }
 
-    /// All numbers of an option that may be repeated, in their order.
+    /// All values of an option that may be repeated, as numbers, in their order.
     package func numbers<Number: FixedWidthInteger>(
         _ option: Option, in range: ClosedRange<Number>, takesSign: Bool = true
     ) throws(ChannelError) -> [Number] {

@@ -1,6 +1,7 @@
 /// A script with which bash completes a tool's commands, options and their values.
 ///
-/// The function `_TOOL_spec` has what depends on the tool; the others are the same for every tool.
+/// The function `_TOOL_spec` has everything that depends on the tool. The other functions differ
+/// between tools only in their names.
 struct BashCompletion {
     let text: String
 
@@ -8,40 +9,41 @@ struct BashCompletion {
         let name = program.name
         let function = "_" + String(name.map { $0 == "-" ? "_" : $0 })
         let commands = program.completed
-        // The words that may follow the words of a group, or nothing.
-        var following: [(place: String, words: [String])] = []
+        // For each prefix of a command's words, the words that may come next. The prefix is empty
+        // for the first word.
+        var following: [(prefix: String, words: [String])] = []
         for path in commands.map(\.words) {
             for depth in path.indices {
-                let place = path[..<depth].joined(separator: " ")
-                let index = following.firstIndex { $0.place == place } ?? following.count
-                if index == following.count { following.append((place, [])) }
+                let prefix = path[..<depth].joined(separator: " ")
+                let index = following.firstIndex { $0.prefix == prefix } ?? following.count
+                if index == following.count { following.append((prefix, [])) }
                 if !following[index].words.contains(path[depth]) {
                     following[index].words.append(path[depth])
                 }
             }
         }
-        let groups = following.map {
-            "    '\($0.place)') words='\($0.words.joined(separator: " "))' ;;\n"
+        let nextWordCases = following.map {
+            "    '\($0.prefix)') words='\($0.words.joined(separator: " "))' ;;\n"
         }
-        let places = commands.map { path, command in
+        let commandCases = commands.map { path, command in
             "    '\(path.joined(separator: " "))') \(Self.spec(command)) ;;\n"
         }
         text = """
-            # Completes the words of \(name) in bash. \(name) completion bash has made this.
+            # Completes the words of \(name) in bash. `\(name) completion bash` made this script.
 
-            # What may stand behind the words $1 of a command: words for the next command, options, the
-            # kinds of the options' values, and the kinds of operands.
+            # Sets what may follow the command words $1: the next command words, the options, the
+            # kinds of the options' values, and the kinds of the operands.
             \(function)_spec() {
               words='' options='' values='' operands=''
               case $1 in
-            \(groups.joined())    *) ;;
+            \(nextWordCases.joined())    *) ;;
               esac
               case $1 in
-            \(places.joined())    *) options='\(Self.flags([]))' ;;
+            \(commandCases.joined())    *) options='\(Self.flags([]))' ;;
               esac
             }
 
-            # The kind of the value of the option $1; fails if it takes none.
+            # Sets `kind` to the kind of the value that the option $1 takes; fails if it takes none.
             \(function)_kind() {
               local entry
               for entry in $values; do
@@ -50,8 +52,8 @@ struct BashCompletion {
               return 1
             }
 
-            # Offers the lines of standard input behind the prefix $1, with what the shell would
-            # interpret in them quoted.
+            # Offers each line of standard input, with the prefix $1, if the result begins with
+            # $current. Quotes characters of the line that the shell would interpret.
             \(function)_lines() {
               local line
               while IFS= read -r line; do
@@ -105,53 +107,53 @@ struct BashCompletion {
             }
 
             \(function)() {
-              local line=${COMP_LINE:0:COMP_POINT} place='' current word kind next head
+              local line=${COMP_LINE:0:COMP_POINT} command='' current word kind next head
               local words options values operands
               local -a typed kinds
-              local -i index count=0 ended=0 valued=0
+              local -i index operand_count=0 options_ended=0 awaits_value=0
               COMPREPLY=()
-              # Bash's own words end at colons and equals signs, too.
+              # The line is split here, since bash's own words also end at colons and equals signs.
               read -ra typed <<<"$line"
               [[ $line == *[[:space:]] ]] && typed+=('')
               current=${typed[${#typed[@]} - 1]}
               \(function)_spec ''
               for ((index = 1; index < ${#typed[@]} - 1; index++)); do
                 word=${typed[index]}
-                if ((valued)); then
-                  valued=0
+                if ((awaits_value)); then
+                  awaits_value=0
                 elif [[ -n $words && " $words " == *" $word "* ]]; then
-                  place=${place:+$place }$word
-                  \(function)_spec "$place"
-                elif ((!ended)) && [[ $word == -- ]]; then
-                  ended=1
-                elif ((!ended)) && [[ $word == -* ]]; then
-                  [[ $word != *=* ]] && \(function)_kind "$word" && valued=1
+                  command=${command:+$command }$word
+                  \(function)_spec "$command"
+                elif ((!options_ended)) && [[ $word == -- ]]; then
+                  options_ended=1
+                elif ((!options_ended)) && [[ $word == -* ]]; then
+                  [[ $word != *=* ]] && \(function)_kind "$word" && awaits_value=1
                 else
-                  count+=1
+                  operand_count+=1
                 fi
               done
-              if ((valued)); then
+              if ((awaits_value)); then
                 \(function)_kind "${typed[${#typed[@]} - 2]}"
                 \(function)_offer "$kind"
-              elif ((!ended)) && [[ $current == --*=* ]]; then
+              elif ((!options_ended)) && [[ $current == --*=* ]]; then
                 \(function)_kind "${current%%=*}" || return 0
                 head=${current%%=*}=
                 current=${current#*=}
                 \(function)_offer "$kind"
                 COMPREPLY=("${COMPREPLY[@]/#/$head}")
                 current=$head$current
-              elif ((!ended)) && [[ $current == -* ]]; then
+              elif ((!options_ended)) && [[ $current == -* ]]; then
                 mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
-              elif [[ -n $words ]] && ((count == 0)); then
+              elif [[ -n $words ]] && ((operand_count == 0)); then
                 mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
               else
                 read -ra kinds <<<"$operands"
                 # The last operand may be repeated.
                 [[ ${kinds[*]: -1} == *+ ]] || kinds+=(nothing)
-                next=${kinds[count < ${#kinds[@]} ? count : ${#kinds[@]} - 1]}
+                next=${kinds[operand_count < ${#kinds[@]} ? operand_count : ${#kinds[@]} - 1]}
                 \(function)_offer "${next%+}"
               fi
-              # Bash replaces only what stands behind the last colon or equals sign.
+              # Bash replaces only what follows the last colon or equals sign.
               head=''
               [[ $COMP_WORDBREAKS == *:* && $current == *:* ]] && head=${current%"${current##*:}"}
               [[ $COMP_WORDBREAKS == *=* && -z $head && $current == *=* ]] && head=${current%%=*}=
@@ -164,7 +166,7 @@ struct BashCompletion {
             """
     }
 
-    /// The assignments for a command.
+    /// The shell assignments for a command in `_TOOL_spec`.
     private static func spec(_ command: Command) -> String {
         let values = command.options.filter { $0.valueName != nil }.flatMap { option in
             option.names.map { "\($0)=\(option.completion.word)" }

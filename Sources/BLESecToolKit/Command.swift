@@ -9,8 +9,8 @@ package struct Command: Sendable {
     let name: String
     /// A summary in a few words, without a full stop.
     let summary: String
-    /// The names of the operands. All are required, except a last `[NAME]`; a last `[NAME]...`
-    /// stands for any number, including none.
+    /// The names of the operands. Operands in brackets, as in `[NAME]`, may be missing. A last
+    /// `[NAME]...` may be given any number of times.
     let operands: [String]
     let options: [Option]
     /// The description, in paragraphs.
@@ -43,12 +43,12 @@ package struct Command: Sendable {
 package struct Option: Sendable, Hashable {
     /// The name, with its dashes.
     package let name: String
-    /// The letter that may stand for the name, behind one dash.
+    /// The letter of the short form, without its dash; nil if there is no short form.
     let short: Character?
     /// The name of the option's value; nil if the option takes no value.
     let valueName: String?
-    /// With what a value begins that may also be missing; nil if the value is required. Any value is
-    /// taken behind `=`, and the word `-`.
+    /// For an optional value, the beginnings by which the next word is recognized as the value; nil
+    /// if the value is required. The word `-`, and any value after `=`, is always recognized.
     let valueBeginnings: [String]?
     let isRepeatable: Bool
     /// What a shell offers for the value.
@@ -79,7 +79,7 @@ package struct Option: Sendable, Hashable {
         name: "--verbose", short: "v", isRepeatable: true,
         help: "Report more on standard error: each attempt to reach a peer, and each refused peer. "
             + "Given twice, each change of a state, with the time in front of each line.")
-    /// The option `--quiet`, for the same commands.
+    /// The option `--quiet`, for commands that report what they do on standard error.
     package static let quiet = Option(
         name: "--quiet", short: "q", help: "Report only errors on standard error.")
     static let help = Option(name: "--help", short: "h", help: "Print this page and exit.")
@@ -95,10 +95,10 @@ package struct Option: Sendable, Hashable {
         return valueBeginnings == nil ? "\(name) \(valueName)" : "\(name) [\(valueName)]"
     }
 
-    /// Whether `word` is the option's name, or its letter behind a dash.
+    /// Whether `word` is the option's name, or its letter after a dash.
     func isNamed(_ word: String) -> Bool { word == name || short.map { "-\($0)" } == word }
 
-    /// Whether the next word is the option's value.
+    /// Whether `word`, which follows the option, is the option's value.
     func takes(_ word: String) -> Bool {
         guard let valueBeginnings else { return !word.hasPrefix("--") }
         return word == "-" || valueBeginnings.contains(where: word.hasPrefix)

@@ -11,7 +11,7 @@ package enum Completion: Sendable, Hashable {
     /// The forms of endpoints, with the names of remembered peers, and files for Unix sockets.
     case endpoints
 
-    /// What the name of a value or an operand in a manual page stands for.
+    /// What to offer for a value or an operand that manual pages call `name`, such as `FILE`.
     init(named name: String) {
         let bare = name.filter { !"[].".contains($0) }
         let words = bare.split(separator: "|").map(String.init)

@@ -11,8 +11,11 @@ package enum Diagnostics {
     private static let name = Locked("blesec")
     private static let display = Locked<(@Sendable (_ line: () -> Void) -> Void)?>(nil)
 
-    /// Shows each line from now on, for lines at the end of the terminal that change: it removes
-    /// those, calls `line`, and shows them again. Nil shows lines as they are.
+    /// Sets the function that shows each line from now on; nil writes lines directly.
+    ///
+    /// A command that redraws lines at the bottom of the terminal needs such a function. The
+    /// function erases these lines, calls `line` to write the new line, and draws the erased lines
+    /// again.
     package static func show(by display: (@Sendable (_ line: () -> Void) -> Void)?) {
         self.display.withLock { $0 = display }
     }
@@ -29,8 +32,8 @@ package enum Diagnostics {
         set { json.store(newValue, ordering: .relaxed) }
     }
 
-    /// How much is reported: -1 only errors, with `--quiet`; 0 what a user needs; 1 and 2 more, with
-    /// `--verbose` once and twice.
+    /// How much is reported: -1 only errors, with `--quiet`; 0 what a user needs; 1 and 2 more,
+    /// with `--verbose` once and twice.
     package static var verbosity: Int {
         get { level.load(ordering: .relaxed) }
         set { level.store(newValue, ordering: .relaxed) }
@@ -68,12 +71,12 @@ package enum Diagnostics {
         var parts = unsafe tm()
         unsafe clock_gettime(CLOCK_REALTIME, &now)
         guard unsafe localtime_r(&now.tv_sec, &parts) != nil else { return "" }
-        let digits = { (number: Int, count: Int) in
+        let padded = { (number: Int, count: Int) in
             let text = String(number)
             return String(repeating: "0", count: max(0, count - text.count)) + text
         }
-        let clock = unsafe [parts.tm_hour, parts.tm_min, parts.tm_sec].map { digits(Int($0), 2) }
-        return clock.joined(separator: ":") + "." + digits(now.tv_nsec / 1_000_000, 3)
+        let clock = unsafe [parts.tm_hour, parts.tm_min, parts.tm_sec].map { padded(Int($0), 2) }
+        return clock.joined(separator: ":") + "." + padded(now.tv_nsec / 1_000_000, 3)
     }
 
     /// `text` on one line, with control characters replaced: a file's name may contain a line feed
@@ -87,7 +90,7 @@ package enum Diagnostics {
 }
 
 extension ChannelError {
-    /// The code and the reason, for an object.
+    /// The code and the reason, as members of a JSON object.
     package var members: [(String, JSONValue)] {
         [("code", .string(code.rawValue)), ("reason", .string(reason))]
     }

@@ -3,7 +3,8 @@ package import BLESecChannelCore
 /// The exit statuses of the tools, with the numbers of `sysexits.h`.
 package enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
-    /// As with `diff`: nothing failed, but a comparison found a change for the worse.
+    /// Nothing failed, but a comparison found that something became worse. `diff` also uses 1 for a
+    /// difference.
     case worse = 1
     case usage = 64
     case badData = 65
@@ -16,7 +17,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     case timedOut = 75
     case protocolError = 76
     case untrusted = 77
-    /// 128 plus the number of the signal.
+    // After a signal, the status is 128 plus the number of the signal.
     case hungUp = 129
     case interrupted = 130
     case terminated = 143
@@ -49,31 +50,31 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     /// The description of the status in a manual page.
     package var meaning: String {
         switch self {
-        case .success: "Everything was done. For a channel: both ends said that they were complete."
+        case .success: "Everything was done. For a channel: both sides have everything."
         case .worse: "What was compared has become worse."
         case .usage: "The command line is wrong."
         case .badData: "A key or another input is not what it should be."
         case .noInput: "A file does not exist or cannot be read."
         case .noPeer: "No such peer, or no such Bluetooth adapter."
         case .refused: "The peer refused, is busy, or shares no protocol."
-        case .software: "Something inside failed that should not."
+        case .software: "An internal error: something failed that should not fail."
         case .cannotCreate: "A file cannot be created, or an address is taken."
         case .inputOutput: "Standard input, standard output or the link failed."
         case .timedOut: "A deadline passed."
         case .protocolError:
             "The protocol was broken, the peer did not prove its key, or the channel ended before "
-                + "both ends were complete."
+                + "both sides had everything."
         case .untrusted: "The peer is not trusted, or the system denies permission."
-        case .hungUp: "SIGHUP ended it."
-        case .interrupted: "SIGINT ended it."
-        case .terminated: "SIGTERM ended it."
+        case .hungUp: "SIGHUP ended the command."
+        case .interrupted: "SIGINT ended the command."
+        case .terminated: "SIGTERM ended the command."
         }
     }
 }
 
 /// Errors that only the tools report.
 extension ChannelError.Code {
-    /// A comparison found a change for the worse, which has already been printed.
+    /// A comparison found that something became worse. The output has already reported it.
     package static let worse = Self(rawValue: "worse")
     /// The command line is wrong.
     package static let usage = Self(rawValue: "usage")

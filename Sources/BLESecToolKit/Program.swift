@@ -43,7 +43,7 @@ package struct Program: Sendable {
 
     /// Runs the command that the command line names, and ends the process.
     package func main() -> Never {
-        // So that a write to a closed pipe or socket fails with an error.
+        // With this, a write to a closed pipe or socket fails with EPIPE, and the process goes on.
         signal(SIGPIPE, SIG_IGN)
         StandardDescriptors.claim()
         DescriptorLimit.raise()
@@ -89,7 +89,7 @@ package struct Program: Sendable {
         return ExitStatus(error)
     }
 
-    /// The command to run; nil if the words asked for a page or the version, which is then printed.
+    /// The command to run; nil if the words request a page or the version, which is then printed.
     private func call(of words: [String]) throws(ChannelError) -> Call? {
         let rest = Array(words.dropFirst())
         if let make = commands.first(where: { $0.key == words.first })?.value {
@@ -125,9 +125,11 @@ package struct Program: Sendable {
         let isOption = word.hasPrefix("-")
         let names = isOption ? ["--help", "--version"] : words
         var reason = "unknown \(isOption ? "option" : "command") `\(word)`"
-        let owners = commands.filter { $0.value().options.contains { $0.isNamed(word) } }.map(\.key)
-        if isOption, let owner = owners.first {
-            reason = "\(word) goes behind a command, such as `\(name) \(owner) \(word)`"
+        let commandsWithOption = commands.filter {
+            $0.value().options.contains { $0.isNamed(word) }
+        }.map(\.key)
+        if isOption, let command = commandsWithOption.first {
+            reason = "\(word) goes after a command, such as `\(name) \(command) \(word)`"
         } else {
             reason += Suggestion.text(for: word, among: names)
         }
@@ -285,17 +287,17 @@ extension Program {
         }
     }
 
-    /// The commands with their words behind the tool's name, for completion.
+    /// All commands, each with its words after the tool's name, for completion.
     var completed: [(words: [String], command: Command)] {
         let own = commands.map { ([$0.key], $0.value()) } + builtIns.map { ([$0.word], $0.command) }
-        let deeper = groups.flatMap { word, group in
+        let inGroups = groups.flatMap { word, group in
             group().completed.map { ([word] + $0.words, $0.command) }
         }
-        return own + deeper + (defaultCommand.map { [([], $0)] } ?? [])
+        return own + inGroups + (defaultCommand.map { [([], $0)] } ?? [])
     }
 }
 
-/// A day, in the form that mdoc(7) wants.
+/// A day, in the form that mdoc(7) needs.
 private struct PageDate: CustomStringConvertible {
     let description: String
 
@@ -306,10 +308,10 @@ private struct PageDate: CustomStringConvertible {
 
     /// The day of SOURCE_DATE_EPOCH in UTC, or today's.
     static var now: PageDate {
-        let given = unsafe getenv("SOURCE_DATE_EPOCH").flatMap {
+        let sourceDate = unsafe getenv("SOURCE_DATE_EPOCH").flatMap {
             time_t(unsafe String(cString: $0))
         }
-        var seconds = given ?? time(nil)
+        var seconds = sourceDate ?? time(nil)
         var parts = unsafe tm()
         guard unsafe gmtime_r(&seconds, &parts) != nil else { return PageDate(description: "") }
         let month = unsafe months[Int(parts.tm_mon)]

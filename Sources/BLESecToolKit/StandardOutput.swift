@@ -23,7 +23,7 @@ package enum StandardOutput {
             if count > 0 {
                 done += count
             } else if count < 0, errno == EAGAIN {
-                // Another process that shares the descriptor made it nonblocking.
+                // Another process, which shares the open file, has set O_NONBLOCK.
                 var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             } else if count < 0, errno != EINTR {
@@ -62,10 +62,10 @@ package enum StandardOutput {
     /// - Throws: `input-output`, when earlier writes fail only at this point.
     package static func finish() async throws(ChannelError) {
         try await onThread { () throws(ChannelError) in
-            let nowhere = unsafe open("/dev/null", O_WRONLY | O_CLOEXEC)
+            let devNull = unsafe open("/dev/null", O_WRONLY | O_CLOEXEC)
             let copy = dup(STDOUT_FILENO)
-            defer { close(nowhere) }
-            guard nowhere >= 0, copy >= 0, dup2(nowhere, STDOUT_FILENO) >= 0, close(copy) == 0
+            defer { close(devNull) }
+            guard devNull >= 0, copy >= 0, dup2(devNull, STDOUT_FILENO) >= 0, close(copy) == 0
             else { throw failure(errno) }
         }
     }
@@ -87,7 +87,7 @@ package enum StandardOutput {
             return .system(.inputOutput, "standard output cannot be written", number)
         }
         return ChannelError(
-            .inputOutput, "standard output was closed by its reader; what came since is lost",
+            .inputOutput, "standard output was closed by its reader; what came after that is lost",
             underlying: .errno(number))
     }
 }

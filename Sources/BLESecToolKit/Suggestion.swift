@@ -6,12 +6,12 @@ package enum Suggestion {
         return ": did you mean `\(nearest)`?"
     }
 
-    /// The candidate from which the word differs by the fewest typing errors. One error is always
-    /// allowed; a longer candidate allows one for every three of its letters, without the dashes of
-    /// an option. Otherwise the only
-    /// candidate that begins with the word, if the word has at least three letters.
+    /// The candidate that differs from the word by the fewest typing errors, if these are few: one,
+    /// or at most a third of the candidate's letters, not counting an option's leading dashes. If
+    /// there is no such candidate, the only one that begins with the word, if the word has at least
+    /// three letters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
-        // A word that is far too long is not compared letter by letter.
+        // Comparing a very long word would take long.
         guard word.utf8.count <= 64 else { return nil }
         let rated = candidates.map { (word: $0, distance: distance(word, $0)) }
         let best = rated.min { $0.distance < $1.distance }
@@ -25,18 +25,20 @@ package enum Suggestion {
     /// The number of letters to insert, remove, replace or swap with their neighbour until the
     /// words are equal (the optimal string alignment distance).
     private static func distance(_ first: String, _ second: String) -> Int {
-        let a = Array(first.unicodeScalars)
-        let b = Array(second.unicodeScalars)
+        let left = Array(first.unicodeScalars)
+        let right = Array(second.unicodeScalars)
         var rowBeforeLast: [Int] = []
-        var lastRow = Array(0...b.count)
-        for row in 0..<a.count {
+        var lastRow = Array(0...right.count)
+        for row in 0..<left.count {
             var nextRow = [row + 1]
-            for column in 0..<b.count {
-                let isSame = a[row] == b[column]
+            for column in 0..<right.count {
+                let isSame = left[row] == right[column]
                 var best = min(
                     lastRow[column] + (isSame ? 0 : 1), lastRow[column + 1] + 1, nextRow[column] + 1
                 )
-                if row > 0, column > 0, a[row] == b[column - 1], a[row - 1] == b[column] {
+                if row > 0, column > 0, left[row] == right[column - 1],
+                    left[row - 1] == right[column]
+                {
                     best = min(best, rowBeforeLast[column - 1] + 1)
                 }
                 nextRow.append(best)
@@ -44,6 +46,6 @@ package enum Suggestion {
             rowBeforeLast = lastRow
             lastRow = nextRow
         }
-        return lastRow[b.count]
+        return lastRow[right.count]
     }
 }

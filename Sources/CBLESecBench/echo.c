@@ -7,8 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { header = 3, tag = 16, largest = 65536 };  // header: u16 length, u8 type
+enum { header = 3, tag = 16, largest = 65536 };  // bytes; the header is a u16 length and a u8 type
 
+// One end of the socket pair.
 struct end {
     int socket;
     size_t count;  // bytes of a payload
@@ -20,23 +21,26 @@ struct end {
 };
 
 static bool send_record(struct end *end, uint64_t nonce) {
-    size_t plain = end->count + 1;
-    size_t sealed = plain + (end->sealing != NULL ? tag : 0);
-    end->record[0] = (uint8_t)(sealed >> 8);
-    end->record[1] = (uint8_t)sealed;
+    size_t plain_size = end->count + 1;
+    size_t sealed_size = plain_size + (end->sealing != NULL ? tag : 0);
+    end->record[0] = (uint8_t)(sealed_size >> 8);
+    end->record[1] = (uint8_t)sealed_size;
     end->record[2] = 0;
     memcpy(end->record + header, end->payload, end->count);
-    if (end->sealing != NULL && !blesec_bench_seal(end->sealing, end->record + 2, plain, nonce)) {
+    if (end->sealing != NULL
+        && !blesec_bench_seal(end->sealing, end->record + 2, plain_size, nonce)) {
         return false;
     }
-    return send(end->socket, end->record, sealed + 2, MSG_NOSIGNAL) == (ssize_t)(sealed + 2);
+    return send(end->socket, end->record, sealed_size + 2, MSG_NOSIGNAL)
+           == (ssize_t)(sealed_size + 2);
 }
 
 static bool receive_record(struct end *end, uint64_t nonce) {
-    size_t plain = end->count + 1;
-    size_t sealed = plain + (end->opening != NULL ? tag : 0);
-    if (recv(end->socket, end->record, largest, 0) != (ssize_t)(sealed + 2)) return false;
-    if (end->opening != NULL && !blesec_bench_open(end->opening, end->record + 2, plain, nonce)) {
+    size_t plain_size = end->count + 1;
+    size_t sealed_size = plain_size + (end->opening != NULL ? tag : 0);
+    if (recv(end->socket, end->record, largest, 0) != (ssize_t)(sealed_size + 2)) return false;
+    if (end->opening != NULL
+        && !blesec_bench_open(end->opening, end->record + 2, plain_size, nonce)) {
         return false;
     }
     memcpy(end->payload, end->record + header, end->count);

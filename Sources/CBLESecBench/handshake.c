@@ -13,15 +13,16 @@ struct blesec_bench_primitives {
     EVP_MD *digest;                             // NULL with BLAKE2b (libsodium)
     EVP_MD_CTX *context;                        // NULL with BLAKE2b
     crypto_generichash_blake2b_state *blake2b;  // NULL with OpenSSL's hashes
-    crypto_aead_aes256gcm_state *expanded;      // NULL with ChaCha20-Poly1305
+    crypto_aead_aes256gcm_state *expanded;      // the AES key schedule; NULL with ChaCha20-Poly1305
     uint8_t private_key[MAX_KEY], peer_key[MAX_KEY], shared_secret[MAX_KEY];
     uint8_t cipher_key[32], nonce[12];
-    uint8_t chaining_key[MAX_DIGEST], derived[3 * MAX_DIGEST];
-    uint8_t text[1024];
-    uint8_t slots[SLOTS][MAX_KEY + 16];
+    uint8_t chaining_key[MAX_DIGEST];
+    uint8_t derived[3 * MAX_DIGEST];     // the outputs of hashes and of HKDF
+    uint8_t text[1024];                  // the input of hashes
+    uint8_t slots[SLOTS][MAX_KEY + 16];  // messages, each with its tag
 };
 
-// Hashes. All digests use one context, which is initialized again for each.
+// Hashes. All digests use one context, which is initialized anew for each digest.
 
 static void begin(blesec_bench_primitives *p) {
     if (p->blake2b != NULL) {
@@ -47,7 +48,7 @@ static void finish(blesec_bench_primitives *p, uint8_t *output) {
     }
 }
 
-// HMAC of two pieces; the key is a digest, so it is shorter than a block.
+// HMAC of `first` followed by `second`. The key is a digest, and so not longer than a block.
 static void hmac(blesec_bench_primitives *p, const uint8_t *key, const uint8_t *first,
                  size_t first_count, const uint8_t *second, size_t second_count, uint8_t *output) {
     uint8_t pad[MAX_BLOCK];
@@ -84,9 +85,9 @@ static bool generate(blesec_bench_primitives *p) {
     if (p->x448 == NULL) return crypto_scalarmult_base(public_key, private_key) == 0;
     size_t count = p->key_length;
     EVP_PKEY *key = EVP_PKEY_new_raw_private_key(EVP_PKEY_X448, NULL, private_key, count);
-    bool done = key != NULL && EVP_PKEY_get_raw_public_key(key, public_key, &count) == 1;
+    bool succeeded = key != NULL && EVP_PKEY_get_raw_public_key(key, public_key, &count) == 1;
     EVP_PKEY_free(key);
-    return done;
+    return succeeded;
 }
 
 static bool diffie_hellman(blesec_bench_primitives *p) {
@@ -96,12 +97,12 @@ static bool diffie_hellman(blesec_bench_primitives *p) {
     size_t count = p->key_length;
     EVP_PKEY *peer = EVP_PKEY_new_raw_public_key(EVP_PKEY_X448, NULL, p->peer_key, count);
     EVP_PKEY_CTX *context = EVP_PKEY_CTX_new(p->x448, NULL);
-    bool done = peer != NULL && context != NULL && EVP_PKEY_derive_init(context) == 1
+    bool succeeded = peer != NULL && context != NULL && EVP_PKEY_derive_init(context) == 1
                 && EVP_PKEY_derive_set_peer(context, peer) == 1
                 && EVP_PKEY_derive(context, p->shared_secret, &count) == 1;
     EVP_PKEY_CTX_free(context);
     EVP_PKEY_free(peer);
-    return done;
+    return succeeded;
 }
 
 static void expand(blesec_bench_primitives *p, const blesec_bench_call *call) {

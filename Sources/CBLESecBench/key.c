@@ -10,7 +10,7 @@
 struct blesec_bench_key {
     enum blesec_bench_algorithm algorithm;
     uint8_t bytes[32];
-    crypto_aead_aes256gcm_state *expanded;  // NULL except for libsodium's AES-GCM
+    crypto_aead_aes256gcm_state *expanded;  // the AES key schedule; NULL except with libsodium's AES
     EVP_CIPHER_CTX *context;                // NULL with libsodium
 };
 

@@ -10,8 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { header = 3, tag = 16, inbox_size = 144 << 10, ready_at_once = 128, patience = 10000 };
+enum {
+    header = 3,  // u16 length, u8 type
+    tag = 16,
+    inbox_size = 144 << 10,
+    max_events = 128,
+    wait_limit = 10000,  // milliseconds without any event, after which the run fails
+};
 
+// One end of a channel.
 struct end {
     int socket;  // -1 when closed
     bool is_sender;
@@ -22,13 +29,15 @@ struct end {
 };
 
 struct run {
-    size_t channels, size, batch;
+    size_t channels;
+    size_t size;     // the bytes of one message
+    size_t batch;    // the number of records in one send
     size_t record;   // the bytes of one record
     int64_t window;  // nanoseconds
     int epoll;
-    struct end *ends;  // of each channel, the sender and then the receiver
+    struct end *ends;  // for each channel, the sender and then the receiver
     uint8_t *message, *outbox, *inbox;
-    size_t senders;  // the number of senders that are not done
+    size_t senders;  // the number of senders that have not sent for the last time
     uint64_t sent, received;
     bool is_over;  // the window is over; each sender sends once more
     bool succeeded;
@@ -107,10 +116,10 @@ static bool open_record(struct run *run, struct end *end, uint8_t *record) {
     uint8_t *message = malloc(run->size);
     if (message == NULL) return false;
     memcpy(message, record + header, run->size);
-    bool is_right = record[2] == 0 && message[run->size - 1] == run->message[run->size - 1];
+    bool is_correct = record[2] == 0 && message[run->size - 1] == run->message[run->size - 1];
     free_message(message);
     run->received++;
-    return is_right;
+    return is_correct;
 }
 
 // Receives once, and opens all records that are complete.
@@ -143,11 +152,11 @@ static bool watch_senders(struct run *run) {
 
 // Sends on all channels until `window` nanoseconds are over, and receives everything.
 static bool work(struct run *run, int64_t window) {
-    struct epoll_event ready[ready_at_once];
+    struct epoll_event ready[max_events];
     int64_t deadline = now(CLOCK_MONOTONIC) + window;
     run->is_over = false;
     while (run->senders > 0 || run->received < run->sent) {
-        int count = epoll_wait(run->epoll, ready, ready_at_once, patience);
+        int count = epoll_wait(run->epoll, ready, max_events, wait_limit);
         if (count == 0 || (count < 0 && errno != EINTR)) return false;
         if (!run->is_over) run->is_over = now(CLOCK_MONOTONIC) >= deadline;
         for (int i = 0; i < count; i++) {
@@ -160,7 +169,7 @@ static bool work(struct run *run, int64_t window) {
 
 static bool open_end(struct run *run, struct end *end) {
     static const uint8_t key[32] = {1};
-    // The library that `AEAD` chooses at this size.
+    // The library that `AEAD` in BLESecPrimitives uses at this size.
     enum blesec_bench_library library = run->size < 384 ? BLESEC_BENCH_SODIUM
                                                         : BLESEC_BENCH_OPENSSL;
     end->key = blesec_bench_key_new(BLESEC_BENCH_CHACHAPOLY, library, key);
@@ -236,8 +245,8 @@ static void *run_thread(void *argument) {
 
 bool blesec_bench_many(size_t channels, size_t size, size_t batch, int64_t window,
                        blesec_bench_load *load) {
-    // The inbox must have room for a record after the beginning of another one, and the length of a
-    // record must fit into 16 bits.
+    // The inbox must have room for an incomplete record and a whole one, and the length of a record
+    // must fit into 16 bits.
     if (channels == 0 || channels > 1 << 20 || size == 0 || size > 60000 || batch == 0
         || batch > 1024) {
         return false;

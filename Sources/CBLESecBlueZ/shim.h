@@ -20,7 +20,8 @@ static inline int blesec_hci_list(int descriptor, uint16_t *_Nonnull numbers) {
     return request.list.dev_num;
 }
 
-// HCIGETDEVINFO: the name (up to 8 bytes), address (little-endian) and flags of an adapter.
+// HCIGETDEVINFO: the name (up to 8 bytes), address (little-endian) and flags of an adapter. Returns 0,
+// or -1 on failure.
 static inline int blesec_hci_info(int descriptor, uint16_t number, char *_Nonnull name,
                                   uint8_t *_Nonnull address, uint32_t *_Nonnull flags) {
     struct hci_dev_info info;
@@ -58,7 +59,8 @@ static inline int blesec_hci_links(int descriptor, uint16_t number, uint16_t *_N
     return count;
 }
 
-// Binds a raw HCI socket to an adapter, and lets it receive the answers to one command only.
+// Binds a raw HCI socket to an adapter. The socket receives only Command Complete and Command Status
+// events of the command `opcode`.
 static inline int blesec_hci_bind(int descriptor, uint16_t number, uint16_t opcode) {
     struct sockaddr_hci address = {.hci_family = AF_BLUETOOTH, .hci_dev = number,
                                    .hci_channel = HCI_CHANNEL_RAW};

@@ -7,8 +7,8 @@
 #include <openssl/x509v3.h>
 #include <openssl/pkcs12.h>
 
-// The parameter stores the address of its name, so the name is a literal in C; Swift would pass a
-// temporary string.
+// The parameter stores the address of its name, so the name must be a literal in C. From Swift, the
+// name would be a temporary string.
 static inline OSSL_PARAM blesec_openssl_tag_parameter(unsigned char *tag, size_t length) {
     return OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, tag, length);
 }
@@ -25,7 +25,7 @@ static inline int blesec_error_is_end_of_pem(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
 }
 
-// The entries of a revocation list, which are a stack: macros access stacks too.
+// The entries of a revocation list. They are an OpenSSL stack, which only macros can read.
 static inline int blesec_revoked_count(X509_CRL *list) { return sk_X509_REVOKED_num(X509_CRL_get_REVOKED(list)); }
 static inline X509_REVOKED *blesec_revoked_entry(X509_CRL *list, int index) {
     return sk_X509_REVOKED_value(X509_CRL_get_REVOKED(list), index);

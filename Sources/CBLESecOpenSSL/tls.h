@@ -3,8 +3,9 @@
 
 // TLS: each function wraps a macro that Swift cannot import.
 
-// Allows only TLS 1.3, without middlebox compatibility mode. Tickets do not contain the session.
-// `longest_chain` is the greatest length of the peer's certificates together, in bytes.
+// Allows only TLS 1.3, without middlebox compatibility mode. Tickets identify a session, but do not
+// contain it (SSL_OP_NO_TICKET). `longest_chain` limits the total size of the peer's certificates, in
+// bytes.
 static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chain) {
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);

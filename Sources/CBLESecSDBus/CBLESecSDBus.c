@@ -5,8 +5,8 @@
 
 #define LIBRARY "libsystemd.so.0"
 
-// Each function calls the library's function. If a prototype in the list differs from the library's
-// header, the compiler reports an error here.
+// Defines each function `blesec_NAME`, which calls libsystemd's NAME. If a prototype in the list
+// differs from libsystemd's header, the compiler reports an error here.
 #define DEFINE(result, name, parameters, arguments) \
     static __typeof__(name) *library_##name; \
     result blesec_##name parameters { return library_##name arguments; }
@@ -22,8 +22,8 @@ const char *blesec_sd_bus_load(void) {
     return NULL;
 }
 
-// Names the library in a note, from which packaging tools learn what a program loads at run time:
-// https://uapi-group.org/specifications/specs/elf_dlopen_metadata
+// An ELF note that names the library. Packaging tools read it to learn what a program loads at run
+// time: https://uapi-group.org/specifications/specs/elf_dlopen_metadata
 #define NOTE \
     "[{\"soname\":[\"" LIBRARY "\"],\"feature\":\"bluetoothd\"," \
     "\"description\":\"Finds peers through bluetoothd\",\"priority\":\"recommended\"}]"

@@ -42,7 +42,7 @@ extension Integration {
                 (["pubkey", "--curve", "x448", "a"], "unknown option `--curve`"),
                 (
                     ["--persist"],
-                    "--persist goes behind a command, such as `blesec listen --persist`; see"
+                    "--persist goes after a command, such as `blesec listen --persist`; see"
                 ),
                 (["listen", "-vq", "unix:a"], "--verbose and --quiet exclude each other"),
                 (["listen", "-vx", "unix:a"], "unknown option `-x` in `-vx`"),

@@ -1,10 +1,10 @@
 internal import BLESecChannelCore
 internal import Glibc
 
-/// What a manual page says. A `TerminalPage` prints it for `--help`, and an `MdocPage` is its source for
-/// `man`.
+/// The content of a manual page. A `TerminalPage` shows it for `--help`, and an `MdocPage` is its
+/// source for `man`.
 package struct ManualPage: Sendable {
-    /// A heading, and what stands below it.
+    /// A heading, and the blocks below it.
     package struct Section: Sendable {
         let title: String
         var blocks: [Block]
@@ -20,7 +20,7 @@ package struct ManualPage: Sendable {
         case paragraph(String)
         /// A term with its description.
         case entry(String, String)
-        /// A command line, as operands and options may follow each other.
+        /// The form of a command line: the command's words, and its operands and options.
         case synopsis(String, [Parameter])
         case option(Option)
         /// A command line, and its purpose.
@@ -35,7 +35,8 @@ package struct ManualPage: Sendable {
 
     /// The words that start the command, or the name of a guide.
     let name: String
-    /// The manual's chapter: 1 for commands, 7 for concepts.
+    /// The number of the manual's section, which is called a chapter here because a page has
+    /// sections too: 1 for commands, 7 for concepts.
     let chapter: Int
     let summary: String
     var sections: [Section]

@@ -73,7 +73,7 @@ struct MdocPage {
         return "\(flag) Op Ar \(argument(value))"
     }
 
-    /// A text of sentences. Each sentence begins a line, as mdoc wants it.
+    /// Adds a text of sentences. Each sentence begins a line, as mdoc(7) recommends.
     private mutating func prose(_ content: String) {
         var line = ""
         for (index, part) in content.split(separator: "`", omittingEmptySubsequences: false)
@@ -89,14 +89,14 @@ struct MdocPage {
         end(&line)
     }
 
-    /// Adds words to `line`, which may be the macro line of a literal; punctuation right behind
-    /// the literal stays on that line.
+    /// Adds words to `line`. If `followsLiteral`, `line` is the macro line of a literal, and
+    /// punctuation directly after the literal stays on that line.
     private mutating func addWords(
-        _ words: String, after isBehindLiteral: Bool, to line: inout String
+        _ words: String, after followsLiteral: Bool, to line: inout String
     ) {
         var words = words[...]
-        if isBehindLiteral {
-            // Letters right behind a literal, such as a plural's, are joined to it.
+        if followsLiteral {
+            // Letters directly after a literal, such as a plural's `s`, are joined to the literal.
             let joined = words.prefix { $0 != " " }
             words = words.dropFirst(joined.count)
             if joined.allSatisfy({ ".,;:?!)".contains($0) }) {
@@ -124,13 +124,14 @@ struct MdocPage {
         line = ""
     }
 
-    /// The arguments of a macro, each word by itself.
+    /// The words of `text`, each as an argument of a macro.
     private static func arguments(_ text: String) -> String {
         text.split(separator: " ").map { argument(String($0)) }.joined(separator: " ")
     }
 
-    /// One argument of a macro. A zero-width character keeps it from being taken for a macro, and
-    /// its end from being taken for punctuation behind it.
+    /// One argument of a macro. The zero-width `\&` in front keeps mdoc from reading the argument
+    /// as a macro or a delimiter. `\&` at the end keeps it from reading the last character as a
+    /// delimiter.
     private static func argument(_ word: String) -> String {
         let isPunctuation = word.allSatisfy { ".,:;()[]?!|".contains($0) }
         let isShort = word.count <= 3 && word.first?.isUppercase ?? false
@@ -139,8 +140,8 @@ struct MdocPage {
             + (isClosed ? "\\&" : "")
     }
 
-    /// Text in which no character has a meaning of its own. Dashes are those of options if the text
-    /// is literal or begins with one.
+    /// The text, with the characters escaped that are special in mdoc. Dashes become the minus
+    /// signs of options if the text is literal or begins with a dash.
     private static func escaped(_ text: String, isLiteral: Bool = false) -> String {
         let isOption = isLiteral || text.hasPrefix("-")
         var result = ""
@@ -163,12 +164,12 @@ struct MdocPage {
 }
 
 extension String {
-    /// At least four digits, as groff's names of characters have.
+    /// The hexadecimal number with at least four digits, as groff's names of characters need.
     fileprivate var leftPadded: String { String(repeating: "0", count: max(0, 4 - count)) + self }
 }
 
 extension ManualPage.Block {
-    /// Whether the block belongs into a list of terms.
+    /// Whether the block belongs in a list of terms.
     fileprivate var isListed: Bool {
         switch self {
         case .entry, .option: true

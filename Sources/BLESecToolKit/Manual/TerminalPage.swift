@@ -1,7 +1,7 @@
 internal import Glibc
 
-/// A manual page as text. It is as wide as the terminal, from 40 to 100 columns, or 80 columns wide
-/// without a terminal.
+/// A manual page as text. It is as wide as the terminal, but at least 40 and at most 100 columns.
+/// If standard output is not a terminal, the page is 80 columns wide.
 struct TerminalPage {
     private(set) var text = ""
     private let width = Self.terminalWidth
@@ -56,7 +56,8 @@ struct TerminalPage {
         wrap(content, indent: Self.indent)
     }
 
-    /// A term and its description, on the same line or, after a long term, on the lines below.
+    /// A term and its description. The description begins on the term's line if the term fits into
+    /// its column, and otherwise on the next line.
     private mutating func entry(_ term: String, _ description: String) {
         let room = Self.deepIndent - Self.indent
         guard term.count < room else {

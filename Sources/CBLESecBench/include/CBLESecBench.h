@@ -1,4 +1,5 @@
-// The limits that the bench compares this package with: the same work in C with the same libraries.
+// The references that the bench calls limits: the same work as this package's, done in C with the
+// same libraries.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +22,8 @@ bool blesec_bench_seal(blesec_bench_key *_Nonnull key, uint8_t *_Nonnull message
 bool blesec_bench_open(blesec_bench_key *_Nonnull key, uint8_t *_Nonnull message, size_t count,
                        uint64_t nonce);
 
-// Seals and opens one buffer of `count` + 16 bytes repeatedly, with nonces from `nonce` on.
+// Seals and opens one buffer of `count` + 16 bytes `repetitions` times, with the nonces `nonce`,
+// `nonce` + 1 and so on.
 bool blesec_bench_seal_and_open(blesec_bench_key *_Nonnull sealing,
                                 blesec_bench_key *_Nonnull opening, uint8_t *_Nonnull message,
                                 size_t count, uint64_t nonce, int repetitions);
@@ -39,16 +41,16 @@ int64_t blesec_bench_blocking_stream(size_t count, int repetitions, bool isSeale
 
 // The work of many channels in a window of time.
 typedef struct blesec_bench_load {
-    uint64_t bytes;       // of all messages
+    uint64_t bytes;       // of the payloads of all messages
     int64_t nanoseconds;  // the processor time of the thread
     uint64_t least;       // the number of messages on the slowest channel
 } blesec_bench_load;
 
 // Sends messages of `size` bytes on many channels at once: AF_UNIX stream pairs, both ends of each
-// in one epoll loop, on a thread with descriptors of its own. Each send has `batch` records of
-// length, type, payload and tag, sealed with ChaCha20-Poly1305 of the faster library for the size;
-// each received message is copied into memory of its own. When `window` nanoseconds are over, each
-// channel sends once more, and everything is received. False if anything fails.
+// in one epoll loop, on a thread with its own table of descriptors. Each send has `batch` records of
+// length, type, payload and tag, sealed with ChaCha20-Poly1305 of the faster library for the size.
+// Each received message is copied into memory of its own. When `window` nanoseconds are over, each
+// channel sends once more, and everything is received. Returns false if anything fails.
 bool blesec_bench_many(size_t channels, size_t size, size_t batch, int64_t window,
                        blesec_bench_load *_Nonnull load);
 
@@ -63,7 +65,7 @@ enum blesec_bench_call_kind {
     BLESEC_BENCH_GENERATE,  // a key pair
     BLESEC_BENCH_DH,        // a Diffie-Hellman operation
     BLESEC_BENCH_HASH,      // of `count` bytes
-    BLESEC_BENCH_HKDF,      // with `count` outputs, of `input` bytes of key material
+    BLESEC_BENCH_HKDF,      // with `count` outputs, from `input` bytes of input key material
     BLESEC_BENCH_SEAL,      // `count` bytes, in place in `slot`
     BLESEC_BENCH_OPEN,      // the ciphertext of `count` bytes in `slot`
 };
@@ -73,7 +75,7 @@ typedef struct blesec_bench_call {
     uint32_t count;
     uint32_t input;
     uint32_t slot;
-    bool has_new_key;  // SEAL and OPEN: whether the key is used for the first time (AES expands it)
+    bool has_new_key;  // SEAL and OPEN: whether the key is used for the first time, so AES expands it
 } blesec_bench_call;
 
 // The primitives of a Noise suite, from the libraries that `BLESecPrimitives` uses for messages as
@@ -85,7 +87,8 @@ blesec_bench_primitives *_Nullable blesec_bench_primitives_new(
     enum blesec_bench_hash hash);
 void blesec_bench_primitives_free(blesec_bench_primitives *_Nullable primitives);
 
-// Performs all calls in order, `repetitions` times. False if a call fails or exceeds a buffer.
+// Performs all calls in order, `repetitions` times. Returns false if a call fails or exceeds a
+// buffer.
 bool blesec_bench_perform(blesec_bench_primitives *_Nonnull primitives,
                           const blesec_bench_call *_Nonnull calls, size_t count, int repetitions);
 
@@ -99,14 +102,15 @@ blesec_bench_tls *_Nullable blesec_bench_tls_new(
     const char *_Nonnull const keys[_Nonnull 2]);
 void blesec_bench_tls_free(blesec_bench_tls *_Nullable tls);
 
-// Performs `repetitions` full handshakes, until both ends have the keys.
+// Performs `repetitions` full handshakes. Each ends when both ends have the traffic keys.
 bool blesec_bench_tls_shake_hands(blesec_bench_tls *_Nonnull tls, int repetitions);
 
 // Makes the connection that carries records, in place of an earlier one. `gap` bytes are allocated
-// before its buffers, so that these get other addresses.
+// before its buffers, so that the buffers get other addresses than those of the earlier connection.
 bool blesec_bench_tls_connect(blesec_bench_tls *_Nonnull tls, size_t gap);
 
-// Sends `count` bytes from the client to the server `repetitions` times, on that connection.
+// Sends `count` bytes from the client to the server `repetitions` times, on the connection that
+// carries records.
 bool blesec_bench_tls_seal_and_open(blesec_bench_tls *_Nonnull tls, uint8_t *_Nonnull message,
                                     size_t count, int repetitions);
 

@@ -24,8 +24,8 @@ static inline int blesec_epoll_control(int epoll, int operation, int descriptor,
 }
 
 // Waits for `nanoseconds`, or without a limit when `nanoseconds` is negative. Where the system has no
-// epoll_pwait2 (Linux before 5.11, valgrind) or forbids it (filters of old containers), the wait is
-// rounded up to milliseconds.
+// epoll_pwait2 (Linux before 5.11, valgrind) or forbids it (seccomp filters of old container
+// runtimes), the wait is rounded up to milliseconds.
 static inline int blesec_epoll_wait(int epoll, struct epoll_event *_Nonnull events, int count,
                                     int64_t nanoseconds) {
     struct timespec timeout = {.tv_sec = nanoseconds / 1000000000,

@@ -1,8 +1,9 @@
 #pragma once
 #include <systemd/sd-bus.h>
 
-/// Loads libsystemd, and must be called once before any other function of this header. So a program
-/// that does not use bluetoothd starts without libsystemd and the libraries that libsystemd needs.
+/// Loads libsystemd. Call this once before any other function of this header. Since libsystemd is
+/// loaded only here, a program that does not use bluetoothd starts without libsystemd and the
+/// libraries that libsystemd needs.
 ///
 /// Returns NULL, or the loader's message if the library or one of its functions is missing. The
 /// message is valid until this thread calls the loader again.
