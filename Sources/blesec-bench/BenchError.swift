@@ -6,7 +6,7 @@ enum BenchError: Error {
     case wrongResult(String)
     /// A reference could not be measured; the text names it.
     case failed(String)
-    /// The peer does not begin with a bench's preface.
+    /// The peer's first bytes are not a ``LinkPreface``.
     case notABench
 }
 

@@ -46,7 +46,7 @@ struct BenchRun {
         streamTransports =
             settings.scenarios.contains(.link) && Self.measuresExactlyOnce(settings)
                 && settings.measuresRoundTrips ? target.transports : []
-        // The steps of the time budget, which many channels and radio do not use.
+        // The steps that share the time budget. The scenarios `many` and `radio` do not use it.
         let steps =
             suites.count * settings.recordSizes.count + subjects.count + linkSteps + sduSweep.count
             + storeSizes.count + streamTransports.count
@@ -101,15 +101,15 @@ struct BenchRun {
         }
     }
 
-    /// The protocols that were asked for; if none were, the default protocol with each of the two
-    /// ciphers, and TLS.
+    /// The protocols that the settings name. If they name none, the default protocol with each of
+    /// the two ciphers, and TLS.
     private static func suites(_ settings: Settings) -> [String] {
         let isDefault = settings.handshakes == nil
         return (isDefault ? [.noise, .noiseAESGCM, .tls] : settings.protocols).map(\.name)
     }
 
-    /// The handshakes that were asked for; if none were, the default pattern in every suite, every
-    /// other pattern in the default suite, and full and resumed TLS.
+    /// The handshakes that the settings name. If they name none, the default pattern in every
+    /// suite, every other pattern in the default suite, XXfallback, and full and resumed TLS.
     private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
         guard let names = settings.handshakes else {
             let devices = try TLSDevices.shared()
@@ -126,7 +126,7 @@ struct BenchRun {
 
     private mutating func measureLinks() async throws {
         for transport in target.transports {
-            // Without a choice of protocols, also the default one below messages exactly once.
+            // If no protocols were chosen, also connections with messages exactly once.
             let engines =
                 settings.engines + (Self.measuresExactlyOnce(settings) ? [.exactlyOnce] : [])
             let channels = try await SessionSet.open(transport, engines, loops)
@@ -143,7 +143,8 @@ struct BenchRun {
         }
     }
 
-    /// Whether connections are measured as well, whose protocol cannot be chosen.
+    /// Whether connections with messages exactly once are measured as well. They always use the
+    /// default protocol, so they are measured only if no protocols were chosen.
     private static func measuresExactlyOnce(_ settings: Settings) -> Bool {
         settings.handshakes == nil
     }
@@ -200,7 +201,8 @@ struct BenchRun {
 
     // MARK: Stores
 
-    /// Stores are measured over memory, with the default protocol.
+    /// The message sizes to measure with stores, which are measured only over links in memory and
+    /// with the default protocol.
     private static func storeSizes(_ settings: Settings, _ target: LinkTarget) -> [Int] {
         guard target.transports.contains(.memory), settings.protocols.contains(.noise) else {
             return []
@@ -241,9 +243,10 @@ struct BenchRun {
         return counts.count + counts.count { isSpread($0, settings) } + 2
     }
 
-    /// The numbers of channels to measure with an engine. The second engine is measured only with
-    /// the largest number up to 1,000: the memory of one channel is measured best with many, but its
-    /// handshakes take too long with more than 1,000.
+    /// The numbers of channels to measure with an engine: all for the first engine, and for TLS
+    /// only the largest number up to 1,000, or the largest of all if none is so small. The memory
+    /// of a TLS channel is measured best with many channels, but more than 1,000 TLS handshakes
+    /// take too long.
     private static func channels(_ settings: Settings, _ engine: String) -> [Int] {
         guard engine != manyEngines[0] else { return settings.channels }
         let most = settings.channels.filter { $0 <= 1_000 }.max() ?? settings.channels.max()

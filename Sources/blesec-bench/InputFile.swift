@@ -4,8 +4,8 @@ internal import BLESecToolKit
 internal import Glibc
 
 enum InputFile {
-    /// The bytes of the file. Reading stops after more than `limit` bytes, so a longer result means
-    /// that the file is longer. Nil if reading fails, with the error in `errno`.
+    /// The bytes of the file; nil if reading fails, with the error in `errno`. Reading stops once
+    /// more than `limit` bytes are read, so a result longer than `limit` may be incomplete.
     static func read(_ path: String, stoppingAbove limit: Int = .max - 1) -> [UInt8]? {
         let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }

@@ -1,10 +1,11 @@
-/// The changes from one run to another: only ratios are compared.
+/// The changes from an earlier run to this one. Only ratios are compared.
 struct Comparison: Sendable {
     /// A ratio that changed by more than noise.
     struct Change: Sendable, Equatable {
         var name: String
+        /// The name of the ratio's limit.
         var limit: String
-        /// The medians.
+        /// The medians of the earlier run and of this one.
         var before: Double
         var now: Double
         /// The largest change that may be noise, as a fraction.
@@ -30,7 +31,8 @@ struct Comparison: Sendable {
         changes.sort { ($0.isWorse ? 1 : 0, $0.size) > ($1.isWorse ? 1 : 0, $1.size) }
     }
 
-    /// Removes each change that `other`, a second run of the same build, does not confirm.
+    /// Removes each change that `other` does not have too. `other` compares a second run of the
+    /// same build.
     mutating func confirm(by other: Comparison) {
         changes.removeAll { change in
             !other.changes.contains { $0.name == change.name && $0.isWorse == change.isWorse }
@@ -42,7 +44,7 @@ struct Comparison: Sendable {
         Set(
             changes.compactMap { change in
                 let word = String(change.name.prefix { $0 != "/" })
-                // The scenario `link` measures these two.
+                // The scenario `link` measures both.
                 return ["packets", "sdus"].contains(word) ? .link : .init(rawValue: word)
             })
     }
@@ -83,7 +85,7 @@ extension Ratio.Basis {
 }
 
 extension Summary {
-    /// About the standard error of the median, as a fraction of the median.
+    /// An approximation of the standard error of the median, as a fraction of the median.
     fileprivate var standardError: Double { spread / Double(count).squareRoot() }
 }
 

@@ -17,7 +17,8 @@ struct Floors: Sendable {
 
     /// How many floors the measured ratios meet.
     struct Verdict {
-        /// A line for each floor, and after it the floor's reason if the ratio does not meet it.
+        /// A line for each floor. If the measured ratio does not meet the floor, a line with the
+        /// floor's reason follows.
         fileprivate(set) var lines: [String] = []
         fileprivate(set) var met = 0
         fileprivate(set) var missed = 0

@@ -3,7 +3,7 @@ internal import BLESecRadioModel
 
 /// One figure of a report as a multiple of a limit. Its name is the same in every run.
 ///
-/// Ratios can be compared between machines and days; times cannot.
+/// Ratios of different machines and days can be compared; times cannot.
 struct Ratio: Sendable {
     /// How a figure is measured, which determines how much it varies between runs.
     enum Basis: String, Sendable, CaseIterable {
@@ -17,7 +17,7 @@ struct Ratio: Sendable {
 
     /// The name: `engine/PROTOCOL/SIZE/LAYER`, and similarly for other scenarios.
     var name: String
-    /// The name of the limit, of which the figure is a multiple.
+    /// The name of the limit. The ratio is the figure divided by this limit.
     var limit: String
     var basis: Basis
     /// Whether smaller is better.
@@ -78,7 +78,7 @@ extension LinkScenario.Result {
             ratio("goodput", "plain link", less: false, goodputRatio),
             ratio("goodput-to-c", "blocking C", less: false, goodputToBlocking),
             ratio("round-trip", "plain link", less: true, roundTripRatio),
-            ratio("round-trip-to-c", "blocking C", less: true, blockingRatio),
+            ratio("round-trip-to-c", "blocking C", less: true, roundTripToBlocking),
         ].compactMap(\.self)
     }
 }
@@ -107,9 +107,9 @@ extension PacketScenario.Result {
 extension ManyScenario.Result {
     fileprivate var toLimits: [Ratio] {
         let name = "many/\(engine)/\(channels)"
-        let toC = [("single", goodputToC), ("batch", batchToC)].compactMap { what, summary in
+        let toC = [("single", goodputToC), ("batch", batchToC)].compactMap { figure, summary in
             summary.map {
-                Ratio("\(name)/\(what)", to: "epoll in C", .processor, less: false, $0)
+                Ratio("\(name)/\(figure)", to: "epoll in C", .processor, less: false, $0)
             }
         }
         // With few channels, memory that the process allocates only once distorts the figures.
@@ -128,9 +128,9 @@ extension ManyScenario.Result {
 extension LoopsScenario.Result {
     fileprivate var toOneLoop: [Ratio] {
         let figures = [("single", goodput), ("batch", batchGoodput), ("opened", handshakes)]
-        return figures.compactMap { what, figure in
-            figure.toOneLoop.map {
-                let name = "many/\(engine)/\(channels)/loops-\(loops)/\(what)"
+        return figures.compactMap { figure, compared in
+            compared.toOneLoop.map {
+                let name = "many/\(engine)/\(channels)/loops-\(loops)/\(figure)"
                 return Ratio(name, to: "one loop", .wall, less: false, $0)
             }
         }

@@ -7,7 +7,7 @@ struct RecordedReport: Sendable {
     struct Ratio: Sendable {
         var name: String
         var median: Double
-        /// About the standard error of the median, as a fraction of the median.
+        /// An approximation of the standard error of the median, as a fraction of the median.
         var standardError: Double
         var lessIsBetter: Bool
     }
@@ -15,8 +15,8 @@ struct RecordedReport: Sendable {
     let path: String
     let ratios: [Ratio]
 
-    /// - Throws: `noSuchFile`; `badData` if the file is no report of this schema, or if one of the
-    ///   report and this program is from a debug build and the other from a release build.
+    /// - Throws: `noSuchFile`; `badData` if the file is no report of this schema, or if only one of
+    ///   the report and this program is from a debug build.
     init(_ path: String) throws(ChannelError) {
         self.path = path
         ratios = try JSONFile.read(path, as: "report to compare with") { json throws(JSONMisfit) in
@@ -24,7 +24,7 @@ struct RecordedReport: Sendable {
                 throw JSONMisfit("\(ReportJSON.schema) is wanted").within(member: "schema")
             }
             let isOptimized = try json.required("settings") { settings throws(JSONMisfit) in
-                try settings.required("optimized") { it throws(JSONMisfit) in try it.truth() }
+                try settings.required("optimized") { value throws(JSONMisfit) in try value.truth() }
             }
             guard isOptimized == HostInfo.isOptimized else {
                 throw JSONMisfit("a debug build cannot be compared with a release build")
@@ -42,8 +42,8 @@ extension RecordedReport.Ratio {
         let spread = try json.real("spread")
         guard count >= 1, spread >= 0 else { throw JSONMisfit("no summary of samples") }
         standardError = spread / count.squareRoot()
-        lessIsBetter = try json.required("less-is-better") { it throws(JSONMisfit) in
-            try it.truth()
+        lessIsBetter = try json.required("less-is-better") { value throws(JSONMisfit) in
+            try value.truth()
         }
     }
 }

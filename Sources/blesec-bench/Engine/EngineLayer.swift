@@ -3,19 +3,19 @@ internal import BLESecNoise
 internal import BLESecNoiseEngine
 internal import BLESecPrimitives
 
-/// What seals records and opens them again: a library, or a layer of this package above it.
+/// Code that seals records and opens them again: a library, or a layer of this package above it.
 protocol EngineLayer: AnyObject {
     var name: String { get }
 
     /// Seals `count` bytes of plaintext, at least one, and opens them again, `repetitions` times.
     func sealAndOpen(_ count: Int, repetitions: Int) throws
 
-    /// Allocates the buffers again, behind a gap of `gap` bytes, if the layer copies records from
+    /// Allocates the buffers again, after a gap of `gap` bytes, if the layer copies records from
     /// one buffer into another.
     ///
     /// A copy between two buffers is up to 45 % slower if the destination starts a few bytes after
-    /// the source, modulo the page size. Without new addresses, all samples of a run could have such
-    /// buffers; with new ones few have, and these do not change the median.
+    /// the source, modulo the page size. Without new addresses, all samples of a run could have
+    /// such buffers. With new addresses, few samples have them, and the median does not change.
     func moveBuffers(by gap: Int) throws
 }
 

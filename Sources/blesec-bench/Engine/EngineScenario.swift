@@ -10,9 +10,9 @@ struct EngineScenario {
     /// The processor time of one sample, in nanoseconds.
     private static let sampleTime: UInt64 = 2_000_000
     var rounds: Int
-    /// How much longer this package's layers are made to take, as a fraction of their time. Tests of
-    /// comparisons use it.
-    var slowdown = Slowdown.wanted
+    /// The artificial slowdown of this package's layers, as a fraction of their time. Tests of
+    /// comparisons set it.
+    var slowdown = Slowdown.requested
 
     /// The cost of one layer for a record of one size.
     struct Result: Sendable {
@@ -29,12 +29,13 @@ struct EngineScenario {
 
     /// Measures all layers of a protocol at one size, with interleaved samples.
     func measure(_ suite: String, size: Int) throws -> [Result] {
-        let (limit, library, above) = try layers(suite, size)
-        let layers = [limit] + (slowdown == 0 ? above : above.map { Slowdown($0, by: slowdown) })
+        let (limit, library, upper) = try layers(suite, size)
+        let layers = [limit] + (slowdown == 0 ? upper : upper.map { Slowdown($0, by: slowdown) })
         let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
-            // A smaller gap than a buffer could fit into a hole in the heap, and would move nothing.
+            // A gap smaller than a buffer could fit into a hole in the heap, and the buffers would
+            // not move.
             let gap = 2 * Self.bufferSize + 16 * (37 * round % 256)
             for turn in 0..<layers.count {
                 let index = (round + turn) % layers.count
@@ -54,17 +55,17 @@ struct EngineScenario {
     /// The limit, its library, and this package's layers above that library.
     private func layers(
         _ suite: String, _ size: Int
-    ) throws -> (limit: any EngineLayer, library: RawKeys.Library, above: [any EngineLayer]) {
+    ) throws -> (limit: any EngineLayer, library: RawKeys.Library, upper: [any EngineLayer]) {
         guard suite != TLSContext.protocolName else {
             let devices = try TLSDevices.shared()
             return (devices.raw, .openSSL, [try TLSEngineLayer(devices)])
         }
         let algorithm = try ProtocolName(suite).aead
         let limit = try fastest(algorithm, size: size)
-        let above: [any EngineLayer] = try [
+        let upper: [any EngineLayer] = try [
             AEADLayer(algorithm), TransportLayer(suite), NoiseEngineLayer(suite),
         ]
-        return (limit, limit.library, above)
+        return (limit, limit.library, upper)
     }
 
     /// The library that is faster for records of `size` bytes.
@@ -82,12 +83,13 @@ struct EngineScenario {
 
     /// The number of repetitions in a sample.
     private func calibrate(_ layer: any EngineLayer, _ size: Int) throws -> Int {
-        let few = 16
-        let first = try sample(layer, size, few)
-        let second = try sample(layer, size, few)
-        return max(few, Int(Double(Self.sampleTime) / min(first, second)))
+        let trialCount = 16
+        let first = try sample(layer, size, trialCount)
+        let second = try sample(layer, size, trialCount)
+        return max(trialCount, Int(Double(Self.sampleTime) / min(first, second)))
     }
 
+    /// Nanoseconds of processor time for one repetition, averaged over all repetitions.
     private func sample(_ layer: any EngineLayer, _ size: Int, _ repetitions: Int) throws -> Double
     {
         let start = Clock.threadTime

@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// What Noise engines are compared with: one library's cipher, called from C, over one buffer.
+/// The limit of Noise engines: one library's cipher, called from C, on one buffer.
 @safe final class RawKeys {
     enum Library: String, CaseIterable {
         case sodium = "libsodium"
@@ -17,11 +17,11 @@ internal import CBLESecBench
     /// Nil when the library lacks the cipher on this machine.
     init?(_ algorithm: AEADAlgorithm, _ library: Library) {
         let key = [UInt8](repeating: 7, count: AEADAlgorithm.keyLength)
-        let source = library == .sodium ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
-        guard let sealing = unsafe blesec_bench_key_new(algorithm.raw, source, key) else {
+        let rawLibrary = library == .sodium ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
+        guard let sealing = unsafe blesec_bench_key_new(algorithm.raw, rawLibrary, key) else {
             return nil
         }
-        guard let opening = unsafe blesec_bench_key_new(algorithm.raw, source, key) else {
+        guard let opening = unsafe blesec_bench_key_new(algorithm.raw, rawLibrary, key) else {
             unsafe blesec_bench_key_free(sealing)
             return nil
         }
@@ -43,9 +43,9 @@ extension RawKeys: EngineLayer {
     var name: String { "raw" }
 
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
-        let worked = unsafe blesec_bench_seal_and_open(
+        let succeeded = unsafe blesec_bench_seal_and_open(
             sealing, opening, buffer, count, nonce, Int32(repetitions))
         nonce += UInt64(repetitions)
-        guard worked else { throw BenchError.wrongResult(library.rawValue) }
+        guard succeeded else { throw BenchError.wrongResult(library.rawValue) }
     }
 }

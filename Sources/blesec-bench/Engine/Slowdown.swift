@@ -5,8 +5,9 @@ final class Slowdown: EngineLayer {
     private let layer: any EngineLayer
     private let fraction: Double
 
-    /// `BLESEC_BENCH_SLOWDOWN` as a fraction; 0 unless it is a percentage of up to 1,000.
-    static var wanted: Double {
+    /// The environment variable `BLESEC_BENCH_SLOWDOWN`, a percentage, as a fraction; 0 unless the
+    /// percentage is above 0 and at most 1,000.
+    static var requested: Double {
         guard let text = unsafe getenv("BLESEC_BENCH_SLOWDOWN"),
             let percent = Double(unsafe String(cString: text)), percent > 0, percent <= 1_000
         else { return 0 }

@@ -22,12 +22,15 @@ struct HandshakeCalls {
 
     private let name: ProtocolName
     private let digestLength: Int
+    /// Whether ephemeral public keys are also mixed into the key, as handshakes with pre-shared
+    /// keys do (Noise §9.2).
     private let mixesEphemerals: Bool
-    /// The numbers of ciphertexts sealed and opened so far. Each is also the next ciphertext's slot.
+    /// The numbers of ciphertexts sealed and opened so far. Each is also the slot of the next
+    /// ciphertext to seal or open.
     private var sealed: UInt32 = 0
     private var opened: UInt32 = 0
 
-    /// A side's cipher key: none yet, or one that was not used, or used.
+    /// Whether a side has a cipher key, and whether that key was used already.
     private enum Key { case none, new, used }
 
     /// Lists the calls of the handshake `name`, with empty payloads and prologue.
@@ -35,7 +38,7 @@ struct HandshakeCalls {
         self.name = name
         digestLength = name.hash.digestLength
         mixesEphemerals = name.pattern.pskCount > 0
-        // `key` stands for both sides: after each message their states are the same.
+        // One `key` is enough for both sides, since it is the same for both after each message.
         var key = Key.none
         for _ in Role.allCases { begin(&key) }
         for message in name.pattern.messages {

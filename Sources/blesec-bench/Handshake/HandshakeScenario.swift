@@ -59,10 +59,10 @@ struct HandshakeScenario {
 
     /// The number of handshakes in a sample, found after some warm-up handshakes.
     private func calibrate(_ run: (Int) throws -> Double) throws -> Int {
-        let few = 2
-        let first = try run(few)
-        let second = try run(few)
-        return max(few, Int(Double(few) * Self.sampleTime / min(first, second)))
+        let trialCount = 2
+        let first = try run(trialCount)
+        let second = try run(trialCount)
+        return max(trialCount, Int(Double(trialCount) * Self.sampleTime / min(first, second)))
     }
 }
 

@@ -3,7 +3,7 @@ protocol HandshakeSubject: AnyObject {
     /// The name in reports: the protocol's name, followed by ` resumed` if a session is resumed.
     var name: String { get }
 
-    /// The work to compare with, if any.
+    /// The work to compare the handshake with, if any.
     var limit: (any HandshakeLimit)? { get }
 
     /// Runs `count` handshakes from their beginning to the transport keys.
@@ -50,14 +50,14 @@ struct HandshakeSample {
 
 /// One side of a handshake in memory.
 protocol HandshakeSide: AnyObject {
-    /// What ``write()`` wrote last; empty if the side had nothing to send.
+    /// The message that ``write()`` wrote last; empty if the side had nothing to send.
     var message: [UInt8] { get }
     func write() throws
     func read(_ message: [UInt8]) throws
 }
 
 /// Handshakes that one thread runs together, step by step. The clock is read only before and after
-/// many equal steps, since reading it costs as much as a hash.
+/// all handshakes take the same step, since reading the clock costs as much as a hash.
 struct HandshakeBatch<Side: HandshakeSide> {
     private(set) var sample = HandshakeSample()
     private let dialers: [Side]

@@ -14,6 +14,8 @@ final class NoiseHandshakes: HandshakeSubject {
         let localStatic: DHKeyPair
         let remoteStatic: [UInt8]?
         let psks: [PreSharedKey]
+        /// The ephemeral key of the failed handshake that a fallback pattern continues; nil for
+        /// other patterns.
         let carried: CarriedEphemeral?
     }
 
@@ -38,8 +40,8 @@ final class NoiseHandshakes: HandshakeSubject {
             psks: psks, carried: ephemeral.map { .remote($0.publicKey) })
     }
 
-    /// The names of XX in every suite, of every other pattern in the default suite, and of XXfallback,
-    /// which Noise Pipes use if the first message of IK cannot be read.
+    /// The names of XX in every suite, of every other pattern in the default suite, and of
+    /// XXfallback, which Noise Pipes use if the first message of IK cannot be read.
     static var names: [String] {
         guard let xx = HandshakePattern.named("XX") else { return [] }
         var names: [ProtocolName] = []

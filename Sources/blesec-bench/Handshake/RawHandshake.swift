@@ -22,11 +22,11 @@ internal import CBLESecBench
 
     func run(_ repetitions: Int) throws -> Double {
         let start = Clock.threadTime
-        let worked = unsafe calls.list.withUnsafeBufferPointer { calls in
+        let succeeded = unsafe calls.list.withUnsafeBufferPointer { calls in
             guard let first = calls.baseAddress else { return false }
             return unsafe blesec_bench_perform(primitives, first, calls.count, Int32(repetitions))
         }
-        guard worked else { throw BenchError.wrongResult("a primitive") }
+        guard succeeded else { throw BenchError.wrongResult("a primitive") }
         return Double(Clock.threadTime - start)
     }
 }

@@ -25,8 +25,8 @@ struct BlockingPeers {
         self.measuresRoundTrips = measuresRoundTrips
     }
 
-    /// The samples for the same work as the engine's; empty unless the engine is plain, or Noise with
-    /// ChaCha20-Poly1305.
+    /// The samples of the threads that do the same work as the engine; empty unless the engine is
+    /// plain, or Noise with ChaCha20-Poly1305.
     func samples(comparableTo engine: EngineChoice) -> Samples {
         if engine == .plain { return plain }
         return engine.name.contains("_ChaChaPoly_") ? sealed : Samples()
@@ -40,7 +40,7 @@ struct BlockingPeers {
     }
 
     private func sample(isSealed: Bool, _ samples: inout Samples) {
-        // The library that `AEAD` chooses at this size.
+        // The library that `AEAD` in BLESecPrimitives uses at this size.
         let library = size < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
         let stream = time { blesec_bench_blocking_stream(size, $0, isSealed, library) }
         if let stream { samples.goodput.append(Double(size) / stream * 1e9) }
@@ -51,11 +51,11 @@ struct BlockingPeers {
 
     /// Nanoseconds of one repetition, averaged over a sample; nil when a call failed.
     private func time(_ run: (Int32) -> Int64) -> Double? {
-        let few: Int32 = 64
-        let first = run(few)
+        let trialCount: Int32 = 64
+        let first = run(trialCount)
         guard first >= 0 else { return nil }
-        let wanted = sampleTime * Double(few) / Double(max(1, first))
-        let count = Int32(min(1e6, max(Double(few), wanted)))
+        let fitting = sampleTime * Double(trialCount) / Double(max(1, first))
+        let count = Int32(min(1e6, max(Double(trialCount), fitting)))
         let time = run(count)
         return time < 0 ? nil : Double(time) / Double(count)
     }

@@ -13,7 +13,7 @@ struct EngineChoice: Sendable, Hashable {
     /// The default protocol with the other cipher.
     static let noiseAESGCM = EngineChoice(name: "Noise_XX_25519_AESGCM_SHA256")
     static let tls = EngineChoice(name: TLSContext.protocolName)
-    /// The default protocol below a connection whose messages arrive exactly once, without stores.
+    /// A connection whose messages arrive exactly once, without stores, over the default protocol.
     static let exactlyOnce = EngineChoice(name: "exactly-once")
 
     private init(name: String) { self.name = name }
@@ -70,7 +70,7 @@ struct EngineChoice: Sendable, Hashable {
         var configuration = ChannelConfiguration(identity: nil, trust: .anyone)
         configuration.protocols = [self == .exactlyOnce ? Self.noise.name : name]
         if self == .tls {
-            // Without authorities, since a bench on another machine has an authority of its own.
+            // No authorities are set, since a bench on another machine has an authority of its own.
             configuration.tls = try TLSContext(
                 identity: TLSDevices.shared().context(role).identity)
         } else {

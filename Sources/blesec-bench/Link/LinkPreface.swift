@@ -40,7 +40,7 @@ enum LinkPreface {
     }
 }
 
-/// Waits for one event of a link that has no other user yet. Used on the loop's thread.
+/// Waits for one event of a link that has no other user yet. Use it on the link's loop.
 final class LinkEvent: LinkHandler {
     private let link: any Link
     private var waiter: CheckedContinuation<Void, Never>?

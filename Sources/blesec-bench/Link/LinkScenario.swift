@@ -18,15 +18,15 @@ struct LinkScenario: Sendable {
         var goodput: Summary
         /// Each round's goodput divided by the plain link's.
         var goodputRatio: Summary?
-        /// Each round's goodput divided by that of two blocking threads in C, if they can do the same
-        /// work.
+        /// Each round's goodput divided by that of two blocking threads in C, if they can do the
+        /// same work.
         var goodputToBlocking: Summary?
         /// Nanoseconds of a round trip: the 50th, 90th and 99th percentiles, and the maximum.
         var roundTrip: Percentiles?
         /// Each round's median round trip divided by the plain link's.
         var roundTripRatio: Summary?
         /// Each round's median round trip divided by that of the blocking threads in C.
-        var blockingRatio: Summary?
+        var roundTripToBlocking: Summary?
     }
 
     struct Percentiles: Sendable {
@@ -89,7 +89,7 @@ struct LinkScenario: Sendable {
                     ? Percentiles(measured.roundTrips.flatMap { $0 }) : nil,
                 roundTripRatio: isPlain || !measuresRoundTrips
                     ? nil : Summary(measured.roundTripMedians, over: samples[0].roundTripMedians),
-                blockingRatio: reference.roundTrips.isEmpty
+                roundTripToBlocking: reference.roundTrips.isEmpty
                     ? nil : Summary(measured.roundTripMedians, over: reference.roundTrips))
         }
     }

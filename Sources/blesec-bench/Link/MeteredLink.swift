@@ -20,7 +20,7 @@ final class MeteredLink: Link {
         self.mps = mps
     }
 
-    /// The counters so far. May be read on any thread.
+    /// What was sent so far. May be read on any thread.
     var count: Count { sent.withLock { $0 } }
 
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {

@@ -1,8 +1,8 @@
 internal import BLESec
 internal import BLESecL2CAP
 
-/// Measures the packets that an adapter sends for messages over L2CAP, counted by the adapter's
-/// driver and computed from the SDUs.
+/// Measures how many packets an adapter sends for messages over L2CAP: the number that the
+/// adapter's driver counts, and the number computed from the SDUs.
 struct PacketScenario: Sendable {
     /// Both ends of a link; each counts what it sends.
     struct Ends: Sendable {
@@ -11,8 +11,9 @@ struct PacketScenario: Sendable {
         let acceptor: MeteredLink
     }
 
-    /// All links from the adapter. Its driver counts their packets together, and while one link is
-    /// measured, another may still send acknowledgements.
+    /// All links from the adapter. Each computed number includes all of them, because the driver
+    /// counts their packets together, and while one link is measured, another may still send
+    /// acknowledgements.
     var links: [Ends] = []
     /// The adapter of the dialing ends.
     let adapter: Adapter
@@ -25,8 +26,8 @@ struct PacketScenario: Sendable {
         var sdus: Int
         /// Bytes of the SDUs; the messages have `size` times `messages` bytes.
         var sduBytes: Int
-        /// The packets that the host gave to the adapter: the SDUs in pieces, and credits for SDUs
-        /// that it received.
+        /// The packets that the host gave to the adapter: the pieces of the SDUs, and a packet with
+        /// credits for each SDU that the host received.
         var packets: Int
         var computedPackets: Int
 
@@ -41,7 +42,8 @@ struct PacketScenario: Sendable {
         var computed: Int
     }
 
-    /// Longer than the delay of an acknowledgement, so two equal readings mean the end of sending.
+    /// Longer than the delay of an acknowledgement. So if two readings with this pause between them
+    /// are equal, nothing more is sent.
     private static let quiet = Duration.milliseconds(150)
     private static let attempts = 20
     /// The most bytes of messages to send, unless a single message is longer.

@@ -13,8 +13,9 @@ internal import BLESecPrimitives
     private static let callsPerTurn = 8
     private static let writeAhead = 64 << 10
     private static let readAhead = 256 << 10
-    /// The memory that is reserved for a message in several records, whose length is known only after
-    /// the last one. The longest message of a default run fits, and is not moved while it grows.
+    /// The bytes that are reserved for a message in several records, whose length is known only
+    /// after the last record. The longest message of a default run fits, and is not moved while it
+    /// grows.
     private static let leastPartial = 4 * Record.bulkPayload
 
     nonisolated let loop: EventLoop
@@ -150,8 +151,8 @@ internal import BLESecPrimitives
                 return
             }
             do throws(LinkError) {
-                // If the link takes more than `maximumSDU`, it gets whole records, so that no short
-                // remainder needs another call.
+                // The limit here is the link's own, which can be larger than `self.maximumSDU`.
+                // Then the link gets whole records, and no short remainder needs another call.
                 let sent = try outbound.withBytes { bytes throws(LinkError) in
                     try link.send(bytes.span.extracting(first: link.maximumSDU))
                 }
@@ -164,7 +165,7 @@ internal import BLESecPrimitives
         link.wantsWrite = failure == nil
     }
 
-    /// Frames records until an SDU is full.
+    /// Frames records until they fill an SDU.
     private func fill() {
         while outbound.count < maximumSDU, let message = unsent.first {
             let end = min(unsentOffset + Record.bulkPayload, message.count)

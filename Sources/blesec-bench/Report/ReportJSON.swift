@@ -129,7 +129,7 @@ extension LinkScenario.Result: Reportable {
             "goodput-ratio-to-blocking-c": goodputToBlocking,
             "round-trip-nanoseconds": roundTrip,
             "round-trip-ratio-to-plain": roundTripRatio,
-            "round-trip-ratio-to-blocking-c": blockingRatio,
+            "round-trip-ratio-to-blocking-c": roundTripToBlocking,
         ])
     }
 }

@@ -76,7 +76,7 @@ struct ReportText {
                 let times = result.roundTrip
                 row += [times?.p50, times?.p90, times?.p99, times?.longest].map(microseconds)
                 row.append(multiple(result.roundTripRatio))
-                if hasBlocking { row.append(multiple(result.blockingRatio)) }
+                if hasBlocking { row.append(multiple(result.roundTripToBlocking)) }
                 table.append(row)
             }
             text += "\n\(table.text)"
