@@ -86,24 +86,25 @@ enum MeasureCommand {
             "Measures each SCENARIO that is named, or all scenarios if none is named.",
             "engine: the processor time to seal and open one record, for each layer above the "
                 + "limit, as a multiple of the limit. The limit (raw) is the time that the faster "
-                + "one of libsodium and OpenSSL takes from C over the same buffer. For TLS, the "
-                + "limit is the time that OpenSSL's own two ends take for the same bytes.",
+                + "of libsodium and OpenSSL takes, called from C on the same buffer. For TLS, the "
+                + "limit is the time that two ends of OpenSSL alone take for the same bytes.",
             "handshake: the processor time of each side of a handshake in memory, from nothing to "
                 + "the keys for transport, and the bytes that each side sends. The time is also a "
                 + "multiple of the limit: the time that the handshake's primitives take by "
-                + "themselves from C, with every key pair, DH operation, hash, HKDF and AEAD call "
-                + "counted. Any Noise protocol can be measured in this way. The limit of TLS is "
-                + "the time of OpenSSL's own two ends, driven from C with the same settings and "
+                + "themselves, called from C: every key generation, DH operation, hash, HKDF and "
+                + "AEAD call. Any Noise protocol can be measured in this way. The limit of TLS is "
+                + "the time of two ends of OpenSSL alone, driven from C with the same settings and "
                 + "certificates. A run without --protocol also measures TLS that resumes a "
-                + "session, which has no limit. The lines IK, XXfallback and XX are Noise Pipes.",
+                + "session, which has no limit. IK, XXfallback and XX are the handshakes of Noise "
+                + "Pipes.",
             "link: the message bytes per second one way, and the time of a message there and back. "
                 + "Both are compared with a plain link: the same messages in the same pieces, with "
                 + "nothing sealed, acknowledged or proven. Over unix-seqpacket, both are also "
                 + "compared with two threads in C that block in send and recv and do the same "
                 + "work. Over memory, both ends run on one thread. Elsewhere, each end runs on its "
-                + "own thread. Without --protocol, exactly-once is the default protocol below "
-                + "connections whose messages arrive exactly once, without stores, and streams of "
-                + "such connections are measured too: urgent ones beside bulk ones. "
+                + "own thread. A run without --protocol also measures connections whose messages "
+                + "arrive exactly once, over the default protocol and without stores, in the line "
+                + "exactly-once; and an urgent stream of such a connection beside bulk streams. "
                 + "Over memory and with the default protocol, such messages are also measured with "
                 + "stores on disk, in TMPDIR or /tmp, and the commits of the stores are counted.",
             "many: channels that all send at once on one event loop, which runs both ends of each "

@@ -17,7 +17,8 @@ struct Settings: Sendable {
     /// The sizes of records: those of messages, limited to what one record can hold.
     var recordSizes: [Int] { sizes.map { min($0, Record.maximumPayload + 1) }.unique }
 
-    /// Whether bulk data over L2CAP is also measured with several SDU sizes: not if `sizes` is set.
+    /// Whether bulk data over L2CAP is also measured with several SDU sizes; false once `sizes` is
+    /// set.
     private(set) var sweepsSDUs = true
     /// The numbers of channels to open at once.
     var channels = [1, 100, 1_000, 9_900]
@@ -28,7 +29,7 @@ struct Settings: Sendable {
     var measuresRoundTrips = true
     /// The length of one sample of a link, in nanoseconds.
     var sampleTime = 30_000_000.0
-    /// The time limit in seconds of everything except many channels and radio. When time runs short,
+    /// The time limit in seconds for all scenarios except `many` and `radio`. When time runs short,
     /// rounds are left out.
     var seconds = 55
 

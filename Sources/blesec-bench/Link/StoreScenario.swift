@@ -5,7 +5,7 @@ internal import BLESecStore
 internal import Glibc
 
 /// Measures messages that a program queues without waiting for their fates, over a connection with
-/// stores on disk, beside one without.
+/// stores on disk and over a connection without stores.
 struct StoreScenario: Sendable {
     /// The figures of messages of one size.
     struct Result: Sendable {
@@ -20,7 +20,8 @@ struct StoreScenario: Sendable {
         var rateRatio: Summary
         /// Commits of the sender's store a second.
         var commitRate: Summary
-        /// Messages divided by the commits of a side's store; the dialer sends.
+        /// Messages for each commit of the dialer's store and of the acceptor's. The dialer sends
+        /// the messages.
         var messagesPerCommit: BothSides<Summary>
     }
 
@@ -106,12 +107,12 @@ struct StoreScenario: Sendable {
             configuration.carriesDelivery = true
             var options = PeerConnection.DeliveryOptions()
             options.store = store?.store
-            let (final, delivery) = (configuration, options)
+            let (channelConfiguration, deliveryOptions) = (configuration, options)
             return try await Task(executorPreference: link.loop) {
                 let channel = try await SecureChannel.open(
-                    over: link, role: role, configuration: final)
+                    over: link, role: role, configuration: channelConfiguration)
                 let connection = await PeerConnection.start(
-                    .offered, delivery: .exactlyOnce(delivery), loop: link.loop)
+                    .offered, delivery: .exactlyOnce(deliveryOptions), loop: link.loop)
                 guard await connection.offer(channel) else {
                     throw BenchError.wrongResult("the channel")
                 }
@@ -155,7 +156,7 @@ private final class CountingStore: EndpointStore {
         _ directory: String, _ own: ChannelConfiguration, peer: ChannelConfiguration
     ) throws(ChannelError) {
         guard let own = own.identity?.fingerprint, let peer = peer.identity?.fingerprint else {
-            throw ChannelError(.configuration, "a store needs keys that stay")
+            throw ChannelError(.configuration, "a store needs both sides' identity keys")
         }
         keys = (own, peer)
         endpoint = try PeerConnection.Store.open(in: directory, own: own, peer: peer).endpoint

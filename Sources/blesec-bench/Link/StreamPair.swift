@@ -2,14 +2,14 @@ internal import BLESec
 internal import BLESecLocking
 
 /// Two connections over one link, whose streams are measured by the clock of the link's loop. The
-/// dialer writes to urgent streams and to bulk streams; the acceptor returns what it reads of the
-/// former, and counts what it reads of the latter.
+/// dialer writes to an urgent stream and to bulk streams. The acceptor writes back what it reads
+/// from the urgent stream, and counts the bytes that it reads from bulk streams.
 struct StreamPair: Sendable {
     /// The nanoseconds of one urgent message.
     struct Sample: Sendable {
-        /// Until the acceptor has read it.
+        /// Until the acceptor has read the message.
         var oneWay: Double
-        /// Until the dialer has it back.
+        /// Until the dialer has the message back.
         var roundTrip: Double
     }
 
@@ -39,7 +39,7 @@ struct StreamPair: Sendable {
     private let urgent: PeerConnection.Stream
     private let server: Task<Void, Never>
 
-    /// Opens both connections. An urgent message has the class `urgentClass`.
+    /// Opens both connections. The urgent stream has the priority `urgentClass`.
     init(
         over ends: LinkEnds, urgentClass: PeerConnection.Priority = .urgent
     ) async throws {
@@ -78,7 +78,7 @@ struct StreamPair: Sendable {
             await withDiscardingTaskGroup { group in
                 for await stream in connection.incomingStreams {
                     group.addTask(executorPreference: loop) {
-                        // A stream that the dialer gives up ends with an error here.
+                        // A stream that the dialer abandons ends with an error here.
                         try? await serve(stream, loop, arrivals)
                     }
                 }
@@ -119,14 +119,15 @@ struct StreamPair: Sendable {
         let result = await task.result
         for writer in writers {
             writer.cancel()
-            // A writer that waits is cancelled with an error.
+            // A writer that was waiting ends with an error.
             _ = await writer.result
         }
         return try result.get()
     }
 
-    /// Waits until the link is as full as it stays, or empty again, and then measures for `time`.
-    /// Urgent messages leave after each other with a pause; without one given, none do.
+    /// Waits for the duration `settling`, so that the link can fill or empty, and then measures for
+    /// `time`. Urgent messages are sent one after another, with `pause` between them; if `pause` is
+    /// nil, none are sent.
     func measure(
         after settling: Duration, for time: Duration, pause: Duration? = nil
     ) async throws -> Span {
@@ -149,7 +150,7 @@ struct StreamPair: Sendable {
         return span
     }
 
-    /// Sends an urgent message, and waits until it is back.
+    /// Sends an urgent message, and waits until the acceptor has sent it back.
     private func send() async throws -> Sample {
         let start = loop.now.nanoseconds
         try await urgent.write([UInt8](repeating: 0xA5, count: Self.urgentSize))

@@ -1,7 +1,7 @@
 internal import BLESec
 
 /// Measures streams of a connection whose messages arrive exactly once: how long an urgent message
-/// takes beside bulk data, and what it costs bulk data.
+/// takes beside bulk data, and how much urgent messages slow the bulk data.
 struct StreamScenario: Sendable {
     /// The length of one sample, in nanoseconds.
     var sampleTime: Double
@@ -12,23 +12,24 @@ struct StreamScenario: Sendable {
     /// The pause between two urgent messages, when they do not follow each other at once.
     static let pause = Duration.milliseconds(5)
 
-    /// The figures of one kind of link. Each ratio is one of the same round.
+    /// The figures of one kind of link. Each ratio compares two figures of the same round.
     struct Result: Sendable {
         var transport: String
         /// The number of rounds that were measured.
         var rounds: Int
-        /// Nanoseconds of an urgent message there and back: alone, beside a bulk stream, and both
-        /// with ``pause``.
+        /// Nanoseconds of an urgent message there and back: `idle` without bulk data, `busy` beside
+        /// a bulk stream, `pacedIdle` and `paced` the same with ``pause`` between messages.
         var idle: LinkScenario.Percentiles
         var busy: LinkScenario.Percentiles
         var pacedIdle: LinkScenario.Percentiles
         var paced: LinkScenario.Percentiles
-        /// The median beside a bulk stream divided by the one alone, each with the same pause.
+        /// The median round trip beside a bulk stream divided by the median without bulk data, for
+        /// messages without and with ``pause``.
         var busyRatio: Summary
         var pacedRatio: Summary
         /// Bytes a second of one bulk stream alone.
         var goodput: Summary
-        /// Its goodput beside urgent messages divided by that alone.
+        /// The bulk stream's goodput beside urgent messages divided by its goodput alone.
         var busyShare: Summary
         var pacedShare: Summary
         /// The goodput of two bulk streams together divided by that of one.
@@ -37,14 +38,14 @@ struct StreamScenario: Sendable {
 
     /// One round's spans.
     private struct Round {
-        var idle, pacedIdle, alone, busy, paced, two: StreamPair.Span
+        var idle, pacedIdle, bulkAlone, busy, paced, twoBulk: StreamPair.Span
 
         static func ratio(_ busy: StreamPair.Span, _ idle: StreamPair.Span) -> Double {
             busy.urgent.map(\.roundTrip).median / idle.urgent.map(\.roundTrip).median
         }
     }
 
-    /// Measures over a link whose ends nobody uses yet. The first round is always measured; no other
+    /// Measures over a link that has no other user. The first round is always measured; no other
     /// round begins after `deadline`.
     func measure(
         _ transport: String, over ends: LinkEnds, until deadline: UInt64
@@ -59,7 +60,7 @@ struct StreamScenario: Sendable {
             LinkScenario.Percentiles(
                 measured.flatMap { $0[keyPath: span].urgent.map(\.roundTrip) })
         }
-        let alone = measured.map(\.alone.goodput)
+        let alone = measured.map(\.bulkAlone.goodput)
         return Result(
             transport: transport, rounds: measured.count, idle: percentiles(\.idle),
             busy: percentiles(\.busy), pacedIdle: percentiles(\.pacedIdle),
@@ -69,7 +70,7 @@ struct StreamScenario: Sendable {
             goodput: Summary(alone),
             busyShare: Summary(measured.map(\.busy.goodput), over: alone),
             pacedShare: Summary(measured.map(\.paced.goodput), over: alone),
-            twoStreams: Summary(measured.map(\.two.goodput), over: alone))
+            twoStreams: Summary(measured.map(\.twoBulk.goodput), over: alone))
     }
 
     private func measureRound(_ pair: StreamPair) async throws -> Round {
@@ -84,9 +85,9 @@ struct StreamScenario: Sendable {
             let (alone, busy) = (try await span(), try await span(.zero))
             return (alone: alone, busy: busy, paced: try await span(Self.pause))
         }
-        let two = try await pair.withBulk(streams: 2) { try await span() }
+        let twoBulk = try await pair.withBulk(streams: 2) { try await span() }
         return Round(
-            idle: idle, pacedIdle: pacedIdle, alone: one.alone, busy: one.busy, paced: one.paced,
-            two: two)
+            idle: idle, pacedIdle: pacedIdle, bulkAlone: one.alone, busy: one.busy,
+            paced: one.paced, twoBulk: twoBulk)
     }
 }

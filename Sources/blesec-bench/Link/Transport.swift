@@ -53,7 +53,7 @@ enum Transport: Sendable, Hashable {
                     address, from: dialer, deadline: loops.dialer.now.advanced(by: .seconds(10)),
                     receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.dialer)
             }
-            // The bytes of an SDU in one packet: all bytes but the four of L2CAP's header.
+            // The largest payload of an ACL packet, without the four bytes of L2CAP's header.
             let mps = max(1, Int(try dialer.packets().size) - 4)
             let metered = PacketScenario.Ends(
                 dialer: MeteredLink(ends.dialer, mps: mps),
@@ -75,7 +75,7 @@ enum Transport: Sendable, Hashable {
 }
 
 extension UnixAddress {
-    /// A new address in /tmp.
+    /// An address in /tmp with a random name.
     static func scratch(_ kind: Kind) throws -> UnixAddress {
         let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
         return try UnixAddress(path: path, kind: kind)

@@ -45,8 +45,8 @@ final class ChannelGroup: @unchecked Sendable {
     }
 
     /// Lets every channel send `batch` messages at a time for `window` nanoseconds, and then once
-    /// more. Returns when everything is received: the bytes of all messages, and the thread's
-    /// processor time, in nanoseconds.
+    /// more. When everything is received, returns the bytes of all messages, and the thread's
+    /// processor time in nanoseconds.
     func work(for window: UInt64, batch: Int) async throws -> (bytes: Int, time: UInt64) {
         let (before, start) = (received.reduce(0, +), Clock.threadTime)
         try await sending(batch) {
@@ -57,7 +57,7 @@ final class ChannelGroup: @unchecked Sendable {
     }
 
     /// Lets every channel send `batch` messages at a time while `body` runs, and then once more.
-    /// Returns when everything is received; throws the error of any channel.
+    /// When everything is received, returns the result of `body`; throws the error of any channel.
     func sending<Value>(
         _ batch: Int, while body: () async throws -> Value
     ) async throws -> Value {

@@ -2,7 +2,7 @@ internal import CBLESecBench
 
 /// Many channels in C, with both ends of each in one epoll loop on one thread.
 enum EpollPeers {
-    /// The work of all channels together.
+    /// What all channels together have done.
     struct Load: Sendable {
         /// Bytes of messages.
         var bytes: Int
@@ -15,8 +15,9 @@ enum EpollPeers {
         var goodput: Double { Double(bytes) / Double(max(1, time)) * 1e9 }
     }
 
-    /// Lets every channel send `batch` messages at a time for `window` nanoseconds. Then each channel
-    /// sends once more, and the call returns when everything is received. Blocks this thread.
+    /// Lets every channel send `batch` messages at a time for `window` nanoseconds. Then each
+    /// channel sends once more, and the call returns when everything is received. Blocks this
+    /// thread.
     static func measure(
         channels: Int, size: Int, batch: Int, window: UInt64
     ) throws -> Load {

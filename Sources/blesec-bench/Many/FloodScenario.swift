@@ -2,15 +2,16 @@ internal import BLESec
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Measures a listener that known peers dial repeatedly, near and far, without and with a flood of
-/// unauthenticated peers.
+/// Measures a listener that known peers dial repeatedly, some near and some far, without and with a
+/// flood of unauthenticated peers.
 struct FloodScenario: Sendable {
     /// The length of each measurement, in nanoseconds.
     var window: UInt64
 
     struct Result: Sendable {
         var engine: String
-        /// Channels a second that near known peers opened: without a flood, and at full speed.
+        /// Channels a second that near known peers opened: without a flood, and in the flood at
+        /// full speed.
         var alone: Double
         var flooded: Double
         /// The fraction of near known peers' links that got no channel in the flood at full speed.

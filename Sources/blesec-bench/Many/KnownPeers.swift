@@ -7,8 +7,8 @@ actor KnownPeers {
     /// A group of known peers: their number, and their distance from the listener.
     struct Kind: Sendable, Equatable {
         let count: Int
-        /// The simulated round trip in milliseconds, a random value in this range for each link: the
-        /// delay of the dialer's bytes.
+        /// The simulated round trip in milliseconds, a random value in this range for each link.
+        /// The dialer's bytes are delayed by this time, and the listener's are not delayed.
         let roundTrip: ClosedRange<Int>
 
         static let near = Kind(count: 4, roundTrip: 0...0)
@@ -16,7 +16,7 @@ actor KnownPeers {
         static let overRadio = Kind(count: 64, roundTrip: 100...500)
     }
 
-    /// What became of the dials of a group.
+    /// The outcome of the dials of a group.
     struct Count: Sendable {
         var dials = 0
         /// The dials that opened a channel with the first or the second link.
@@ -50,7 +50,8 @@ actor KnownPeers {
         self.loop = loop
     }
 
-    /// Dials for `window` nanoseconds, waits for dials that have begun, and returns the outcome.
+    /// Dials for `window` nanoseconds, waits until the dials that have begun are over, and returns
+    /// the outcome.
     func dial(for window: UInt64) async throws -> Count {
         let tasks = (0..<kind.count).map { _ in
             Task(executorPreference: loop) { [self] in while await !isOver { await dialOnce() } }

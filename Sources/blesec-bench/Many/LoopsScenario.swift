@@ -16,20 +16,20 @@ struct LoopsScenario: Sendable {
         var loops: Int
         /// Channels opened in a second of elapsed time; each loop opens one after another.
         var handshakes: Compared
-        /// Bytes of messages in a second of elapsed time, on all channels together: one message in
-        /// each send, and ``ManyScenario/batch``.
+        /// Bytes of messages in a second of elapsed time, on all channels together: with one
+        /// message in each send, and with ``ManyScenario/batch`` messages.
         var goodput: Compared
         var batchGoodput: Compared
     }
 
-    /// A figure of all loops.
+    /// A figure measured over all loops, and its ratio to the figure of one loop.
     struct Compared: Sendable {
         var median: Double
-        /// The figure divided by that of one loop; nil if there is only one.
+        /// The figure divided by that of one loop; nil if there is only one loop.
         var toOneLoop: Summary?
     }
 
-    /// What one sample found, in a second of elapsed time.
+    /// The figures of one sample, each for a second of elapsed time.
     private struct Sample {
         var handshakes: Double
         var goodput: Double

@@ -50,7 +50,8 @@ struct ManyScenario: Sendable {
         var locked: Int { after.locked - before.locked }
     }
 
-    /// The number of samples to take: at most three with many channels, since each takes seconds.
+    /// The number of samples to take: at most three with more than 1,000 channels, since each
+    /// sample then takes seconds.
     static func rounds(_ rounds: Int, channels: Int) -> Int {
         channels > 1_000 ? min(3, rounds) : rounds
     }
@@ -73,10 +74,12 @@ struct ManyScenario: Sendable {
             try await work(group, channels: count, loop)
         }.value
         // The epoll loop in C has only sockets, and only this cipher.
-        let hasC = kind == .unix && engine.contains("_ChaChaPoly_")
-        let one =
-            hasC ? try await compare(group, batch: 1, channels: count, loop, hasC: true) : nil
-        let many = try await compare(group, batch: Self.batch, channels: count, loop, hasC: hasC)
+        let isComparable = kind == .unix && engine.contains("_ChaChaPoly_")
+        let single =
+            isComparable
+            ? try await compare(group, batch: 1, channels: count, loop, withC: true) : nil
+        let batched = try await compare(
+            group, batch: Self.batch, channels: count, loop, withC: isComparable)
         try await Task(executorPreference: loop) { try await group.close() }.value
         await loop.shutdown()
         let messages = busy.messages.reduce(0, +)
@@ -86,7 +89,7 @@ struct ManyScenario: Sendable {
             idle: Cost(opened.idle, since: opened.before, channels: count),
             busy: Cost(busy.state, since: opened.before, channels: count),
             goodput: Double(messages * ChannelGroup.messageSize) / Double(busy.time) * 1e9,
-            batchGoodput: many.goodput.median, goodputToC: one?.toC, batchToC: many.toC,
+            batchGoodput: batched.goodput.median, goodputToC: single?.toC, batchToC: batched.toC,
             fairness: Double(busy.messages.min() ?? 0) * Double(count) / Double(max(1, messages)))
     }
 
@@ -114,7 +117,7 @@ struct ManyScenario: Sendable {
     }
 
     /// Returns the number of each channel's messages in a window of time, the thread's processor
-    /// time for them, and the process's state halfway.
+    /// time for them in nanoseconds, and the process's state halfway through the window.
     private func work(
         _ group: ChannelGroup, channels count: Int, _ loop: EventLoop
     ) async throws -> (messages: [Int], time: UInt64, state: ProcessState) {
@@ -137,10 +140,11 @@ struct ManyScenario: Sendable {
         }
     }
 
-    /// Measures the goodput with `batch` messages in each send, and beside it that of C, with
-    /// interleaved samples.
+    /// Measures the goodput with `batch` messages in each send and, if `comparesWithC`, that of the
+    /// epoll loop in C, with interleaved samples.
     private func compare(
-        _ group: ChannelGroup, batch: Int, channels count: Int, _ loop: EventLoop, hasC: Bool
+        _ group: ChannelGroup, batch: Int, channels count: Int, _ loop: EventLoop,
+        withC comparesWithC: Bool
     ) async throws -> (goodput: Summary, toC: Summary?) {
         let window = Self.sampleTime(channels: count)
         func sample(_ window: UInt64) async throws -> Double {
@@ -159,10 +163,10 @@ struct ManyScenario: Sendable {
         var samples: [Double] = []
         var reference: [Double] = []
         for round in 0..<Self.rounds(rounds, channels: count) {
-            if hasC, round % 2 == 1 { reference.append(try sampleC()) }
+            if comparesWithC, round % 2 == 1 { reference.append(try sampleC()) }
             samples.append(try await sample(window))
-            if hasC, round % 2 == 0 { reference.append(try sampleC()) }
+            if comparesWithC, round % 2 == 0 { reference.append(try sampleC()) }
         }
-        return (Summary(samples), hasC ? Summary(samples, over: reference) : nil)
+        return (Summary(samples), comparesWithC ? Summary(samples, over: reference) : nil)
     }
 }

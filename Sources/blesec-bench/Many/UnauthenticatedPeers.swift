@@ -12,7 +12,7 @@ enum UnauthenticatedFlood: String, Sendable {
     case lowEnergy = "low-energy"
 
     var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
-    /// How long a peer keeps a link, unless the listener closes it before.
+    /// How long a peer keeps a link, unless the listener closes the link before.
     var linkLifetime: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
     /// The known peers that dial during the flood.
     var knownPeers: [KnownPeers.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
@@ -26,16 +26,16 @@ struct FloodMessage: Sendable {
     let unfinished: [UInt8]
 
     init(_ peers: PeerConfigurations, _ loop: EventLoop) async throws {
-        let (near, far) = await loop.run { MemoryLink.pair(loop: loop) }
+        let (dialerEnd, listenerEnd) = await loop.run { MemoryLink.pair(loop: loop) }
         let dialing = Task(executorPreference: loop) {
             _ = try? await SecureChannel.open(
-                over: near, role: .dialer, configuration: peers.dialer)
+                over: dialerEnd, role: .dialer, configuration: peers.dialer)
         }
         var flight: [UInt8] = []
         while flight.isEmpty {
             await loop.settle()
             flight = await loop.run {
-                [UInt8](capacity: 8_192) { buffer in _ = try? far.receive(into: &buffer) }
+                [UInt8](capacity: 8_192) { buffer in _ = try? listenerEnd.receive(into: &buffer) }
             }
         }
         dialing.cancel()

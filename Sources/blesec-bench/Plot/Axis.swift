@@ -27,7 +27,8 @@ extension Axis {
         return start + share * (end - start)
     }
 
-    /// The powers of ten on the axis; also 2 and 5 times these when there are few.
+    /// The powers of ten on the axis; also 2 and 5 times these if the axis covers a factor of at
+    /// most 1,000.
     var ticks: [Double] {
         let factors = most / least > 1_000 ? [1.0] : [1.0, 2, 5]
         var ticks: [Double] = []

@@ -1,9 +1,9 @@
 /// An SVG document with light and dark colours.
 ///
-/// Elements have classes, and the style sheet sets their colours. Programs without
-/// `prefers-color-scheme` show the light colours.
+/// Elements have classes, and the style sheet sets their colours. A program that does not support
+/// `prefers-color-scheme` shows the light colours.
 struct Drawing {
-    /// The class of an element, or its two classes.
+    /// The CSS class of an element, or its two classes.
     struct Style {
         fileprivate let name: String
 
@@ -58,10 +58,10 @@ struct Drawing {
     }
 
     private mutating func add(
-        _ tag: String, _ style: Style, _ numbers: KeyValuePairs<String, Double>, _ rest: String
+        _ tag: String, _ style: Style, _ numbers: KeyValuePairs<String, Double>, _ ending: String
     ) {
         let attributes = numbers.map { " \($0.key)=\"\($0.value.fixed(1))\"" }.joined()
-        elements.append("<\(tag) class=\"\(style.name)\"\(attributes)\(rest)")
+        elements.append("<\(tag) class=\"\(style.name)\"\(attributes)\(ending)")
     }
 
     var document: String {

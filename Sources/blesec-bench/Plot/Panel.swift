@@ -4,7 +4,8 @@ struct Panel {
     struct Point {
         var size: Int
         var value: Double
-        /// Larger values in ascending order: a bar rises from `value` to the last, with a tick at each.
+        /// Larger values in ascending order. A bar rises from `value` to the last of them, with a
+        /// tick at each.
         var above: [Double] = []
     }
 
@@ -41,9 +42,9 @@ struct Panel {
             drawing.text(tick.plain, .small, x: left - 6, y: height + 4, anchor: "end")
         }
         for size in sizes {
-            let place = xAxis.position(Double(size))
-            drawing.line(.axis, place, bottom, place, bottom + 4)
-            drawing.text(size.bytes, .small, x: place, y: bottom + 18, anchor: "middle")
+            let tick = xAxis.position(Double(size))
+            drawing.line(.axis, tick, bottom, tick, bottom + 4)
+            drawing.text(size.bytes, .small, x: tick, y: bottom + 18, anchor: "middle")
         }
         drawing.line(.axis, left, bottom, right, bottom)
         drawing.line(.axis, left, top, left, bottom)

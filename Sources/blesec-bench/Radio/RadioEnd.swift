@@ -39,7 +39,8 @@ final class RadioEnd: @unchecked Sendable {
         }
     }
 
-    /// The arrival time of the message `number`, counted from 1; nil before it arrives.
+    /// When this end received its message with the given number, counted from 1, in nanoseconds;
+    /// nil before the message arrives.
     func arrival(of number: Int) throws -> UInt64? {
         if let failure { throw failure }
         return number <= arrivals.count ? arrivals[number - 1] : nil

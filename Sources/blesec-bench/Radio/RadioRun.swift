@@ -16,7 +16,8 @@ struct RadioRun: Sendable {
     /// The longest wait for one result, in virtual time: an hour.
     private static let longestWait = Duration.seconds(3_600)
     private static let step = Duration.milliseconds(100)
-    /// Longer than the delay of acknowledgements, so that the next measurement counts none of them.
+    /// Longer than the delay of acknowledgements. After this pause, the next measurement counts no
+    /// acknowledgement of an earlier message.
     private static let quiet = Duration.seconds(1)
 
     init(_ parameters: RadioParameters) async throws {
@@ -90,7 +91,7 @@ struct RadioRun: Sendable {
         }
     }
 
-    /// Runs `body` with both ends of the link, and advances the clock until it returns.
+    /// Runs `body` with both ends of the link, and advances the clock until `body` returns.
     func whileTimePasses<Value: Sendable>(
         _ body: @escaping @Sendable (LinkEnds) async throws -> Value
     ) async throws -> Value {
@@ -106,8 +107,8 @@ struct RadioRun: Sendable {
         }
     }
 
-    /// Advances the clock to `hostDelay` before a connection event, and returns the event's time. So
-    /// no measurement depends on the moment at which it begins.
+    /// Advances the clock to the time `hostDelay` before a connection event, and returns the
+    /// event's time. So no measurement depends on the moment at which it begins.
     private func waitForAnchor() async -> UInt64 {
         let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
         let next = (earliest / parameters.interval + 1) * parameters.interval + origin

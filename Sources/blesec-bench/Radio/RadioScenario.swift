@@ -31,7 +31,7 @@ struct RadioScenario: Sendable {
         var goodput: Double
         /// Goodput divided by that of the L2CAP channel alone.
         var ratio: Double?
-        /// What the first messages and a short message cost with the engine; nil without one.
+        /// What the first messages and a short message cost; nil without an engine.
         var opening: Opening?
     }
 
@@ -76,8 +76,9 @@ struct RadioScenario: Sendable {
     /// The parameters of the connections to measure, and the engines to measure with them.
     typealias Setup = (parameters: RadioParameters, engines: [String], variation: String?)
 
-    /// The connections of the table of PHYs and intervals; unless `isQuick`, also connections at 2M
-    /// with 30 ms that each differ in one or two other parameters.
+    /// The connections of the table of PHYs and intervals. Unless `isQuick`, also connections with
+    /// LE 2M and an interval of 30 ms, which each differ from the default in one or two other
+    /// parameters.
     static func setups(isQuick: Bool) -> [Setup] {
         var setups: [Setup] = []
         for phy in RadioParameters.PHY.allCases {

@@ -2,40 +2,44 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecRadioModel
 
-/// Computes how long an urgent message takes beside a bulk stream on an LE connection, with the same
-/// model as ``RadioScenario``.
+/// Computes how long an urgent message takes beside a bulk stream on an LE connection, with the
+/// same model as ``RadioScenario``.
 struct RadioStreams: Sendable {
     var urgentClass = PeerConnection.Priority.urgent
     var bulkStreams = 1
-    /// The link that one end uses; another one than the model's in tests.
+    /// Makes the link that each end uses from the modelled link. Only tests change it.
     var wrap: @Sendable (any Link) -> any Link = { $0 }
 
-    /// How long one measurement takes, in connection intervals, but at least ``leastTime``.
+    /// How long one measurement takes, in connection intervals, but at least ``leastTime``
+    /// nanoseconds.
     private static let intervals = 128
     private static let leastTime: UInt64 = 6_000_000_000
 
     /// The figures of one connection, in nanoseconds and bytes a second.
     struct Result: Sendable {
         var parameters: RadioParameters
-        /// From the program that writes 64 bytes to the one that reads them: the median and the
-        /// longest, alone and beside a bulk stream.
+        /// The time from writing an urgent message of 64 bytes to reading it at the other end:
+        /// without and beside a bulk stream.
         var idle: Span
         var busy: Span
-        /// Of the bulk stream alone, and beside an urgent message at a time.
+        /// The goodput of the bulk stream: alone, and beside urgent messages, which are sent one at
+        /// a time.
         var goodput: Double
         var busyGoodput: Double
 
-        /// What the longest one may take: two connection intervals, and a short queue's bytes.
+        /// The limit of the longest time: two connection intervals, and the time of a short queue's
+        /// bytes.
         var limit: Double {
             2 * Double(parameters.interval) + Double(ShortQueue.payload) / goodput * 1e9
         }
-        /// How many of them the longest one takes.
+        /// The longest time beside a bulk stream, in connection intervals.
         var intervals: Double { busy.longest / Double(parameters.interval) }
-        /// The bytes of bulk data that take as long as the longest one.
+        /// The bytes of bulk data that can be sent in the longest time beside a bulk stream.
         var queue: Double { busy.longest / 1e9 * goodput }
         var share: Double { busyGoodput / goodput }
     }
 
+    /// The times of urgent messages, in nanoseconds.
     struct Span: Sendable {
         var median: Double
         var longest: Double
@@ -50,7 +54,7 @@ struct RadioStreams: Sendable {
     func measure(_ parameters: RadioParameters) async throws -> Result {
         let time = Duration.nanoseconds(
             Int64(max(Self.leastTime, parameters.interval * UInt64(Self.intervals))))
-        // Moves on within the connection interval from message to message.
+        // With this pause, each message begins at another point of the connection interval.
         let pause = Duration.nanoseconds(Int64(parameters.interval * 5 / 13))
         let run = try await RadioRun(parameters)
         let spans = try await run.whileTimePasses { [self] ends in

@@ -2,9 +2,10 @@ internal import BLESecJSON
 internal import BLESecRadioModel
 internal import BLESecToolKit
 
-/// A report for programs; `docs/bench.md` and `docs/bench.schema.json` describe its members.
+/// A report as JSON. `docs/bench.md` and `docs/bench.schema.json` describe its members.
 struct ReportJSON {
-    /// The schema's name, with a version that changes when a member's meaning changes.
+    /// The schema's name, with a version that changes when a member is removed or changes its
+    /// meaning.
     static let schema = "blesec-bench/1"
 
     let report: Report

@@ -33,10 +33,10 @@ struct ReportText {
             var table = Table(
                 ["", "raw, ns", "of"] + layers.dropFirst().map { "\($0), ×" }, words: [0, 2])
             for raw in results where raw.library != nil {
-                let above = results.filter { $0.size == raw.size && $0.library == nil }
+                let layerResults = results.filter { $0.size == raw.size && $0.library == nil }
                 table.append(
                     [raw.size.bytes, raw.time.median.fixed(0), raw.library ?? ""]
-                        + above.map { $0.ratio.median.fixed(2) })
+                        + layerResults.map { $0.ratio.median.fixed(2) })
             }
             text += "\n\(suite)\n\(table.text)"
         }
@@ -178,7 +178,7 @@ struct ReportText {
                 "threads", "maps",
             ], words: [1])
         for result in report.many {
-            // With few ends, other changes of the process's memory are larger than theirs.
+            // With few channels, other changes of the process's memory exceed that of the channels.
             let memory = [result.idle.memory, result.idle.heap, result.busy.memory].map {
                 result.channels < 10 ? "" : kibibytes($0)
             }

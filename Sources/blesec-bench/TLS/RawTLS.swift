@@ -6,8 +6,8 @@ internal import CBLESecBench
     private let tls: OpaquePointer
     private let buffer: UnsafeMutablePointer<UInt8>
 
-    /// Reads an authority's certificate, and each side's certificate and key from `PREFIX.pem` and
-    /// `PREFIX.key`; `dialer` and `acceptor` are the two prefixes.
+    /// Reads the certificate of an authority from the file `authority`, and each side's certificate
+    /// and key from `PREFIX.pem` and `PREFIX.key`. `dialer` and `acceptor` are the two prefixes.
     init(authority: String, dialer: String, acceptor: String) throws {
         let made = unsafe (dialer + ".pem").withCString { dialerCertificate in
             unsafe (dialer + ".key").withCString { dialerKey in

@@ -3,7 +3,8 @@ internal import BLESecCredentials
 internal import CBLESecBench
 internal import Glibc
 
-/// An authority and two devices, as `blesec ca` makes them, for one run of the bench.
+/// An authority and the certificates of two devices, as `blesec ca` makes them, for one run of the
+/// bench.
 final class TLSDevices: Sendable {
     /// Made on first use, and kept for the run.
     private static let instance = Result { try TLSDevices() }

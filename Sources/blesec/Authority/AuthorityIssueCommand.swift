@@ -47,9 +47,9 @@ enum AuthorityIssueCommand {
         statuses: AuthorityOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
-        for (option, what) in [(uri, "the device's name"), (out, "the output path")]
+        for (option, meaning) in [(uri, "the device's name"), (out, "the output path")]
         where arguments.value(option) ?? "" == "" {
-            throw arguments.usage("\(what) is missing: \(option.usage)")
+            throw arguments.usage("\(meaning) is missing: \(option.usage)")
         }
         let subject = try SubjectURI(arguments.value(uri) ?? "")
         let days = try AuthorityOptions.days(days, arguments, standard: standardDays)
