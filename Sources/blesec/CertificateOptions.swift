@@ -23,7 +23,7 @@ enum CertificateOptions {
     static let revoked = Option(
         name: "--revoked", value: "FILE",
         help: "Refuse what the authorities have revoked. FILE lists what is revoked: it is the "
-            + "ca.crl of `blesec ca`, or another such list. FILE is checked whenever a peer comes. "
+            + "ca.crl of `blesec ca`, or another such list. FILE is checked again for each peer. "
             + "While FILE cannot be read, or others can write to it, no peer is accepted.")
     static let peerURI = Option(
         name: "--peer-uri", value: "URI", isRepeatable: true,
@@ -62,8 +62,8 @@ enum CertificateOptions {
         return try TLSContext(identity: identity, authorities: authorities, revoked: revocations)
     }
 
-    /// The peers to accept over TLS: those that match `keys` or `--peer-uri`; if there is neither,
-    /// all that `--authority` certifies. Nil without any of the three.
+    /// The peers to accept over TLS: those that match `keys` or `--peer-uri`. Without either, all
+    /// peers that `--authority` certifies; nil if there is no `--authority` either.
     static func policy(
         _ arguments: Arguments, keys: [PeerKey]
     ) throws(ChannelError) -> TrustPolicy? {

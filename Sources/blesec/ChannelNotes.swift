@@ -5,7 +5,8 @@ internal import BLESecToolKit
 
 /// Messages on standard error about a channel.
 enum ChannelNotes {
-    /// `channel ready: PROTOCOL with SHA256:…`, and the URI if an authority certifies one.
+    /// `channel ready: PROTOCOL with SHA256:…`, and the peer's URI if an authority has certified
+    /// one.
     static func ready(_ channel: SecureChannel) async {
         let name = await channel.protocolName
         let identity = await channel.peer
@@ -30,9 +31,9 @@ enum ChannelNotes {
     }
 }
 
-/// Reports failed attempts at a channel: each of the first eight, and then only the 16th, the 32nd,
-/// the 64th and so on, so that unauthenticated peers cannot fill a log. With `--verbose`, each of
-/// them.
+/// Reports failed attempts to open a channel: each of the first eight, and then only the 16th, the
+/// 32nd, the 64th and so on, so that unauthenticated peers cannot fill a log. With `--verbose`, all
+/// failures are reported.
 final class FailureLog: Sendable {
     /// The number of failures that are all reported, from the first on.
     private static let reportedIndividually = 8
@@ -46,7 +47,7 @@ final class FailureLog: Sendable {
         }
     }
 
-    /// Counts a failure, and reports it if its number is one of those above.
+    /// Counts a failure, and reports it by the rule above.
     func note(_ failure: PeerFailure) {
         let (peer, error) = (failure.peer, failure.error)
         let count = count.withLock { count in

@@ -87,7 +87,7 @@ struct ChannelOptions: Sendable {
         self.configuration = configuration
     }
 
-    /// Who uses an endpoint.
+    /// What an endpoint is used for.
     enum EndpointUse {
         case dialing, listening
 
@@ -99,9 +99,9 @@ struct ChannelOptions: Sendable {
         }
     }
 
-    /// The endpoint that `text` names, with the adapter and the type of address.
+    /// The endpoint that `text` names, with the adapter and the address type that the options name.
     ///
-    /// - Parameter others: the further forms that are allowed in its place.
+    /// - Parameter others: the other forms that the operand may have, for the error.
     static func endpoint(
         _ text: String, _ arguments: Arguments, for use: EndpointUse, or others: [String] = []
     ) throws(ChannelError) -> Endpoint {
@@ -121,7 +121,8 @@ struct ChannelOptions: Sendable {
         return endpoint
     }
 
-    /// The peers to accept: for all protocols, and for TLS if TLS differs.
+    /// The policies for accepting peers: one for all protocols, and one for TLS alone if TLS needs
+    /// another.
     private static func trust(
         _ arguments: Arguments, _ engines: Engines, expecting expected: PeerKey?, known: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
@@ -165,7 +166,7 @@ struct ChannelOptions: Sendable {
         for option in IdentityOptions.all where arguments.has(option) && !engines.hasTLS {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
-        // An invalid name is refused later, with an error that says what is wrong.
+        // An invalid protocol name is refused later, with an error that says what is wrong.
         let named = engines.protocolNames.lazy.compactMap { try? ProtocolName($0) }.first
         return try .generate(curve: named?.curve ?? .x25519, hash: named?.hash ?? .sha256)
     }

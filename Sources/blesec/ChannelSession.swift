@@ -29,7 +29,7 @@ struct ChannelSession: Sendable {
         /// The error that ended sending; receiving throws the same error after the last message.
         case cannotSend(ChannelError)
         case cannotReceive(ChannelError)
-        /// The channel is over, with the error that ended it.
+        /// The channel is over, with the error that ended it; nil if it ended in good order.
         case over(ChannelError?)
         case interrupted
     }
@@ -73,7 +73,7 @@ struct ChannelSession: Sendable {
             case .cannotSend(let error), .over(let error?): failure = failure ?? error
             case .over(nil): isOver = true
             }
-            // Received messages are written before an error of the channel is reported.
+            // All received messages are written before an error of the channel is reported.
             guard wroteEverything else { continue }
             if let failure { throw failure }
             // In direct mode this is no error: a peer that has closed receives nothing more.
@@ -116,7 +116,8 @@ struct ChannelSession: Sendable {
             }
             do throws(ChannelError) {
                 guard let message else {
-                    // Closed here, so that its reader sees the end even while input continues.
+                    // Standard output is closed here, so that its reader sees the end even while
+                    // standard input continues.
                     if !keepsOutput { try await StandardOutput.finish() }
                     return .wroteEverything
                 }

@@ -39,21 +39,21 @@ enum ChatCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)
-        let place = arguments.operands.first
-        let named = try memory.key(ofOperand: place)
-        let known = try memory.expected
-        let expected = named ?? known
+        let operand = arguments.operands.first
+        let operandKey = try memory.key(ofOperand: operand)
+        let rememberedKey = try memory.expected
+        let expected = operandKey ?? rememberedKey
         let options = try ChannelOptions(arguments, known: expected, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         if !options.isPinned { configuration.trust = notes.firstComer }
-        let way = try await RouteArguments(
-            arguments, endpoint: named == nil ? place : nil, options, configuration, notes, failures
-        )
+        let routing = try await RouteArguments(
+            arguments, endpoint: operandKey == nil ? operand : nil, options, configuration, notes,
+            failures)
         let connection = await PeerConnection.start(
-            way.route, to: expected, delivery: PersistentArguments.delivery())
+            routing.route, to: expected, delivery: PersistentArguments.delivery())
         let screen = ChatScreen()
         let lines = LineReader { () throws(ChannelError) in try await StandardInput.shared.next() }
         let session = ConnectionSession(
@@ -66,9 +66,9 @@ enum ChatCommand {
         do throws(ChannelError) {
             _ = try await session.run()
         } catch {
-            await way.end()
+            await routing.end()
             throw error
         }
-        await way.end()
+        await routing.end()
     }
 }

@@ -8,14 +8,14 @@ enum Concepts {
         sections: [
             .init("DESCRIPTION", [.paragraph(introduction)]), .init("ENDPOINTS", endpoints),
             .init("KEYS AND TRUST", trust), .init("MEETING FOR THE FIRST TIME", meeting),
-            .init("WORDS OF PROMISE", promises), .init("ENVIRONMENT", environment),
+            .init("GUARANTEES", guarantees), .init("ENVIRONMENT", environment),
             .init("FILES", files), .init("EXIT STATUS", statuses),
         ])
 
     private static let introduction =
-        "A channel connects two devices. Both have proven their keys when it is ready, and what they "
-        + "send is encrypted. One side listens and the other dials, or both look for each other over "
-        + "Bluetooth LE. This page explains what the commands have in common."
+        "A channel connects two devices. When the channel is ready, both have proven their keys, and "
+        + "all that they send is encrypted. One side listens and the other dials, or both look for "
+        + "each other over Bluetooth LE. This page explains what the commands have in common."
 
     private static let endpoints: [ManualPage.Block] = [
         .paragraph("An ENDPOINT says where a listener is:"),
@@ -57,7 +57,7 @@ enum Concepts {
                 + "commands find the peer. See the page of `blesec pair` for invitations to scan.")
     ]
 
-    private static let promises: [ManualPage.Block] = [
+    private static let guarantees: [ManualPage.Block] = [
         .entry("ready", "Both sides have proven their keys, and each has accepted the other."),
         .entry("sent", "The message was handed to the channel. It may be lost with the link."),
         .entry("delivered", "The peer's program has confirmed the message."),
@@ -67,26 +67,27 @@ enum Concepts {
         .entry(
             "exactly once",
             "With --persist, over any number of lost links, each message arrives once and in order. "
-                + "With --store it also does so when processes end and begin anew."),
+                + "With --store, this also holds when processes end and are started anew."),
     ]
 
     private static let files: [ManualPage.Block] = [
         .entry(
             "~/.local/state/blesec",
             "The remembered peers, and the key that `blesec pair` makes. XDG_STATE_HOME changes the "
-                + "place, and --state names another folder. Only its owner may have access to it.")
+                + "place, and --state names another folder. Only its owner may have access to the "
+                + "folder.")
     ]
 
     private static let environment: [ManualPage.Block] = [
         .entry("XDG_STATE_HOME", "The parent of the folder with remembered peers."),
         .entry("NO_COLOR", "If it is set and not empty, nothing is coloured."),
-        .entry("TERM", "On a terminal that is called dumb, nothing is coloured."),
+        .entry("TERM", "If it is `dumb`, nothing is coloured."),
     ]
 
     private static let statuses: [ManualPage.Block] =
         [
             .paragraph(
-                "Each command's page lists the statuses that it has. Most are those of sysexits(3):"
+                "Each command's page lists the command's statuses. Most are those of sysexits(3):"
             )
         ]
         + ExitStatus.allCases.filter { $0 != .worse }.map { .entry("\($0.rawValue)", $0.meaning) }

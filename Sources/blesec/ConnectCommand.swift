@@ -63,30 +63,30 @@ enum ConnectCommand {
         } else {
             try PersistentArguments.refuseWithoutPersist(arguments)
         }
-        let way = try DialedTarget(
+        let dialed = try DialedTarget(
             target, arguments, options, configuration, isOnlyAttempt: !isPersistent,
             expecting: known, memory, notes)
         do throws(ChannelError) {
             if isPersistent {
-                try await persist(arguments, options, way, to: target.peer, notes)
+                try await persist(arguments, options, dialed, to: target.peer, notes)
             } else {
-                try await run(arguments, options, way, notes)
+                try await run(arguments, options, dialed, notes)
             }
         } catch {
-            await way.end()
+            await dialed.end()
             throw error
         }
-        await way.end()
+        await dialed.end()
     }
 
     private static func run(
-        _ arguments: Arguments, _ options: ChannelOptions, _ way: DialedTarget,
+        _ arguments: Arguments, _ options: ChannelOptions, _ dialed: DialedTarget,
         _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         let interruption = Interruption()
         let limit = options.timeLimit
         let dial = { @Sendable () async throws(ChannelError) in
-            try await way.dial(ConnectionNotes.attempt)
+            try await dialed.dial(ConnectionNotes.attempt)
         }
         let channel: SecureChannel
         do throws(ChannelError) {
@@ -95,7 +95,7 @@ enum ConnectCommand {
                 return try await limit.run("channel to \(arguments.operands[0])", dial)
             }
         } catch {
-            throw way.explained(error)
+            throw dialed.explained(error)
         }
         do throws(ChannelError) {
             // If `--remember` names the peer and the name cannot be stored, the channel is refused.
@@ -113,14 +113,14 @@ enum ConnectCommand {
     }
 
     private static func persist(
-        _ arguments: Arguments, _ options: ChannelOptions, _ way: DialedTarget, to peer: PeerKey?,
-        _ notes: ConnectionNotes
+        _ arguments: Arguments, _ options: ChannelOptions, _ dialed: DialedTarget,
+        to peer: PeerKey?, _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         do throws(ChannelError) {
             try await PersistentArguments.pipe(
-                over: .dialing(way.dial), to: peer, arguments, options, notes)
+                over: .dialing(dialed.dial), to: peer, arguments, options, notes)
         } catch {
-            throw way.explained(error)
+            throw dialed.explained(error)
         }
     }
 }

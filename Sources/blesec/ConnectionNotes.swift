@@ -18,7 +18,7 @@ final class ConnectionNotes: Sendable {
         nearby = NearbyNotes(failures: failures)
     }
 
-    /// Records and reports the events of a service.
+    /// Records and reports the events of a `NearbyService`.
     var onEvent: @Sendable (NearbyEvent) -> Void {
         { [self] event in
             if case .handshaking(let candidate, let endpoint?) = event {

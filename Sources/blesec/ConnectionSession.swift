@@ -14,14 +14,14 @@ struct ConnectionSession: Sendable {
     /// The file that ``output`` writes to; nil if messages are confirmed as soon as they are
     /// written.
     var outputFile: OutputFile?
-    /// Is called for each message twice: with nil when the message is sent, and with its fate when
-    /// that is known. The number counts the messages from 1, in the order of sending.
+    /// Is called twice for each message: with nil when the message is sent, and with its fate when
+    /// the fate is known. `number` counts the messages from 1, in the order of sending.
     var onDelivery: @Sendable (_ fate: Delivery?, _ number: Int, _ message: [UInt8]) -> Void = {
         _, _, _ in
     }
     /// Is called with each state of the connection. If it throws, the session ends.
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
-    /// Why the output file could not be made durable.
+    /// Why the output file could not be synchronized to the disk.
     private let fileFailure = Locked<ChannelError?>(nil)
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
@@ -81,7 +81,7 @@ struct ConnectionSession: Sendable {
             if let unknown, wroteEverything {
                 interruption.setAction(nil)
                 try await interruption.cancelling { [connection] () async throws(ChannelError) in
-                    try await connection.close(within: Self.patience)
+                    try await connection.close(within: Self.closeTimeout)
                 }
                 return unknown
             }
@@ -128,12 +128,13 @@ struct ConnectionSession: Sendable {
         return .sentEverything(unknown: await fates.value)
     }
 
-    /// Whether an earlier process has sent everything.
+    /// Whether an earlier process with the same store has already sent everything.
     private var isFinished: Bool { get async { await connection.hasFinished } }
 
     private func writeOutput() async -> Event? {
         guard let file = outputFile else { return await writeOutput(to: nil, length: 0) }
-        // The file is made durable in the background, for all messages that came meanwhile.
+        // The file is synchronized to the disk in the background. One call is enough for all
+        // messages that were written during the call before.
         let (written, feed) = AsyncStream<(count: UInt64, length: Int)>.makeStream(
             bufferingPolicy: .bufferingNewest(1))
         let confirming = Task(executorPreference: connection.loop) { () -> ChannelError? in
@@ -142,7 +143,7 @@ struct ConnectionSession: Sendable {
                     try await file.synchronize()
                     try await connection.confirm(through: count, noting: file.note(length))
                 } catch {
-                    // The connection's end must not hide the reason.
+                    // The error that `abort` causes must not hide this error.
                     fileFailure.withLock { $0 = error }
                     await connection.abort()
                     return error
@@ -214,8 +215,8 @@ struct ConnectionSession: Sendable {
         }
     }
 
-    /// How long a side that has everything waits without any progress for a peer that has not.
-    private static let patience: Duration = .seconds(30)
+    /// How long a side that has everything waits, without any progress, for a peer that has not.
+    private static let closeTimeout: Duration = .seconds(30)
 
     /// Ends the connection before both sides have finished, within a time limit. Without a reason,
     /// this side leaves in good order.

@@ -2,14 +2,15 @@ internal import Glibc
 
 /// What the terminal and the environment say about output.
 enum Environment {
-    /// Whether `NO_COLOR` is not set, and the terminal is not `dumb`.
+    /// Whether output may be coloured: `NO_COLOR` is unset or empty, and `TERM` is not `dumb`.
     static var allowsColours: Bool {
         let isRefused = unsafe getenv("NO_COLOR").map { unsafe $0.pointee != 0 } ?? false
         let isDumb = unsafe getenv("TERM").map { unsafe String(cString: $0) == "dumb" } ?? false
         return !isRefused && !isDumb
     }
 
-    /// How many columns the terminal at standard error has; 80 if that is unknown.
+    /// The number of columns of the terminal at standard error, but at least 20; 80 if that is
+    /// unknown.
     static var width: Int {
         var size = winsize()
         guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {

@@ -22,9 +22,9 @@ enum IdentityOptions {
         return arguments.value(passphraseFile).map { .file($0) }
     }
 
-    /// The source of the passphrase for an existing key. If the command line names none, the
-    /// terminal is asked; without a terminal, an encrypted key is refused with an error that names
-    /// the option.
+    /// The source of the passphrase for an existing key. If the command line names none, a prompt
+    /// on the terminal asks for the passphrase. Without a terminal, an encrypted key is refused
+    /// with an error that names the option.
     static func requiredPassphrase(
         _ arguments: Arguments
     ) throws(ChannelError) -> PassphraseSource {
@@ -40,7 +40,8 @@ enum IdentityOptions {
         return try passphrase(arguments) ?? asking
     }
 
-    /// Reads a key file; for an encrypted file without an option, the terminal is asked.
+    /// Reads a key file. If the file is encrypted and no option names a passphrase, a prompt asks
+    /// for it.
     static func load(_ path: String, _ arguments: Arguments) throws(ChannelError) -> IdentityKey {
         try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
     }

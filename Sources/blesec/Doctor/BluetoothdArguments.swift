@@ -1,4 +1,4 @@
-/// What the command line of a running bluetoothd says.
+/// The options on the command line of a running bluetoothd.
 struct BluetoothdArguments {
     /// The program, as it was started.
     let program: String
@@ -10,10 +10,10 @@ struct BluetoothdArguments {
     private var enabled: [String]?
     /// The patterns of `--noplugin`: no matching plugin runs.
     private(set) var disabled: [String] = []
-    /// The arguments without `--noplugin`.
+    /// The options other than `--noplugin`.
     private var others: [String] = []
 
-    /// Reads the words as bluetoothd does: by the rules of GLib's options.
+    /// Reads the words as bluetoothd does: by the rules of GLib's option parser.
     init(_ words: [String]) {
         program = words.first ?? "bluetoothd"
         var rest = words.dropFirst()
@@ -53,7 +53,7 @@ struct BluetoothdArguments {
                 set(names[letter] ?? "", value)
                 letters = ""
             case "d", "K":
-                // Their value is optional, and behind the letter.
+                // The value of these options is optional, and follows the letter in the same word.
                 kept += String(letter) + letters
                 letters = ""
             default:
@@ -84,7 +84,7 @@ struct BluetoothdArguments {
     }
 
     /// The same command line, with these plugins left out as well; nil if it has characters that
-    /// systemd would read differently.
+    /// systemd would read differently, or if the program's path is not absolute.
     func leavingOut(_ plugins: [String]) -> String? {
         let patterns = (disabled + plugins).joined(separator: ",")
         let words = [program] + others + ["--noplugin=" + patterns]
@@ -103,7 +103,7 @@ struct BluetoothdArguments {
 
     /// Whether a pattern with `*` and `?` matches the whole name.
     private static func matches(_ pattern: String, _ name: String) -> Bool {
-        // The row of a table: whether the pattern's beginning matches each beginning of the name.
+        // `row[n]` says whether the symbols read so far match the first n letters of the name.
         let letters = Array(name.utf8)
         var row = [true] + letters.map { _ in false }
         for symbol in pattern.utf8.prefix(1_000) {

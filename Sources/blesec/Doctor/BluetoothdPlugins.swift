@@ -1,7 +1,8 @@
 /// The plugins of bluetoothd that use an LE link which another program has made.
 ///
-/// bluetoothd lists its plugins only in its log. A plugin runs if the program contains it, and if
-/// neither the command line nor a missing `--experimental` keeps it off.
+/// bluetoothd lists its plugins only in its log. A plugin runs if the program contains it, if the
+/// command line does not exclude it and, for an experimental plugin, if experimental interfaces are
+/// on.
 enum BluetoothdPlugins {
     /// A plugin's name, its file in BlueZ's sources, and whether it runs only with experimental
     /// interfaces.
@@ -13,7 +14,8 @@ enum BluetoothdPlugins {
         + ["bap", "bass", "mcp", "vcp", "micp", "ccp", "csip", "tmap", "asha"]
         .map { ($0, "audio/\($0).c", true) } + [("rap", "ranging/rap.c", true)]
 
-    /// The plugins that run; nil if the program, in which they are looked up, cannot be read.
+    /// The plugins that run; nil if bluetoothd's program, in which they are searched for, cannot be
+    /// read or names no plugin.
     static func running(
         _ arguments: BluetoothdArguments, _ configuration: MainConfiguration?, _ facts: SystemFacts
     ) -> [String]? {
@@ -33,19 +35,19 @@ enum BluetoothdPlugins {
         return nil
     }
 
-    /// The sources that the program's messages name behind `profiles/`: a stripped program has no
-    /// symbols, but each plugin has a debugging message with its file's name.
+    /// The paths of source files that the program contains after `profiles/`. A stripped program
+    /// has no symbols, but each plugin has a debugging message with the path of its source file.
     private static func sources(in program: [UInt8]) -> Set<String> {
-        let mark = Array("profiles/".utf8)
+        let marker = Array("profiles/".utf8)
         var sources: Set<String> = []
-        var found = 0
+        var matched = 0
         var index = 0
         while index < program.count {
             let byte = program[index]
             index += 1
-            found = byte == mark[found] ? found + 1 : byte == mark[0] ? 1 : 0
-            guard found == mark.count else { continue }
-            found = 0
+            matched = byte == marker[matched] ? matched + 1 : byte == marker[0] ? 1 : 0
+            guard matched == marker.count else { continue }
+            matched = 0
             let name = program[index...].prefix(64).prefix { $0 > 32 && $0 < 127 }
             sources.insert(String(decoding: name, as: UTF8.self))
         }

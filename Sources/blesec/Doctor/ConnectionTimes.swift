@@ -1,22 +1,23 @@
-/// The parameters with which the kernel opens an LE link, if nothing else is asked for.
+/// The parameters with which the kernel opens an LE link, unless a program requests others.
 struct ConnectionTimes: Equatable {
-    /// In units of 1.25 ms.
+    /// Both in units of 1.25 ms.
     var minimumInterval = 24, maximumInterval = 40
-    /// The events that the other side may leave out.
+    /// The number of connection events in a row that the peripheral may skip.
     var latency = 0
     /// In units of 10 ms.
     var supervisionTimeout = 42
 
-    /// The longest interval that is not slow: the kernel's default, 50 ms.
+    /// The longest interval that is not slow, in units of 1.25 ms: the kernel's default, 50 ms.
     private static let slowestInterval = 40
 
-    /// The settings below `[LE]`, and their numbers (Core Specification, volume 4, part E, 7.8.12).
+    /// The settings below `[LE]` in main.conf, and their valid numbers (Core Specification, volume
+    /// 4, part E, 7.8.12).
     static let settings: [(key: String, range: ClosedRange<Int>)] = [
         ("MinConnectionInterval", 6...3_200), ("MaxConnectionInterval", 6...3_200),
         ("ConnectionLatency", 0...499), ("ConnectionSupervisionTimeout", 10...3_200),
     ]
 
-    /// The kernel's defaults, in whose place the file's settings come.
+    /// The kernel's defaults, replaced by the valid settings of the configuration file.
     init(_ configuration: MainConfiguration?) {
         let numbers = Self.settings.map { key, range -> Int? in
             guard let number = configuration?.number("LE", key), range.contains(number) else {
@@ -30,7 +31,8 @@ struct ConnectionTimes: Equatable {
         supervisionTimeout = numbers[3] ?? supervisionTimeout
     }
 
-    /// What the kernel has for an adapter, which only root may read; nil if it cannot be read.
+    /// The kernel's parameters for an adapter, which only root may read; nil if they cannot be
+    /// read.
     init?(adapter: String, _ facts: SystemFacts) {
         let folder = "/sys/kernel/debug/bluetooth/\(adapter)/"
         let names = [
@@ -47,12 +49,12 @@ struct ConnectionTimes: Equatable {
     /// Whether the other side may be reached less often than every 50 ms.
     var isSlow: Bool { maximumInterval * (latency + 1) > Self.slowestInterval }
 
-    /// Why the kernel does not take these together; nil if it does.
+    /// Why the kernel refuses these parameters together; nil if it accepts them.
     var contradiction: String? {
         if minimumInterval > maximumInterval {
             return "the shortest interval is longer than the longest"
         }
-        // The timeout is longer than two intervals with all events that may be left out.
+        // The timeout has to be longer than 2 × (latency + 1) × the longest interval.
         if supervisionTimeout * 8 <= maximumInterval * (latency + 1) * 2 {
             return "the supervision timeout is not longer than two intervals with the latency"
         }

@@ -16,8 +16,8 @@ enum DoctorCommand {
             "Checks the kernel, bluetoothd, its plugins and configuration, the adapters and their "
                 + "open links, the switches of rfkill and this user's permissions, and prints a "
                 + "line for each finding. The line says whether that part is as it should be and, "
-                + "if it is not, what to do. A line that begins with `note` reports no fault, but "
-                + "a fact that is good to know, or what could not be known.",
+                + "if it is not, what to do. A line that begins with `note` reports no fault, but a "
+                + "useful fact, or something that could not be determined.",
             "With --json, a finding has the members grade, subject and text, and remedy if there is "
                 + "one.",
         ],

@@ -57,7 +57,7 @@ struct Findings {
         }
         if facts.firstLine(of: "/sys/module/bluetooth/parameters/enable_ecred") == "Y" {
             add(
-                .note, "kernel", "enhanced credits are on, which had a run of bugs",
+                .note, "kernel", "enhanced credits (enable_ecred) are on, which had several bugs",
                 remedy: "`modprobe bluetooth enable_ecred=0` switches them off")
         }
     }
@@ -72,7 +72,7 @@ struct Findings {
         }
     }
 
-    /// The switches of rfkill.
+    /// Adds the switches of rfkill that block Bluetooth.
     mutating func addSwitches() {
         let folder = "/sys/class/rfkill"
         guard let names = facts.names(in: folder) else {
@@ -115,7 +115,7 @@ struct Findings {
         if await bluetoothd.isRunning {
             answer = .objects
             process = await bluetoothd.processNumber
-            let version = SystemFacts.bluetoothdVersion ?? "of a version that it does not tell"
+            let version = SystemFacts.bluetoothdVersion ?? "of unknown version"
             add(.good, "bluetoothd", version)
         } else if let failure = await bluetoothd.listingFailure {
             answer = failure.code == .permission ? .refused : .none
@@ -134,7 +134,7 @@ struct Findings {
         addConfiguration(process: process)
     }
 
-    /// What this user may do.
+    /// Adds what this user may do.
     mutating func addRights(_ answer: BluetoothdAnswer) {
         let rights = UserRights(facts)
         let remedy = "`adduser USER bluetooth` as root, and log in again"
@@ -152,7 +152,7 @@ struct Findings {
         case (_, false?):
             add(
                 .note, "rights",
-                "this user is not in the group bluetooth, which some systems ask for",
+                "this user is not in the group bluetooth, which some systems require",
                 remedy: remedy)
         case (_, nil):
             add(.note, "rights", "whether this user may use bluetoothd is not known")
@@ -168,7 +168,8 @@ struct Findings {
         }
     }
 
-    /// What bluetoothd's command line and configuration say.
+    /// Adds findings about bluetoothd's command line and configuration. `process` is bluetoothd's
+    /// process ID; nil if bluetoothd is not found.
     mutating func addConfiguration(process: Int?) {
         let words = process.flatMap { facts.commandLine(of: $0) }
         if words == nil {
@@ -192,7 +193,7 @@ struct Findings {
         addConnectionTimes(configuration, arguments.configuration)
     }
 
-    /// The configuration file; nil if it cannot be read.
+    /// Reads the configuration file, and adds its faults; nil if the file cannot be read.
     private mutating func readConfiguration(_ path: String) -> MainConfiguration? {
         switch facts.read(path) {
         case .bytes(let bytes):
@@ -235,7 +236,7 @@ struct Findings {
             remedy: line)
     }
 
-    /// The intervals of connections.
+    /// Adds findings about the intervals of connections.
     private mutating func addConnectionTimes(_ configuration: MainConfiguration, _ path: String) {
         for (key, range) in ConnectionTimes.settings {
             guard let text = configuration.text("LE", key) else { continue }
@@ -311,7 +312,7 @@ struct Findings {
         }
     }
 
-    /// The PHYs of the adapter's open links.
+    /// Adds the PHYs of the adapter's open links.
     private mutating func addLinks(of name: String) {
         guard let adapter = try? Adapter.all().first(where: { $0.name == name }),
             let links = try? adapter.openLinks(), !links.isEmpty
@@ -333,7 +334,7 @@ struct Findings {
             let count = links.count == 1 ? "one link" : "\(links.count) links"
             add(
                 .note, name, "\(count), whose PHY is not known: \(error.reason)",
-                remedy: error.code == .permission ? "`sudo blesec doctor` tells it" : nil)
+                remedy: error.code == .permission ? "`sudo blesec doctor` shows it" : nil)
         }
     }
 }

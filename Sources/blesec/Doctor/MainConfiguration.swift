@@ -5,21 +5,20 @@ struct MainConfiguration {
     /// if there is none.
     private(set) var faultyLine: Int?
 
-    /// Reads the file by the rules of GLib's key files. After a line that is wrong, no setting
-    /// counts.
+    /// Reads the file by the rules of GLib's key files. If any line is wrong, no setting counts.
     init(_ bytes: [UInt8]) {
         faultyLine = read(bytes)
         if faultyLine != nil { values = [:] }
     }
 
-    /// Reads all lines; returns the number of the first one that is wrong.
+    /// Reads all lines; returns the number of the first line that is wrong, or nil.
     private mutating func read(_ bytes: [UInt8]) -> Int? {
         var group: String?
-        // GLib refuses a file that is not UTF-8.
         let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
         for (index, line) in lines.enumerated() {
             let text = Self.trimmed(line)
             if text.isEmpty || text.first == UInt8(ascii: "#") { continue }
+            // GLib refuses a line that is not UTF-8.
             guard let text = String(validating: text, as: UTF8.self) else { return index + 1 }
             if text.hasPrefix("["), text.hasSuffix("]"), text.utf8.count > 2 {
                 group = String(text.dropFirst().dropLast())
@@ -45,8 +44,8 @@ struct MainConfiguration {
     /// The value of a key; nil if the file does not set it.
     func text(_ group: String, _ key: String) -> String? { values[group]?[key] }
 
-    /// A value that is a number, as bluetoothd reads it: decimal, or hexadecimal behind 0x. Nil if
-    /// the file does not set it, or if it is no number.
+    /// A value that is a number, as bluetoothd reads it: decimal, or hexadecimal after 0x. Nil if
+    /// the file does not set the key, or if the value is no number.
     func number(_ group: String, _ key: String) -> Int? {
         guard let text = text(group, key) else { return nil }
         guard text.hasPrefix("0x") || text.hasPrefix("0X") else { return Int(text) }

@@ -6,11 +6,11 @@ struct SystemFacts {
     enum Content {
         case bytes([UInt8])
         case absent
-        /// The reason completes the sentence "it …".
+        /// The reason follows the file's path in a sentence, such as `is no regular file`.
         case unreadable(String)
     }
 
-    /// The folder that stands for `/`: empty for this machine.
+    /// The folder that is read in place of `/`; empty for `/` itself.
     private let root: String
 
     init(root: String = "") { self.root = root }
@@ -20,7 +20,7 @@ struct SystemFacts {
 
     var hostName: String? { firstLine(of: "/proc/sys/kernel/hostname") }
 
-    /// The files that may be bluetoothd's program.
+    /// The paths at which bluetoothd's program may be.
     static let daemonPaths = [
         "/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd",
     ]
@@ -47,9 +47,9 @@ struct SystemFacts {
             .map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// The number of a process with the name `bluetoothd`; nil if there is none. It belongs to the
-    /// user who has `/proc`, which is root: any other user can name a program like that, and what
-    /// its command line says would be shown to root as a remedy.
+    /// The ID of a process with the name `bluetoothd` that belongs to the owner of `/proc`, root;
+    /// nil if there is none. Any other user could start a program with this name, and the doctor
+    /// would show words of its command line to root as a remedy.
     var bluetoothdProcess: Int? {
         for name in names(in: "/proc") ?? [] {
             guard let number = Int(name), number > 0 else { continue }
@@ -71,11 +71,11 @@ struct SystemFacts {
         return String(decoding: bytes.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
     }
 
-    /// A number that is the first line of a file.
+    /// The first line of a file as a number; nil if it cannot be read or is no number.
     func number(in path: String) -> Int? { firstLine(of: path).flatMap { Int($0) } }
 
-    /// The bytes of a regular file with at most `limit` of them. Nothing else is waited for: not a
-    /// FIFO's writer, and not a device.
+    /// The contents of a regular file of at most `limit` bytes. Any other file is unreadable: the
+    /// call does not wait for a FIFO's writer or for a device.
     func read(_ path: String, limit: Int = 1 << 20) -> Content {
         let flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY
         let descriptor = unsafe open(root + path, flags)
@@ -104,12 +104,13 @@ struct SystemFacts {
         }
     }
 
-    /// The names in a folder, sorted; nil if it cannot be read.
+    /// The names in a folder that do not begin with a dot, sorted; nil if the folder cannot be
+    /// read.
     func names(in path: String) -> [String]? {
         guard let directory = unsafe opendir(root + path) else { return nil }
         defer { unsafe closedir(directory) }
         var names: [String] = []
-        // A folder that has no end, such as one of a faulty file system, is left.
+        // The limit ends the loop if a faulty file system lists entries without end.
         while names.count < 100_000, let entry = unsafe readdir(directory) {
             let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) {
                 unsafe String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)

@@ -6,8 +6,8 @@ struct UserRights {
     /// cannot be read.
     let isInGroup: Bool?
     let isRoot = geteuid() == 0
-    /// The capabilities that diagnosis needs and that this process lacks; nil if the kernel does not
-    /// tell.
+    /// The capabilities that `btmgmt` and `btmon` need and that this process lacks; nil if the
+    /// capabilities cannot be read.
     let missingCapabilities: [String]?
 
     private static let capabilities: [(name: String, bit: UInt64)] = [
@@ -21,7 +21,7 @@ struct UserRights {
         }
     }
 
-    /// The number of the group `bluetooth`.
+    /// The ID of the group `bluetooth`; nil if there is no such group, or it cannot be read.
     private static func group(_ facts: SystemFacts) -> gid_t? {
         guard case .bytes(let bytes) = facts.read("/etc/group") else { return nil }
         let prefix = Array("bluetooth:".utf8)
@@ -40,6 +40,7 @@ struct UserRights {
         return count < 0 ? nil : list.prefix(Int(count)) + [getegid()]
     }
 
+    /// The effective capabilities of this process, as bits; nil if they cannot be read.
     private static func effective(_ facts: SystemFacts) -> UInt64? {
         guard case .bytes(let bytes) = facts.read("/proc/self/status") else { return nil }
         let prefix = Array("CapEff:".utf8)

@@ -4,19 +4,22 @@ internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// What `--accept` says.
+/// The value of `--accept`.
 enum AcceptChoice: Sendable {
     case ask
+    /// Accept files and folders of at most this many bytes.
     case upTo(UInt64)
 }
 
-/// Decides whether a file is taken, and asks on the terminal for that.
+/// Decides whether an offered file or folder is accepted, and asks on the terminal if `--accept` is
+/// `ask`.
 actor AcceptQuestion {
     private let choice: AcceptChoice
-    /// What was accepted before: the same offer comes again when the sender is started anew.
+    /// The offers that were accepted. A sender that is started anew makes the same offer again, and
+    /// the person is not asked again.
     private var accepted: Set<Offered> = []
 
-    /// What a person was asked about.
+    /// An offer, as the person sees it.
     private struct Offered: Hashable {
         let peer: String
         let id: [UInt8]
@@ -38,7 +41,7 @@ actor AcceptQuestion {
 
     init(_ choice: AcceptChoice) { self.choice = choice }
 
-    /// Why an offer is not taken; nil if it is.
+    /// Why an offer is not accepted; nil if it is accepted.
     func refusal(of offer: FileOffer, from peer: String) async -> String? {
         switch choice {
         case .upTo(let limit):
@@ -75,9 +78,9 @@ actor AcceptQuestion {
 
     private func ask(_ offer: FileOffer, _ peer: String) async -> Answer {
         let size = TransferDisplay.size(offer.bytes)
-        let what = offer.isFolder ? "folder \(offer.name), \(offer.files) files" : offer.name
-        let prompt = Diagnostics.oneLine("Take \(what), \(size), from \(peer)?") + " [y/n/all] "
-        let isOver = Locked(false)
+        let item = offer.isFolder ? "folder \(offer.name), \(offer.files) files" : offer.name
+        let prompt = Diagnostics.oneLine("Take \(item), \(size), from \(peer)?") + " [y/n/all] "
+        let isCancelled = Locked(false)
         return await withTaskCancellationHandler {
             await thread.run {
                 let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
@@ -85,7 +88,7 @@ actor AcceptQuestion {
                 defer { close(terminal) }
                 while true {
                     guard (try? StandardOutput.write(Array(prompt.utf8), to: terminal)) != nil,
-                        let line = Self.readLine(terminal, isOver)
+                        let line = Self.readLine(terminal, isCancelled)
                     else { return .no }
                     switch line.lowercased() {
                     case "y", "yes": return .yes
@@ -96,17 +99,17 @@ actor AcceptQuestion {
                 }
             }
         } onCancel: {
-            isOver.withLock { $0 = true }
+            isCancelled.withLock { $0 = true }
         }
     }
 
-    /// The next line; nil at the end, or when nobody waits for it any more.
-    private static func readLine(_ terminal: Int32, _ isOver: Locked<Bool>) -> String? {
+    /// The next line; nil at the end of the input, after an error, or after cancellation.
+    private static func readLine(_ terminal: Int32, _ isCancelled: Locked<Bool>) -> String? {
         var line: [UInt8] = []
         while line.count < 4_096 {
             var entry = pollfd(fd: terminal, events: Int16(POLLIN), revents: 0)
             let ready = unsafe poll(&entry, 1, 200)
-            if isOver.withLock({ $0 }) { return nil }
+            if isCancelled.withLock({ $0 }) { return nil }
             if ready == 0 || ready < 0 && errno == EINTR { continue }
             var byte: UInt8 = 0
             let count = unsafe read(terminal, &byte, 1)
@@ -119,7 +122,7 @@ actor AcceptQuestion {
     }
 }
 
-/// A folder by its path.
+/// Checks of a folder that a path names.
 enum FolderPath {
     static func isFolder(_ path: String) -> Bool {
         var status = stat()

@@ -13,8 +13,8 @@ enum ReceiveCommand {
             + "larger, with the units K, M, G and T.")
     private static let overwrite = Option(
         name: "--overwrite",
-        help: "Replace files of the same name. By default, the new one gets a number, as in "
-            + "`photo (2).jpg`; folders always do.")
+        help: "Replace files of the same name. By default, the new file gets a number, as in "
+            + "`photo (2).jpg`. A new folder always gets a number.")
     private static let hidden = Option(
         name: "--hidden", help: "Take files and folders whose names begin with a dot.")
     private static let quota = Option(
@@ -37,10 +37,10 @@ enum ReceiveCommand {
                 + "given. Until a file is complete it is in DIR/.blesec-partial, under a name that "
                 + "only this peer and this file have, and a transfer that was interrupted goes on "
                 + "there. What is not continued for 7 days is removed.",
-            "Names are refused that are not UTF-8, have control characters or characters that "
-                + "change the direction of text, begin with a dot, or lead out of DIR. Symbolic "
-                + "links are never followed. A file that does not fit on the disk is refused "
-                + "before it is sent.",
+            "A name is refused if it is not UTF-8, has control characters or characters that "
+                + "change the direction of text, begins with a dot (without --hidden), or leads "
+                + "out of DIR. Symbolic links are never followed. A file that does not fit on the "
+                + "disk is refused before it is sent.",
             "The command ends when the sender has, or with Ctrl-C. The exit status is 0 if "
                 + "everything that was accepted was stored.",
         ],
@@ -77,10 +77,11 @@ enum ReceiveCommand {
         try inbox.check()
         let interruption = Interruption()
         repeat {
-            let way = try await TransferConnection.start(arguments, target: target, interruption)
+            let transferConnection = try await TransferConnection.start(
+                arguments, target: target, interruption)
             do throws(ChannelError) {
-                try await way.run { () async throws(ChannelError) in
-                    try await inbox.receive(from: way.connection)
+                try await transferConnection.run { () async throws(ChannelError) in
+                    try await inbox.receive(from: transferConnection.connection)
                 }
             } catch {
                 guard arguments.has(keep), interruption.error == nil else { throw error }
@@ -93,7 +94,7 @@ enum ReceiveCommand {
         if let error = interruption.error { throw error }
     }
 
-    /// A number of bytes, with a unit of 1,024 bytes or its powers.
+    /// Parses a number of bytes, which may have one of the units K, M, G and T: powers of 1,024.
     private static func size(
         _ text: String, _ option: Option, _ arguments: Arguments
     ) throws(ChannelError) -> UInt64 {
@@ -111,8 +112,8 @@ enum ReceiveCommand {
             throw arguments.usage(
                 "\(option.name) is \(words)a size such as 500K, 10M or 2G, and not `\(text)`")
         }
-        let (bytes, isTooMuch) = number.multipliedReportingOverflow(by: unit)
-        return isTooMuch ? .max : bytes
+        let (bytes, overflows) = number.multipliedReportingOverflow(by: unit)
+        return overflows ? .max : bytes
     }
 }
 
@@ -146,12 +147,12 @@ private final class Inbox: Sendable {
         }
     }
 
-    /// Receives until the sender has ended; returns whether it has.
+    /// Receives files until the sender has ended, and then returns true.
     func receive(from connection: PeerConnection) async throws(ChannelError) -> Bool {
         let display = TransferDisplay()
         await withDiscardingTaskGroup { group in
             group.addTask {
-                // The peer's end comes behind its messages.
+                // Discards the peer's messages, because the peer's end is received after them.
                 do { while try await connection.receive() != nil {} } catch {}
             }
             group.addTask { await TransferConnection.refuseOthers(connection) }
@@ -194,8 +195,8 @@ private final class Inbox: Sendable {
                 transfer, "received \(name): " + TransferText.summary(transfer, seconds: seconds),
                 "received", TransferText.members(transfer, name, seconds: seconds))
         } catch {
-            // The sender's next process offers the file again.
-            let goesOn = error.code == .sessionLost
+            // After the sender's restart, its next process offers the file again.
+            let isOfferedAgain = error.code == .sessionLost
             display.end(
                 transfer, "\(transfer.name): \(error.reason)", "not-received",
                 [("name", .string(transfer.name))] + error.members, isFailure: true)
@@ -204,7 +205,7 @@ private final class Inbox: Sendable {
                     "what has arrived stays for 7 days; to go on, start both commands again",
                     "resumable")
             }
-            if !goesOn { failure.withLock { $0 = $0 ?? error } }
+            if !isOfferedAgain { failure.withLock { $0 = $0 ?? error } }
         }
     }
 

@@ -8,8 +8,8 @@ internal import BLESecToolKit
 enum SendCommand {
     private static let hidden = Option(
         name: "--hidden",
-        help: "Also send what is in a folder and has a name that begins with a dot. The receiver "
-            + "needs --hidden, too.")
+        help: "Also send those files and folders in a folder whose names begin with a dot. The "
+            + "receiver needs --hidden, too.")
 
     static let command = Command(
         name: "blesec send", summary: "send files and folders to a peer",
@@ -20,17 +20,17 @@ enum SendCommand {
                 + "`blesec receive`. TARGET is an endpoint, service:UUID, peer:NAME or peer:KEY, as "
                 + "for `blesec connect`. With --listen, blesec waits at TARGET instead. With "
                 + "--service there is no TARGET: both sides look for each other.",
-            "While the peer is out of reach, blesec looks for it. A lost link costs nothing but "
-                + "the time. If either process ends, start the same command again: what the "
-                + "receiver has is not sent again, after its hash was compared.",
+            "While the peer is out of reach, blesec looks for it. A lost link only delays the "
+                + "transfer. If either process ends, start the same command again: what the "
+                + "receiver already has is compared by its hash, and is not sent again.",
             "A file counts as sent when the peer has it under its final name and on its disk, and "
-                + "its SHA-256 is that of the bytes that were read here; 100 % means that. A file "
-                + "that is changed while it is sent is not stored, and the exit status says so. "
-                + "Times of modification and the executable bit are sent as well. Symbolic links "
-                + "in a folder are neither followed nor sent.",
-            "On a terminal, a line shows how far each file is, and a second one all of them. With "
-                + "--json, an object a second says the same. Ctrl-C ends the transfer, tells the "
-                + "peer, and leaves there what has arrived.",
+                + "its SHA-256 is that of the bytes that were read here. Only then is 100 % shown. "
+                + "A file that is changed while it is sent is not stored, and the exit status says "
+                + "so. Times of modification and the executable bit are sent as well. Symbolic "
+                + "links in a folder are neither followed nor sent.",
+            "On a terminal, a line shows the progress of the current file, and a second line the "
+                + "progress of all files. With --json, an object each second says the same. Ctrl-C "
+                + "ends the transfer and tells the peer, which keeps what has arrived.",
         ],
         examples: [
             "blesec send unix:/run/peer photo.jpg --identity key --peer SHA256:...":
@@ -48,29 +48,30 @@ enum SendCommand {
         guard !files.isEmpty else { throw arguments.usage("FILE is missing") }
         try require(files)
         let interruption = Interruption()
-        let way = try await TransferConnection.start(arguments, target: target, interruption)
+        let transferConnection = try await TransferConnection.start(
+            arguments, target: target, interruption)
         let paths = files
         let sendsHidden = arguments.has(hidden)
-        let outcome = Locked<ChannelError?>(nil)
-        try await way.run { () async throws(ChannelError) in
-            try await send(paths, sendsHidden, over: way.connection, outcome)
+        let firstError = Locked<ChannelError?>(nil)
+        try await transferConnection.run { () async throws(ChannelError) in
+            try await send(paths, sendsHidden, over: transferConnection.connection, firstError)
             return true
         }
-        if let error = outcome.withLock({ $0 }) { throw error }
+        if let error = firstError.withLock({ $0 }) { throw error }
     }
 
-    /// Refuses files that are not there before a peer is looked for.
+    /// Checks, before a peer is looked for, that all files can be read.
     private static func require(_ paths: [String]) throws(ChannelError) {
-        for path in paths where !SourcePath(path).isThere {
+        for path in paths where !SourcePath(path).isReadable {
             throw ChannelError(.noSuchFile, "\(path) does not exist or cannot be read")
         }
     }
 
-    /// Sends one file after another. What goes wrong with a file is reported, and the others are
+    /// Sends one file after another. A file that fails is reported, and the other files are still
     /// sent.
     private static func send(
         _ paths: [String], _ sendsHidden: Bool, over connection: PeerConnection,
-        _ outcome: Locked<ChannelError?>
+        _ firstError: Locked<ChannelError?>
     ) async throws(ChannelError) {
         let sizes = paths.map { SourcePath($0).bytes }
         let bytes = sizes.reduce(UInt64(0)) { $1 > .max - $0 ? .max : $0 + $1 }
@@ -91,11 +92,11 @@ enum SendCommand {
                     guard omission.problem == .cannotRead else { return }
                     let error = ChannelError(
                         .incomplete, "some files of \(path) were not sent")
-                    outcome.withLock { $0 = $0 ?? error }
+                    firstError.withLock { $0 = $0 ?? error }
                 }
             } catch {
                 Diagnostics.print(error)
-                outcome.withLock { $0 = $0 ?? error }
+                firstError.withLock { $0 = $0 ?? error }
                 continue
             }
             do throws(ChannelError) {
@@ -120,9 +121,9 @@ enum SendCommand {
                         "to go on, start the same command again", "resumable")
                     throw error
                 }
-                // Without a connection, the others cannot be sent either.
+                // Without a connection, the other files cannot be sent either.
                 if await connection.status.state == .closed { throw error }
-                outcome.withLock { $0 = $0 ?? error }
+                firstError.withLock { $0 = $0 ?? error }
             }
         }
     }

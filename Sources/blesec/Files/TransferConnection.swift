@@ -56,14 +56,14 @@ struct TransferConnection: Sendable {
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
         let end: @Sendable () async -> Void
         if let target {
-            let way = try DialedTarget(
+            let dialed = try DialedTarget(
                 target, arguments, options, configuration, isOnlyAttempt: false, expecting: known,
                 memory, notes)
-            (route, explained, end) = (.dialing(way.dial), way.explained, way.end)
+            (route, explained, end) = (.dialing(dialed.dial), dialed.explained, dialed.end)
         } else {
-            let way = try await RouteArguments(
+            let routing = try await RouteArguments(
                 arguments, endpoint: text, options, configuration, notes, failures)
-            (route, end) = (way.route, way.end)
+            (route, end) = (routing.route, routing.end)
         }
         var delivery = PeerConnection.DeliveryOptions()
         delivery.streams.window = 1 << 20
@@ -113,10 +113,10 @@ struct TransferConnection: Sendable {
             failure = error
         }
         if isComplete {
-            // What becomes of the files is known. The peer should learn that this side has ended;
-            // if it has gone, nothing is lost.
+            // The fate of every file is known. The peer should learn that this side has ended; if
+            // the peer is gone already, nothing is lost.
             _ = try? await interruption.cancelling { [connection] () async throws(ChannelError) in
-                try await connection.close(within: Self.patience)
+                try await connection.close(within: Self.closeTimeout)
             }
         }
         await endWithinLimits(on: connection.loop) { limit in
@@ -125,19 +125,21 @@ struct TransferConnection: Sendable {
             await connection.abort()
         }
         limiting.cancel()
-        let late = await limiting.value
-        let closed = await watching.value
+        let timeLimitFailure = await limiting.value
+        let connectionFailure = await watching.value
         await end()
-        // A signal or the time limit is why the others have failed.
-        if let error = interruption.error ?? late { throw error }
+        // A signal or the time limit has caused all other errors.
+        if let error = interruption.error ?? timeLimitFailure { throw error }
         if let failure {
-            // What closed the connection explains more than what could not be done then.
+            // The error that closed the connection explains more than the error of a call that
+            // failed because the connection was closed.
             let isConsequence = [.closed, .cancelled].contains(failure.code)
-            throw explained(isConsequence ? closed ?? failure : failure)
+            throw explained(isConsequence ? connectionFailure ?? failure : failure)
         }
     }
 
-    /// Gives up the streams that the peer opens for anything but files, so that none of them waits.
+    /// Resets the streams that the peer opens for anything but files, so that the peer does not
+    /// wait for them.
     static func refuseOthers(_ connection: PeerConnection) async {
         for await stream in connection.incomingStreams {
             await stream.reset()
@@ -145,6 +147,6 @@ struct TransferConnection: Sendable {
         }
     }
 
-    /// How long a side that has ended waits without any progress for the peer's end.
-    private static let patience: Duration = .seconds(10)
+    /// How long a side that has ended waits, without any progress, for the peer's end.
+    private static let closeTimeout: Duration = .seconds(10)
 }

@@ -4,20 +4,20 @@ internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// The progress of files on standard error: a line that changes on a terminal, an object a second
-/// with `--json`, and otherwise only what has ended.
+/// The progress of files on standard error: lines that are redrawn on a terminal, an object each
+/// second with `--json`, and otherwise only a line for each transfer that has ended.
 final class TransferDisplay: Sendable {
     private struct State: Sendable {
-        /// Whether somebody is asked something, and nothing may be drawn.
+        /// Whether a question is on the terminal, so that nothing may be drawn.
         var isPaused = false
         var ended = 0
         var endedBytes: UInt64 = 0
-        /// The lines that are shown on the terminal now, and that change.
+        /// The redrawn lines that are on the terminal now.
         var lines: [String] = []
         var lastObject: ContinuousClock.Instant?
     }
 
-    /// How many files or folders there are in all, and their bytes, if that is known.
+    /// The number of all files and folders to transfer, and their bytes; nil if that is not known.
     private let total: (count: Int, bytes: UInt64)?
     private let state = Locked(State())
     private let isTerminal: Bool
@@ -89,7 +89,7 @@ final class TransferDisplay: Sendable {
         Diagnostics.note("", "progress", members)
     }
 
-    /// Says how a transfer has ended, on a line that stays.
+    /// Reports how a transfer has ended, on a line that stays.
     func end(
         _ transfer: FileTransfer, _ text: String, _ event: String,
         _ members: [(String, JSONValue)] = [], isFailure: Bool = false
@@ -110,7 +110,8 @@ final class TransferDisplay: Sendable {
         }
     }
 
-    /// Draws nothing until ``resume()``, for a question.
+    /// Erases the redrawn lines, and draws nothing until ``resume()``, so that a question can be
+    /// asked.
     func pause() {
         state.withLock { state in
             draw([], &state)
@@ -120,7 +121,7 @@ final class TransferDisplay: Sendable {
 
     func resume() { state.withLock { $0.isPaused = false } }
 
-    /// Replaces the lines that change.
+    /// Replaces the redrawn lines by `lines`.
     private func draw(_ lines: [String], _ state: inout State) {
         guard !lines.isEmpty || !state.lines.isEmpty else { return }
         var text = "\r"
@@ -136,7 +137,7 @@ final class TransferDisplay: Sendable {
 
     // MARK: - Text
 
-    /// One line of at most `width` columns: the name, and what fits of the rest.
+    /// One line of at most `width` columns: the name, and as many facts about the transfer as fit.
     private static func line(
         _ name: String, _ progress: FileTransfer.Progress, _ width: Int, _ hasColours: Bool
     ) -> String {
@@ -158,6 +159,7 @@ final class TransferDisplay: Sendable {
         return text + gap + (isPaused ? "\u{1B}[33m" : "\u{1B}[36m") + rest + "\u{1B}[0m"
     }
 
+    /// The columns that are kept for the name.
     private static let leastName = 12
 
     private static func facts(
@@ -187,7 +189,7 @@ final class TransferDisplay: Sendable {
         return String(text.prefix(width - 1))
     }
 
-    /// 100 only when everything is stored.
+    /// The percentage that is done; 100 only when everything is stored.
     static func share(_ bytes: UInt64, of total: UInt64, _ state: FileTransfer.State) -> Int {
         if state == .done { return 100 }
         guard total > 0 else { return 0 }
@@ -203,23 +205,24 @@ final class TransferDisplay: Sendable {
             unit += 1
         }
         guard unit > 0 else { return "\(bytes) B" }
-        // One digit behind the point for small numbers.
+        // Numbers below 100 have one digit after the decimal point.
         let tenths = Int((value * 10).rounded())
         let text = value < 99.95 ? "\(tenths / 10).\(tenths % 10)" : "\(Int(value.rounded()))"
         return "\(text) \(units[unit])"
     }
 
-    /// A number of bytes, at most the greatest one.
+    /// A number of bytes as an integer; `.max` from 2^63 on.
     static func whole(_ bytes: Double) -> UInt64 {
         bytes < 0x1p63 ? UInt64(max(0, bytes)) : .max
     }
 
     static func time(_ duration: Duration) -> String {
         let seconds = Int(clamping: duration.components.seconds)
-        func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
-        if seconds < 3_600 { return "\(seconds / 60):\(two(seconds % 60))" }
+        func twoDigits(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
+        if seconds < 3_600 { return "\(seconds / 60):\(twoDigits(seconds % 60))" }
         if seconds < 86_400 {
-            return "\(seconds / 3_600):\(two(seconds / 60 % 60)):\(two(seconds % 60))"
+            let minutes = twoDigits(seconds / 60 % 60)
+            return "\(seconds / 3_600):\(minutes):\(twoDigits(seconds % 60))"
         }
         return "\(seconds / 86_400) days"
     }

@@ -2,7 +2,7 @@ internal import BLESecFiles
 internal import BLESecJSON
 internal import Glibc
 
-/// What is said of a transfer that has ended.
+/// The text and the JSON members that report a transfer that has ended.
 enum TransferText {
     static func summary(_ transfer: FileTransfer, seconds: Double) -> String {
         let progress = transfer.current
@@ -37,7 +37,7 @@ struct SourcePath {
         self.status = unsafe stat(path, &status) == 0 ? status : nil
     }
 
-    var isThere: Bool { unsafe access(path, R_OK) == 0 }
+    var isReadable: Bool { unsafe access(path, R_OK) == 0 }
 
     /// The bytes of a file; those of a folder are not counted here.
     var bytes: UInt64 {

@@ -12,8 +12,8 @@ enum ForwardCommand {
     private static let allow = Option(
         name: "--allow", value: "TARGET", isRepeatable: true,
         help:
-            "Let the peer's side connect to TARGET here: unix:PATH or tcp:ADDRESS:PORT, written as "
-            + "there. May be given several times.")
+            "Let the peer connect to TARGET here: unix:PATH or tcp:ADDRESS:PORT, spelled as the "
+            + "peer's side spells REMOTE. May be given several times.")
 
     static let command = Command(
         name: "blesec forward",
@@ -25,7 +25,8 @@ enum ForwardCommand {
             "Listens on LOCAL. Each connection there is carried as a stream to the peer, whose "
                 + "blesec connects to REMOTE. LOCAL and REMOTE are unix:PATH, "
                 + "tcp:127.0.0.1:PORT or tcp:[::1]:PORT. The peer's side runs `blesec forward "
-                + "--allow REMOTE`, and refuses every other target. Both sides may do both.",
+                + "--allow REMOTE`, and refuses every other target. Each side may forward "
+                + "connections and allow targets at the same time.",
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte is "
                 + "lost or doubled. If the peer's blesec is started anew, the connections under "
                 + "way are ended, and new ones are carried. A connection that did not end in good "
@@ -67,28 +68,28 @@ enum ForwardCommand {
             throw arguments.usage("\(target) is too long: a target has at most 255 bytes")
         }
         let memory = try PeerMemory(arguments)
-        let place = arguments.value(at)
-        let named = try memory.key(ofOperand: place)
-        let known = try memory.expected
-        let expected = named ?? known
+        let endpoint = arguments.value(at)
+        let endpointKey = try memory.key(ofOperand: endpoint)
+        let rememberedKey = try memory.expected
+        let expected = endpointKey ?? rememberedKey
         let options = try ChannelOptions(arguments, known: expected, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         if !options.isPinned { configuration.trust = notes.firstComer }
-        // Before the peer can come, the local side must work.
+        // The local socket is opened first. If that fails, no peer has connected yet.
         let listener: ForwardListener?
         do throws(LinkError) {
             listener = try await targets.first?.listen(on: .shared)
         } catch {
             throw ChannelError(link: error)
         }
-        let way: RouteArguments
+        let routing: RouteArguments
         do throws(ChannelError) {
-            way = try await RouteArguments(
-                arguments, endpoint: named == nil ? place : nil, options, configuration, notes,
-                failures)
+            routing = try await RouteArguments(
+                arguments, endpoint: endpointKey == nil ? endpoint : nil, options, configuration,
+                notes, failures)
         } catch {
             await listener?.close()
             throw error
@@ -99,7 +100,7 @@ enum ForwardCommand {
                 [("local", .string("\(targets[0])")), ("remote", .string("\(targets[1])"))])
         }
         let connection = await PeerConnection.start(
-            way.route, to: expected, delivery: PersistentArguments.delivery())
+            routing.route, to: expected, delivery: PersistentArguments.delivery())
         let failure = await carry(
             Forwarder(connection: connection, allowed: allowed),
             listener.map { ($0, targets[1]) }, interruption, notes)
@@ -109,7 +110,7 @@ enum ForwardCommand {
         } orAbort: {
             await connection.abort()
         }
-        await way.end()
+        await routing.end()
         if let error = failure ?? interruption.error { throw error }
     }
 

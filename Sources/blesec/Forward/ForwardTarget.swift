@@ -130,8 +130,8 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
         guard result == 1 else { return nil }
         let bigEndianPort = [UInt8(port >> 8), UInt8(port & 0xFF)]
         let zeros = [UInt8](repeating: 0, count: 8)
-        // sockaddr_in ends with 8 zeros; sockaddr_in6 has a flow label before the address and a
-        // scope behind it.
+        // sockaddr_in ends with 8 zeros; sockaddr_in6 has flow information before the address and a
+        // scope ID after the address.
         socketAddress = SocketAddress(
             SocketAddress.family(family) + bigEndianPort
                 + (isIPv6 ? zeros.prefix(4) + address + zeros.prefix(4) : address + zeros))
@@ -145,7 +145,8 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
         return descriptor
     }
 
-    /// Sends small pieces at once. Where that is not possible, they leave a little later.
+    /// Sets TCP_NODELAY, so that small pieces are sent at once. A failure only delays them, and is
+    /// ignored.
     static func prepare(_ descriptor: Int32) {
         try? Socket.setOption(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, to: 1)
     }

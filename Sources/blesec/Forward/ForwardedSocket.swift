@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// A local connection, as tasks read and write it.
+/// A local connection that tasks read and write.
 actor ForwardedSocket {
     private let link: any Link
     private let waiting: LoopCondition
@@ -57,11 +57,11 @@ actor ForwardedSocket {
         if isCancelled { throw LinkError(.cancelled, "forwarding was ended") }
     }
 
-    /// Ends this side's direction: the program reads to the end.
+    /// Half-closes the connection, so that the local program reads the end.
     func finish() { _ = link.halfClose() }
 
-    /// Ends the connection. Unless it has ended in good order, a program that still reads from TCP
-    /// gets an error, and not an end that looks complete.
+    /// Closes the connection. If `inOrder` is false, a TCP connection is reset, so that a program
+    /// that still reads gets an error, and not an end that looks complete.
     func close(inOrder: Bool) {
         if !inOrder, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
             Socket.resetAtClose(socket.fileDescriptor)

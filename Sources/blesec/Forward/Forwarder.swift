@@ -18,7 +18,8 @@ struct Forwarder: Sendable {
 
     private static let dialTimeout: Duration = .seconds(10)
 
-    /// Forwards what arrives at `listener` to `target` on the peer's side, until it is cancelled.
+    /// Forwards the connections that `listener` accepts to `target` on the peer's side, until the
+    /// task is cancelled.
     func forward(_ listener: ForwardListener, to target: ForwardTarget) async {
         let connection = connection
         await withDiscardingTaskGroup { group in
@@ -53,8 +54,8 @@ struct Forwarder: Sendable {
         if let problem { Diagnostics.note("forward: \(problem)", "forward-failed", at: -1) }
     }
 
-    /// Connects the streams that the peer opens to the targets that they name, until it is
-    /// cancelled.
+    /// Connects each stream that the peer opens to the target that the stream's label names, until
+    /// the task is cancelled.
     func serve() async {
         await withDiscardingTaskGroup { group in
             for await stream in connection.incomingStreams {
@@ -86,7 +87,7 @@ struct Forwarder: Sendable {
         await stream.stop(code: reason.rawValue)
     }
 
-    /// Moves bytes both ways until both directions have ended. A direction that fails ends both.
+    /// Moves bytes both ways until both directions have ended. If one direction fails, both end.
     private func splice(_ socket: ForwardedSocket, _ stream: PeerConnection.Stream) async {
         let isComplete = await withTaskGroup(of: Bool.self) { group in
             group.addTask {
