@@ -53,7 +53,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
         case .success: "Everything was done. For a channel: both sides have everything."
         case .worse: "What was compared has become worse."
         case .usage: "The command line is wrong."
-        case .badData: "A key or another input is not what it should be."
+        case .badData: "A key or another input is invalid."
         case .noInput: "A file does not exist or cannot be read."
         case .noPeer: "No such peer, or no such Bluetooth adapter."
         case .refused: "The peer refused, is busy, or shares no protocol."

@@ -82,7 +82,7 @@ enum MeasureCommand {
                 + "each cost, and shows each cost beside its limit. Tables go to standard output. "
                 + "A line of progress goes to standard error if that is a terminal. The run ends "
                 + "within 150 seconds on two cores, unless --rounds, --sample, --channels or --loops "
-                + "ask for more.",
+                + "request more.",
             "Measures each SCENARIO that is named, or all scenarios if none is named.",
             "engine: the processor time to seal and open one record, for each layer above the "
                 + "limit, as a multiple of the limit. The limit (raw) is the time that the faster "

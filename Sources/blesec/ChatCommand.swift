@@ -25,7 +25,7 @@ enum ChatCommand {
             "The chat ends at the end of standard input or with Ctrl-C, after everything that was "
                 + "sent is delivered. The chat does not end when the peer leaves. --peer names the "
                 + "peer to accept, and so does --remember with a name that is known. With "
-                + "--anyone, the first peer that comes is the only peer until the chat ends.",
+                + "--anyone, the first peer that connects is the only peer until the chat ends.",
         ],
         examples: [
             "blesec chat --service UUID --identity key --peer SHA256:...":

@@ -34,7 +34,7 @@ final class ConnectionNotes: Sendable {
             guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
                 return .admit
             }
-            return .refuse("a peer that is \(claimed) comes after \(known)")
+            return .refuse("the peer is \(claimed), and only \(known), the first peer, is accepted")
         }
     }
 

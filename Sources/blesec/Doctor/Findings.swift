@@ -51,8 +51,8 @@ struct Findings {
         if let release, release == "6.1" || release.hasPrefix("6.1.") || release.hasPrefix("6.1-") {
             add(
                 .note, "kernel",
-                "after a dial that the adapter itself ends with an error, Linux 6.1 dials no more: "
-                    + "every dial times out",
+                "if the adapter itself ends a dial with an error, Linux 6.1 starts no further dial: "
+                    + "every later dial times out",
                 remedy: "`bluetoothctl power off` and then `bluetoothctl power on` help")
         }
         if facts.firstLine(of: "/sys/module/bluetooth/parameters/enable_ecred") == "Y" {
@@ -266,7 +266,7 @@ struct Findings {
     ) {
         let remedy =
             "`MinConnectionInterval=6`, `MaxConnectionInterval=12` and `ConnectionLatency=0` below "
-            + "`[LE]` in \(path) ask for 7.5 to 15 ms; then `systemctl restart bluetooth`"
+            + "`[LE]` in \(path) request 7.5 to 15 ms; then `systemctl restart bluetooth`"
         if let contradiction = times.contradiction {
             add(
                 .note, subject,
@@ -307,7 +307,7 @@ struct Findings {
         }
         if adapter.alias == facts.hostName {
             add(
-                .note, adapter.name, "it tells the host's name to whoever connects",
+                .note, adapter.name, "it shows the host's name to every device that connects",
                 remedy: "`bluetoothctl system-alias NAME` changes that")
         }
     }

@@ -36,8 +36,8 @@ enum ForwardCommand {
                 + "program can connect to LOCAL if it can reach the address; a Unix socket is only "
                 + "for the same user.",
             "The command ends with Ctrl-C. --peer names the peer to accept, and so does --remember "
-                + "with a name that is known. With --anyone, the first peer that comes is the only "
-                + "peer until the command ends.",
+                + "with a name that is known. With --anyone, the first peer that connects is the "
+                + "only peer until the command ends.",
         ],
         examples: [
             "blesec forward tcp:127.0.0.1:8080 tcp:127.0.0.1:80 --at unix:/run/peer --identity key "
