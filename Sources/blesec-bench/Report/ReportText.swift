@@ -178,7 +178,8 @@ struct ReportText {
                 "threads", "maps",
             ], words: [1])
         for result in report.many {
-            // With few channels, other changes of the process's memory exceed what the channels add.
+            // With few channels, other changes of the process's memory are larger than what the
+            // channels add.
             let memory = [result.idle.memory, result.idle.heap, result.busy.memory].map {
                 result.channels < 10 ? "" : kibibytes($0)
             }
