@@ -1,44 +1,52 @@
-/// The sender's end of a stream of files. It reads files and no stream; its owner passes it the
-/// peer's bytes, and sends what ``next()`` returns. Used on one thread.
+/// The sender's end of a stream of files. It reads the files, but it does not use the stream: its
+/// owner passes it the bytes that the peer sent, and sends what ``next()`` returns. Used on one
+/// thread.
 final class FileSender {
-    /// What the owner does next.
+    /// What the owner has to do next.
     enum Step: Sendable {
-        /// Sends these bytes, and asks again.
+        /// Send these bytes, which may be none, and then call ``next()`` again.
         case send([UInt8])
-        /// Asks again when the peer has sent something.
+        /// Call ``next()`` again when the peer has sent something.
         case wait
-        /// Ends the stream's direction.
+        /// End this side's direction of the stream.
         case finish
     }
 
-    /// How far the peer is.
+    /// How far the transfer is.
     struct State: Sendable, Equatable {
+        /// Whether the peer has accepted the offer.
         var isAccepted = false
+        /// Whether this side has sent everything.
         var hasSentAll = false
-        /// How many bytes the peer has written, or had before.
+        /// How many bytes the peer has on its disk, according to its `received` frames.
         var received: UInt64 = 0
-        /// How many of these it had before.
+        /// How many bytes the peer had before this transfer, according to its answers.
         var held: UInt64 = 0
-        /// How many files have ended, stored or not.
+        /// How many files the peer has finished with: each is stored, or has failed.
         var ended = 0
         var failures = FailureList()
-        /// Under which name the peer has stored everything.
+        /// The name under which the peer has stored everything; nil until then.
         var name: String?
         /// Why the peer has refused the offer.
         var refusal: FileTransfer.Failure?
     }
 
+    /// The peer's answer to a `file` frame: the offset from which it needs the data, that it has
+    /// the file already, or that it cannot store the file.
     private enum Answer { case from(UInt64), have, failed }
 
     /// The file that is being sent.
     private struct Current {
-        let file: Descriptor
+        let descriptor: Descriptor
         let entry: FileEntry
         let version: FileSource.Version
-        /// Where sending began, and the offset of the next byte.
+        /// The offset where sending began. The peer held the bytes before it.
         var start: UInt64
+        /// The offset of the next byte to send.
         var position: UInt64
+        /// Whether the hash of the bytes before `start` was sent, or is not needed.
         var hasSentPrefix: Bool
+        /// Whether the peer has compared that hash and holds the same bytes.
         var isAgreed: Bool
         let hash = RunningHash()
     }
@@ -47,21 +55,26 @@ final class FileSender {
     private let source: FileSource
     private var reader = FileFrameReader()
     private var hasOffered = false
-    /// How many of the source's entries, and of its files, have been announced.
-    private var announcedEntries = 0
+    /// How many of the source's entries have been announced.
+    private var announcedEntryCount = 0
+    /// The files that have been announced, from the current file on.
     private var announced: [(entry: FileEntry, version: FileSource.Version)] = []
-    /// The peer's answers from the current file on, and the number of the current file.
+    /// The peer's answers to the first of the `announced` files.
     private var answers: [Answer] = []
-    private var index = 0
+    /// The number of the current file, from 0.
+    private var currentIndex = 0
+    /// The current file; nil until it is opened.
     private var current: Current?
+    /// Whether an `again` frame must be sent before further data.
     private var owesAgain = false
-    /// The files that the peer could not store, and whether it could not store the tree itself.
-    private var failed: Set<UInt64> = []
+    /// The numbers of the files that the peer could not store.
+    private var failedFiles: Set<UInt64> = []
+    /// Whether the peer could not store a folder of the tree, or the tree itself.
     private var hasTreeFailed = false
-    /// Whether the peer has given up the current file.
+    /// Whether the peer has failed the current file after it asked for the data.
     private var hasFailedMidway = false
 
-    /// About how many bytes a step has.
+    /// The approximate length of the bytes in a step.
     private static let stepSize = 256 << 10
 
     init(_ source: FileSource) { self.source = source }
@@ -84,7 +97,7 @@ final class FileSender {
         var isWaiting = false
         while bytes.count < Self.stepSize, !isWaiting {
             announce(to: &bytes)
-            if announced.isEmpty, announcedEntries == source.entries.count {
+            if announced.isEmpty, announcedEntryCount == source.entries.count {
                 state.hasSentAll = true
                 return bytes.isEmpty ? .finish : .send(bytes)
             }
@@ -95,20 +108,21 @@ final class FileSender {
     }
 
     private func announce(to bytes: inout [UInt8]) {
-        while announced.count < FileFrame.mostAhead, announcedEntries < source.entries.count,
+        while announced.count < FileFrame.mostAhead, announcedEntryCount < source.entries.count,
             bytes.count < Self.stepSize
         {
-            switch source.entries[announcedEntries] {
+            switch source.entries[announcedEntryCount] {
             case .folder(let path): FileFrame.folder(path).append(to: &bytes)
             case .file(let entry, let version):
                 announced.append((entry, version))
                 FileFrame.file(entry).append(to: &bytes)
             }
-            announcedEntries += 1
+            announcedEntryCount += 1
         }
     }
 
-    /// Sends a piece of the current file; returns false if that waits for the peer.
+    /// Appends the next frames of the current file. Returns false if there are none now, because
+    /// the peer has to answer first, or because more of the file has to be hashed first.
     private func sendCurrent(to bytes: inout [UInt8]) -> Bool {
         guard let answer = answers.first else { return false }
         if hasFailedMidway {
@@ -138,7 +152,7 @@ final class FileSender {
             throw FileFailure(.changed, "changed since it was announced")
         }
         current = Current(
-            file: file, entry: entry, version: version, start: start, position: start,
+            descriptor: file, entry: entry, version: version, start: start, position: start,
             hasSentPrefix: start == 0, isAgreed: start == 0)
     }
 
@@ -154,7 +168,7 @@ final class FileSender {
         var hasMoved = false
         if file.position < file.entry.size {
             let count = min(file.entry.size - file.position, UInt64(FileFrame.longestData))
-            let data = try file.file.read(at: file.position, atMost: Int(count))
+            let data = try file.descriptor.read(at: file.position, atMost: Int(count))
             guard data.count == Int(count) else {
                 throw FileFailure(.changed, "became shorter while it was sent")
             }
@@ -164,9 +178,9 @@ final class FileSender {
             hasMoved = true
         }
         if file.hash.count < file.position {
-            // The prefix, and what was sent before it was hashed.
+            // First the bytes that the peer held, and then those that were sent meanwhile.
             let end = file.hasSentPrefix ? file.position : file.start
-            try file.hash.catchUp(with: file.file, to: end)
+            try file.hash.catchUp(with: file.descriptor, to: end)
             if !file.hasSentPrefix, file.hash.count == file.start {
                 FileFrame.prefix(file.hash.current).append(to: &bytes)
                 file.hasSentPrefix = true
@@ -174,7 +188,7 @@ final class FileSender {
         }
         guard file.position == file.entry.size else { return true }
         guard file.isAgreed, file.hash.count == file.position else { return hasMoved }
-        guard source.isUnchanged(file.file, file.entry, file.version) else {
+        guard source.isUnchanged(file.descriptor, file.entry, file.version) else {
             throw FileFailure(.changed, "changed while it was sent")
         }
         FileFrame.end(file.hash.current).append(to: &bytes)
@@ -182,7 +196,8 @@ final class FileSender {
         return true
     }
 
-    /// Whether a part of the current file is still to be hashed, so that waiting is no use.
+    /// Whether a part of the current file must still be hashed. If so, the sender continues with
+    /// that, and does not wait for the peer.
     private var hasBacklog: Bool { current.map { $0.hash.count < $0.position } ?? false }
 
     private func endCurrent() {
@@ -190,7 +205,7 @@ final class FileSender {
         (owesAgain, hasFailedMidway) = (false, false)
         announced.removeFirst()
         answers.removeFirst()
-        index += 1
+        currentIndex += 1
     }
 
     private func fail(_ problem: FileProblem, _ text: String, _ bytes: inout [UInt8]) {
@@ -202,7 +217,7 @@ final class FileSender {
 
     // MARK: - Receiving
 
-    /// Takes bytes of the peer.
+    /// Processes bytes that the peer sent.
     func receive(_ bytes: [UInt8]) throws(FileViolation) {
         reader.append(bytes)
         while let frame = try reader.next(where: { $0.rawValue >= FileFrame.Kind.accept.rawValue })
@@ -211,7 +226,7 @@ final class FileSender {
 
     private func receive(_ frame: FileFrame) throws(FileViolation) {
         guard hasOffered, state.refusal == nil, state.name == nil else {
-            throw FileViolation("an answer to nothing")
+            throw FileViolation("an answer before the offer, or after its end")
         }
         switch frame {
         case .accept:
@@ -224,7 +239,7 @@ final class FileSender {
                 path: source.offer.name, problem: problem, text: text)
             return
         default:
-            guard state.isAccepted else { throw FileViolation("an answer before the first one") }
+            guard state.isAccepted else { throw FileViolation("a frame before the answer") }
         }
         switch frame {
         case .from(let offset):
@@ -237,11 +252,11 @@ final class FileSender {
             state.held += (try unanswered()).size
             add(.have)
         case .agreed(let number), .restart(let number):
-            // The file may have ended meanwhile.
-            guard number >= UInt64(index) else { return }
-            guard number == UInt64(index), var file = current, file.start > 0, !file.isAgreed,
-                file.hasSentPrefix, !owesAgain
-            else { throw FileViolation("a hash compared that was not sent") }
+            // The file may have ended before this answer arrived.
+            guard number >= UInt64(currentIndex) else { return }
+            guard number == UInt64(currentIndex), var file = current, file.start > 0,
+                !file.isAgreed, file.hasSentPrefix, !owesAgain
+            else { throw FileViolation("a comparison with a hash that was not sent") }
             if case .agreed = frame { file.isAgreed = true } else { owesAgain = true }
             current = file
         case .received(let count):
@@ -249,17 +264,18 @@ final class FileSender {
             state.received = max(state.received, count)
         case .failed(let number, let problem): try failed(number, problem)
         case .stored(let count):
+            // The files up to the next one that the peer needs may have ended there already.
             let next = answers.prefix { if case .from = $0 { false } else { true } }
-            guard count >= UInt64(state.ended), count <= UInt64(index + next.count) else {
+            guard count >= UInt64(state.ended), count <= UInt64(currentIndex + next.count) else {
                 throw FileViolation("files stored that were not sent")
             }
             state.ended = Int(count)
         case .done(let name):
-            guard state.hasSentAll, state.ended == index, state.failures.count == 0 else {
+            guard state.hasSentAll, state.ended == currentIndex, state.failures.count == 0 else {
                 throw FileViolation("an end before all files have ended")
             }
             guard FileName.isAllowed(name, allowsHidden: true) else {
-                throw FileViolation("a final name that is none")
+                throw FileViolation("a final name that is not allowed")
             }
             state.name = name
             state.received = source.offer.bytes
@@ -267,8 +283,11 @@ final class FileSender {
         }
     }
 
+    /// The first announced file that the peer has not answered.
     private func unanswered() throws(FileViolation) -> FileEntry {
-        guard answers.count < announced.count else { throw FileViolation("an answer to nothing") }
+        guard answers.count < announced.count else {
+            throw FileViolation("an answer to a file that was not announced")
+        }
         return announced[answers.count].entry
     }
 
@@ -276,21 +295,21 @@ final class FileSender {
 
     private func failed(_ number: UInt64, _ problem: FileProblem) throws(FileViolation) {
         if number == source.offer.files, source.offer.isFolder {
-            // A folder, or the tree itself.
+            // This number means a folder of the tree, or the tree itself.
             guard !hasTreeFailed else { throw FileViolation("a second failure of a tree") }
             hasTreeFailed = true
             return state.failures.append(
                 FileTransfer.Failure(path: source.offer.name, problem: problem))
         }
-        guard number >= UInt64(state.ended), number <= UInt64(index + answers.count),
-            failed.insert(number).inserted
+        guard number >= UInt64(state.ended), number <= UInt64(currentIndex + answers.count),
+            failedFiles.insert(number).inserted
         else { throw FileViolation("a failure of a file that was not announced, or a second one") }
-        let ahead = Int(number) - index
+        let ahead = Int(number) - currentIndex
         if ahead == answers.count {
             _ = try unanswered()
             add(.failed)
         } else if ahead == 0 {
-            // The rest of the current file is of no use.
+            // The peer drops the rest of the current file, so it is not sent.
             hasFailedMidway = true
         } else if ahead > 0 {
             throw FileViolation("a failure of a file that has not begun")

@@ -2,21 +2,22 @@ internal import CBLESecLinux
 internal import BLESecPrimitives
 internal import Glibc
 
-/// A file or a folder tree to be sent, as it was when it was looked at. Used on one thread.
+/// A file or a folder tree to be sent, as it was when the object was made. Used on one thread.
 final class FileSource {
     enum Entry {
         case folder(String)
         case file(FileEntry, Version)
     }
 
-    /// What changes when a file is changed or replaced.
+    /// Properties of a file, of which at least one changes when the file is modified or replaced.
     struct Version: Equatable {
         var device: UInt
         var inode: UInt
         var size: UInt64
+        /// The time of the last modification (`st_mtim`).
         var seconds: Int
         var nanoseconds: Int
-        /// The time of the last change, which a program cannot set.
+        /// The time of the last status change (`st_ctim`), which a program cannot set.
         var changeSeconds: Int
         var changeNanoseconds: Int
 
@@ -32,19 +33,21 @@ final class FileSource {
 
     let offer: FileFrame.Offer
     private(set) var entries: [Entry] = []
-    /// What is in the tree and is not sent, each with the reason.
+    /// What is in the tree but is not sent, each with the reason. Hidden files are not listed.
     private(set) var omissions: [FileTransfer.Failure] = []
     private let path: String
     private let root: Descriptor
-    /// Which entries are files.
-    private var files: [Int]?
-    /// The folder that was used last in the tree.
+    /// The indices of those `entries` that are files; nil until the first use.
+    private var fileIndices: [Int]?
+    /// The folder of the tree that was opened last.
     private var lastFolder: (path: String, folder: Descriptor)?
 
-    /// How many files and folders a tree may have.
+    /// How many files and folders together a sent tree may have. A receiver accepts as many files,
+    /// and as many folders beside them.
     static let mostEntries = 1_000_000
 
-    /// Looks at what has this path. Symbolic links are followed here, and not inside of a tree.
+    /// Examines the file or folder at this path. Symbolic links in the path are followed, but not
+    /// those inside the folder.
     init(_ path: String, sendsHidden: Bool) throws(FileFailure) {
         self.path = path
         root = try Descriptor.open(path, O_RDONLY | O_NONBLOCK)
@@ -83,6 +86,7 @@ final class FileSource {
             bytes: bytes, name: name)
     }
 
+    /// The version in the offer: it changes when a name, a size, a time or a mode changes.
     private static func version(of entries: [Entry]) -> [UInt8] {
         var hash = HashContext(.sha256)
         for entry in entries {
@@ -100,38 +104,42 @@ final class FileSource {
 
     /// The path of the file with this number.
     func path(ofFile number: Int) -> String? {
-        if files == nil {
-            files = entries.indices.filter { if case .file = entries[$0] { true } else { false } }
+        if fileIndices == nil {
+            fileIndices = entries.indices.filter {
+                if case .file = entries[$0] { true } else { false }
+            }
         }
-        guard let files, files.indices.contains(number),
-            case .file(let entry, _) = entries[files[number]]
+        guard let fileIndices, fileIndices.indices.contains(number),
+            case .file(let entry, _) = entries[fileIndices[number]]
         else { return nil }
         return entry.path
     }
 
-    /// The last part of the path without `.`, `..` and symbolic links.
+    /// The last part of the path. If that is empty, `.` or `..`, the last part of the real path.
     private static func name(of path: String) throws(FileFailure) -> String {
         guard let full = unsafe realpath(path, nil) else {
             throw FileFailure(path, errno, isReading: true)
         }
         defer { unsafe free(full) }
         let text = unsafe String(cString: full)
-        // A link keeps the name by which the user knows it.
-        var given = path[...]
-        while given.hasSuffix("/") { given.removeLast() }
-        let last = given.split(separator: "/").last.map(String.init) ?? ""
+        // A symbolic link is sent under its own name, which the user has given.
+        var trimmed = path[...]
+        while trimmed.hasSuffix("/") { trimmed.removeLast() }
+        let last = trimmed.split(separator: "/").last.map(String.init) ?? ""
         if !["", ".", ".."].contains(last) { return last }
         return text.split(separator: "/").last.map(String.init) ?? ""
     }
 
-    /// The same for the same contents at the same place, also in another process: that is how a
-    /// receiver finds what it holds.
+    /// The id in the offer, by which a receiver finds what it holds. It is the same for the same
+    /// folder at the same path, and for the same file at the same path with the same size and time
+    /// of modification, also in another process.
     private static func identifier(_ path: String, _ version: Version, isFolder: Bool) -> [UInt8] {
         let place = unsafe realpath(path, nil)
         defer { unsafe free(place) }
         let full = unsafe place.map { unsafe String(cString: $0) } ?? path
         var text = "blesec files 1\n\(full)\n\(version.device) \(version.inode)"
-        // A folder's time changes when something in it is made or removed; its files are compared.
+        // A folder's time is not used, because it changes when something in the folder is made or
+        // removed. The receiver compares the files in it one by one.
         if !isFolder { text += " \(version.size) \(version.seconds) \(version.nanoseconds)" }
         return Array(sha256(Array(text.utf8)).prefix(FileFrame.idLength))
     }
@@ -164,7 +172,8 @@ final class FileSource {
             }
             guard let status = folder.status(of: name) else { continue }
             guard entries.count < mostEntries else {
-                throw FileFailure(.other, "the folder has more than \(mostEntries) files")
+                throw FileFailure(
+                    .other, "there are more than \(mostEntries) files and folders in it")
             }
             if status.isFolder {
                 entries.append(.folder(path))
@@ -185,7 +194,7 @@ final class FileSource {
         }
     }
 
-    /// Opens a file; nil if it is not the one that was looked at.
+    /// Opens a file; nil if it was changed or replaced after it was examined.
     func open(_ entry: FileEntry, _ version: Version) throws(FileFailure) -> Descriptor? {
         let file: Descriptor
         if offer.isFolder {

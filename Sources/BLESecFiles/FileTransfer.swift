@@ -1,23 +1,25 @@
 public import BLESec
 internal import BLESecLocking
 
-/// Files on their way to a peer, or from one: one file, or a folder with all that is in it.
+/// The transfer of one file, or of a folder with all that is in it, to a peer or from it.
 ///
-/// A transfer outlives lost links. When the peer's process is replaced, or this one, it continues
-/// where the receiver is: send the same file again.
+/// A transfer outlives lost links. What the receiver has written is not sent again, even if a
+/// process was replaced: a sender continues by itself with the receiver's next process. If the
+/// sender's process was replaced, its next one has to send the same file again.
 public final class FileTransfer: Sendable {
     /// How far a transfer is.
     public enum State: String, Sendable, Hashable, CaseIterable {
         /// There has been no link to the peer yet.
         case connecting
-        /// The link is away, or the receiver has not decided yet.
+        /// The link is lost, or the receiver has not decided yet.
         case waiting
+        /// The receiver has accepted the offer, and the files are sent.
         case transferring
-        /// Everything was sent, and the receiver has not stored all of it.
+        /// Everything was sent, but the receiver has not stored all of it yet.
         case verifying
         /// The receiver has everything under its final name, on its disk.
         case done
-        /// The transfer has ended otherwise.
+        /// The transfer has ended without that.
         case failed
     }
 
@@ -25,26 +27,26 @@ public final class FileTransfer: Sendable {
     public struct Progress: Sendable, Hashable {
         /// What happens now.
         public var state: State
-        /// How many bytes the receiver has written, or had before. They are safe once the transfer
-        /// is done.
+        /// How many bytes the receiver has written, or had before the transfer. They are durable
+        /// once the transfer is done.
         public var bytes: UInt64
         /// How many bytes there are in all.
         public var totalBytes: UInt64
-        /// How many files have ended.
+        /// How many files the receiver has finished with: each is stored, or has failed.
         public var files: Int
         /// How many files there are in all.
         public var totalFiles: Int
-        /// Bytes per second, over about the last three seconds; nil while it is unknown.
+        /// Bytes per second, over about the last three seconds; nil while the rate is unknown.
         public var rate: Double?
-        /// The time that the rest takes at this rate; nil while it is unknown.
+        /// The time that the rest takes at this rate; nil while the rate is unknown or 0.
         public var timeLeft: Duration?
     }
 
-    /// A file of a folder that was not stored.
+    /// A file or folder that was not sent, or not stored.
     public struct Failure: Sendable, Hashable {
-        /// Its path in the folder.
+        /// Its path in the folder that is sent. For the sent file or folder itself, its name.
         public let path: String
-        /// Why it was not stored.
+        /// Why it was not sent or not stored.
         public let problem: FileProblem
         /// The details; empty if the problem says everything.
         public let text: String
@@ -58,9 +60,9 @@ public final class FileTransfer: Sendable {
 
     /// The name of the file or folder, as its sender gave it.
     public let name: String
-    /// Whether it is a folder.
+    /// Whether a folder is transferred, and not a single file.
     public let isFolder: Bool
-    /// Whether this side receives.
+    /// Whether this side is the receiver.
     public let isIncoming: Bool
 
     struct Status: Sendable {
@@ -89,11 +91,11 @@ public final class FileTransfer: Sendable {
 
     /// How far the transfer is now.
     public var current: Progress { status.withLock { $0.progress } }
-    /// The files that were not stored; only those of a folder.
+    /// The first 100 of the files that were not stored. Empty until the transfer has ended.
     public var failures: [Failure] { status.withLock { $0.failures } }
 
     /// How far the transfer is now, and then the newest progress after each change, until it ends.
-    /// `bytes` never become less.
+    /// `bytes` never decreases.
     public var progress: AsyncStream<Progress> {
         AsyncStream(bufferingPolicy: .bufferingNewest(1)) { feed in
             let number = status.withLock { status -> Int in
@@ -114,10 +116,10 @@ public final class FileTransfer: Sendable {
 
     /// Waits until the receiver has stored everything, and returns the name there.
     ///
-    /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile` as the
-    ///   problem is; `incomplete` when some files of a folder were not stored; `cancelled` after
-    ///   ``cancel()`` on either side; `sessionLost` for an incoming transfer whose sender's process
-    ///   was replaced; the error that closed the connection.
+    /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
+    ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not
+    ///   stored; `cancelled` after ``cancel()`` on either side; `sessionLost` for an incoming
+    ///   transfer when the sender's process was replaced; the error that closed the connection.
     @discardableResult
     public func finish() async throws(ChannelError) -> String {
         let result = await withCheckedContinuation { waiter in
@@ -150,9 +152,9 @@ public final class FileTransfer: Sendable {
         if isCancelled { task.cancel() }
     }
 
-    /// Changes the progress, and tells the observers of it.
+    /// Changes the progress, and passes it to the observers.
     ///
-    /// - Parameter held: how many of the bytes the receiver had before.
+    /// - Parameter held: how many bytes the receiver had before the transfer.
     func update(held: UInt64 = 0, _ body: (inout Progress) -> Void) {
         var observers: [AsyncStream<Progress>.Continuation] = []
         var changed: Progress?
@@ -169,7 +171,7 @@ public final class FileTransfer: Sendable {
             observers = Array(status.observers.values)
             changed = progress
         }
-        // Not under the lock: what ends a stream takes it.
+        // Outside of the lock, because the handler `onTermination` of a stream takes it.
         if let changed { for observer in observers { observer.yield(changed) } }
     }
 
@@ -198,7 +200,7 @@ public final class FileTransfer: Sendable {
     }
 }
 
-/// Bytes per second over the last seconds.
+/// Measures the rate in bytes per second over the last three seconds.
 struct RateMeter: Sendable {
     private var samples: [(time: ContinuousClock.Instant, bytes: UInt64)] = []
     private var held: UInt64 = 0
@@ -212,7 +214,7 @@ struct RateMeter: Sendable {
             samples = []
             return (nil, nil)
         }
-        // What the receiver had before has not moved.
+        // What the receiver had before was not transferred, and does not count for the rate.
         let left = total - min(total, bytes)
         self.held = max(self.held, held)
         let bytes = bytes - min(bytes, self.held)

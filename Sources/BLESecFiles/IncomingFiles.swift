@@ -4,7 +4,8 @@ internal import BLESecDelivery
 internal import BLESecLinks
 internal import BLESecLocking
 
-/// Moves what arrives on a stream to a ``FileReceiver``, and its answers back.
+/// Passes the bytes that arrive on a stream to a ``FileReceiver``, and writes its answers to the
+/// stream.
 struct IncomingFiles: Sendable {
     let connection: PeerConnection
     let stream: PeerConnection.Stream
@@ -15,7 +16,7 @@ struct IncomingFiles: Sendable {
     let rules: FileFolder.Rules
     let peer: [UInt8]
 
-    /// When nothing arrives, how often the receiver is asked what it has to say.
+    /// The time between two calls of ``FileReceiver/rest()``.
     private static let tick: Duration = .milliseconds(250)
 
     private enum Event: Sendable {
@@ -25,7 +26,7 @@ struct IncomingFiles: Sendable {
         case tick
     }
 
-    /// What the receiver says on its thread.
+    /// The result of a call to the receiver on its thread.
     private struct Outcome: Sendable {
         var answers: [UInt8] = []
         var state: FileReceiver.State
@@ -59,6 +60,7 @@ struct IncomingFiles: Sendable {
         }
     }
 
+    /// Shows in the progress when the link is lost or comes back.
     private func watch() async {
         for await status in await connection.states() {
             let isLinked = status.state == .connected
@@ -73,7 +75,8 @@ struct IncomingFiles: Sendable {
     }
 
     private func receive() async throws(ChannelError) {
-        let accepted = await thread.run { [receiver, folder, peer, rules] in
+        let (reply, isAccepted, failureToAccept) = await thread.run {
+            [receiver, folder, peer, rules] in
             let receiver = receiver.value
             do throws(FileFailure) {
                 let answer = receiver.accept(into: try FileFolder(folder, from: peer, rules))
@@ -84,19 +87,19 @@ struct IncomingFiles: Sendable {
                 return (receiver.refuse(error.problem, ""), false, error)
             }
         }
-        try await stream.write(accepted.0)
-        guard accepted.1 else {
+        try await stream.write(reply)
+        guard isAccepted else {
             await stream.endRefused()
-            let failure = await thread.run { [receiver] in receiver.value.refusal }
-            throw ChannelError(failure ?? accepted.2)
+            let refusal = await thread.run { [receiver] in receiver.value.refusal }
+            throw ChannelError(refusal ?? failureToAccept)
         }
         let (events, feed) = AsyncStream<Event>.makeStream()
-        let (permits, permit) = AsyncStream<Void>.makeStream()
-        // One piece is read while another one is written.
-        permit.yield()
-        permit.yield()
+        let (permits, permitFeed) = AsyncStream<Void>.makeStream()
+        // Two permits: one piece is read from the stream while another is written to the disk.
+        permitFeed.yield()
+        permitFeed.yield()
         let reading = Task(executorPreference: connection.loop) { await read(permits, feed) }
-        // One tick at a time, so that they do not wait before data.
+        // At most one tick is queued at a time, so that ticks do not delay the data behind them.
         let isTicking = Locked(false)
         let ticking = Task(executorPreference: connection.loop) {
             while !Task.isCancelled {
@@ -112,7 +115,7 @@ struct IncomingFiles: Sendable {
             reading.cancel()
             ticking.cancel()
             feed.finish()
-            permit.finish()
+            permitFeed.finish()
         }
         for await event in events {
             if transfer.isCancelled { break }
@@ -121,7 +124,7 @@ struct IncomingFiles: Sendable {
                 let outcome = await ask { receiver throws(FileViolation) in
                     try receiver.receive(bytes)
                 }
-                permit.yield()
+                permitFeed.yield()
                 try await handle(outcome)
             case .tick:
                 try await handle(await ask { receiver in receiver.rest() })
@@ -134,7 +137,8 @@ struct IncomingFiles: Sendable {
                 do throws(ChannelError) {
                     try await handle(outcome)
                 } catch {
-                    // What is stored is stored, even if the sender cannot learn of it now.
+                    // If everything is stored, the transfer is done, even if the sender cannot
+                    // learn of it now.
                     guard outcome.isDone else { throw error }
                 }
                 await stream.finish()
@@ -161,6 +165,7 @@ struct IncomingFiles: Sendable {
         }
     }
 
+    /// Calls the receiver on its thread.
     private func ask(
         _ body: @escaping @Sendable (FileReceiver) throws(FileViolation) -> [UInt8]
     ) async -> Outcome {
@@ -191,7 +196,7 @@ struct IncomingFiles: Sendable {
     }
 
     private func complete(_ outcome: Outcome) async {
-        // The sender has learned of it, or its process is gone.
+        // Without an error, the sender has received the last answer.
         let isKnown = (try? await stream.waitUntilTaken()) != nil
         if isKnown { await thread.run { [receiver] in receiver.value.forget() } }
         if outcome.isDone, let name = outcome.state.name { return transfer.end(.success(name)) }

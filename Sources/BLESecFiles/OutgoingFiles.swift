@@ -4,14 +4,15 @@ internal import BLESecDelivery
 internal import BLESecLinks
 internal import BLESecLocking
 
-/// Moves what a ``FileSender`` reads to a stream, and what the peer answers back.
+/// Writes the bytes of a ``FileSender`` to a stream, and passes the peer's answers to it.
 struct OutgoingFiles: Sendable {
     let connection: PeerConnection
     let source: Unshared<FileSource>
     let thread: BlockingThread
     let transfer: FileTransfer
 
-    /// How long a receiver whose earlier transfer of the same file has not ended is asked again.
+    /// How long the offer is repeated while the receiver is `busy`: its earlier transfer of the
+    /// same file has not ended yet.
     private static let patience: Duration = .seconds(10)
 
     func run() async {
@@ -32,13 +33,13 @@ struct OutgoingFiles: Sendable {
                 guard error.code == .sessionLost || isBusy else {
                     return transfer.end(.failure(error))
                 }
-                // The receiver's process is another one, or its old stream has not ended yet.
+                // The receiver's process was replaced, or its earlier transfer has not ended yet.
                 try? await connection.loop.sleep(for: .milliseconds(100))
             }
         }
     }
 
-    /// Follows the link for the progress.
+    /// Shows in the progress when the link is lost or comes back.
     private func watch() async {
         var hadLink = false
         for await status in await connection.states() {
@@ -60,7 +61,7 @@ struct OutgoingFiles: Sendable {
         let stream = try await connection.open(FileFrame.label, priority: .bulk)
         let sender = Unshared(FileSender(source.value))
         let (answered, signal) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
-        let result = await withTaskGroup(of: Result<Bool, ChannelError>.self) { group in
+        let failure = await withTaskGroup(of: Result<Bool, ChannelError>.self) { group in
             group.addTask(executorPreference: connection.loop) {
                 await Self.caught { () async throws(ChannelError) in
                     try await write(sender, to: stream, answered)
@@ -88,13 +89,13 @@ struct OutgoingFiles: Sendable {
             return failure
         }
         let state = await thread.run { sender.value.state }
-        // The receiver has everything, whatever becomes of it now.
+        // The receiver has stored everything, so later errors do not matter.
         if let name = state.name { return transfer.end(.success(name)) }
-        if let result {
-            let isViolation = result.code == .protocolViolation
+        if let failure {
+            let isViolation = failure.code == .protocolViolation
             await stream.giveUp(
                 isViolation ? .violation : transfer.isCancelled ? .cancelled : .other)
-            throw Self.explained(result, stream)
+            throw Self.explained(failure, stream)
         }
         if let refusal = state.refusal {
             throw ChannelError(refused: transfer.name, refusal)
@@ -112,14 +113,14 @@ struct OutgoingFiles: Sendable {
         transfer.end(.failure(error), state.failures.first)
     }
 
-    /// A peer that gives the stream up tells why.
+    /// Replaces the error `streamReset` by one that names the reason in the peer's reset code.
     static func explained(_ error: ChannelError, _ stream: PeerConnection.Stream) -> ChannelError {
         guard error.code == .streamReset else { return error }
         return switch stream.resetCode.flatMap(FileEnd.init(rawValue:)) {
         case .cancelled: ChannelError(.cancelled, "the peer has ended the transfer")
         case .violation:
             ChannelError(
-                .protocolViolation, "the peer says that this side breaks the rules of files")
+                .protocolViolation, "the peer reports that this side broke the rules of files")
         case .other, nil: ChannelError(.streamReset, "the peer has given up the transfer")
         }
     }
@@ -139,7 +140,7 @@ struct OutgoingFiles: Sendable {
         _ answered: AsyncStream<Void>
     ) async throws(ChannelError) {
         var answers = answered.makeAsyncIterator()
-        // The thread reads the next bytes while these leave.
+        // The thread reads the next bytes from the disk while the stream takes the last ones.
         var next = Task { [thread] in await thread.run { sender.value.next() } }
         while true {
             switch await next.value {

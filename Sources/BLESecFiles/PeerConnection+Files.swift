@@ -7,17 +7,17 @@ internal import BLESecLocking
 extension PeerConnection {
     /// Sends a file, or a folder with all that is in it, and returns at once.
     ///
-    /// What the receiver has of the same file at the same place, from an earlier transfer, is not
-    /// sent again. Symbolic links in a folder are not followed.
+    /// What the receiver has from an earlier transfer of the same file at the same path is not sent
+    /// again. Symbolic links in a folder are not followed.
     ///
     /// - Parameters:
     ///   - path: the file or folder.
-    ///   - sendsHidden: whether files and folders inside of a folder are sent whose names begin with
-    ///     a dot.
-    ///   - onOmission: is called with what is in the folder and cannot be sent, with the reason.
-    /// - Throws: `noSuchFile` when it cannot be read; `refused` for a name that cannot be sent;
-    ///   `limitExceeded` when there are too many threads. Without ``Guarantee/exactlyOnce(_:)``, the
-    ///   transfer fails with `configuration`.
+    ///   - sendsHidden: whether files and folders whose names begin with a dot are sent, too, if
+    ///     they are inside a folder.
+    ///   - onOmission: called for each file or folder inside the folder that cannot be sent.
+    /// - Throws: `noSuchFile` when the file or folder cannot be read; `refused` for a name that
+    ///   cannot be sent; `limitExceeded` when there are too many threads. Without
+    ///   ``Guarantee/exactlyOnce(_:)``, the transfer fails with `configuration`.
     public nonisolated func sendFile(
         _ path: String, sendsHidden: Bool = false,
         onOmission: @Sendable (FileTransfer.Failure) -> Void = { _ in }
@@ -46,9 +46,9 @@ extension PeerConnection {
         return transfer
     }
 
-    /// The files that the peer offers. Ends when the program has received everything up to the
-    /// peer's end, or the connection is closed. Take the offers and receive the messages
-    /// concurrently.
+    /// The files that the peer offers. The sequence ends when the peer has ended the connection and
+    /// the program has received everything before that end, or when the connection is closed. Take
+    /// the offers and receive the messages in concurrent tasks.
     public nonisolated var incomingFiles: AsyncStream<FileOffer> {
         AsyncStream { await self.nextFileOffer() }
     }
@@ -74,7 +74,7 @@ extension PeerConnection {
                     return FileOffer(offer, self, stream, receiver, thread, peer: key)
                 }
             } catch {
-                // The program does not know of this stream yet, so nobody is told but the peer.
+                // The program does not know of this stream yet, so only the peer gets the error.
                 if !(error is FileViolation) { end = .other }
             }
             await stream.giveUp(end)
@@ -83,15 +83,15 @@ extension PeerConnection {
     }
 }
 
-/// A value that is used on one thread only, and passed to it.
+/// Carries a value that is not `Sendable` to the one thread that uses it.
 @safe final class Unshared<Value>: @unchecked Sendable {
-    // Sendable because its owner uses the value on one thread, or before that thread knows it.
+    // Sendable because only one thread uses the value, after the owner has passed it there.
     let value: Value
 
     init(_ value: Value) { self.value = value }
 }
 
-/// Why a stream of files is given up; the codes are on the wire.
+/// Why a side gives up a stream of files. The raw values are the stream's reset codes.
 enum FileEnd: UInt32 {
     case other = 0
     case cancelled = 1
@@ -104,8 +104,8 @@ extension PeerConnection.Stream {
         await stop(code: reason.rawValue)
     }
 
-    /// Ends the direction behind a refusal. The sender ends its own one when it has read that; what
-    /// it sends until then is dropped.
+    /// Ends this side's direction after a refusal. The sender ends its direction when it has read
+    /// the refusal. Until then, up to 1 MiB that it sends is read and dropped.
     func endRefused() async {
         await finish()
         var left = 1 << 20
@@ -116,7 +116,7 @@ extension PeerConnection.Stream {
 
 /// A file or folder that the peer offers.
 public struct FileOffer: Sendable {
-    /// The name that the peer gave it; not checked yet, so do not use it as a path.
+    /// The name that the peer gave to it. The name was not checked yet: do not use it as a path.
     public let name: String
     /// Whether it is a folder.
     public let isFolder: Bool
@@ -124,7 +124,7 @@ public struct FileOffer: Sendable {
     public let bytes: UInt64
     /// How many files there are, as the peer says.
     public let files: Int
-    /// The same for the same file or folder, also when it is offered again.
+    /// Identifies the file or folder: the peer offers the same one again with the same id.
     public let id: [UInt8]
     private let connection: PeerConnection
     private let stream: PeerConnection.Stream
@@ -136,9 +136,10 @@ public struct FileOffer: Sendable {
     public struct Options: Sendable {
         /// Whether names may begin with a dot.
         public var allowsHidden = false
-        /// Whether a file of the same name is replaced; otherwise, the new one gets a number.
+        /// Whether an existing file of the same name is replaced. Otherwise, the new file gets a
+        /// number in its name.
         public var overwrites = false
-        /// How many bytes of incomplete files the peer may have in the folder.
+        /// The most bytes that incomplete files of this peer may take in the folder.
         public var quota = UInt64.max
 
         /// The defaults.
@@ -149,7 +150,7 @@ public struct FileOffer: Sendable {
         _ offer: FileFrame.Offer, _ connection: PeerConnection, _ stream: PeerConnection.Stream,
         _ receiver: Unshared<FileReceiver>, _ thread: BlockingThread, peer: [UInt8]
     ) {
-        // A longer name is refused, and only shown.
+        // A longer name will be refused. Its beginning is kept only to be shown.
         let isShown = offer.name.utf8.count <= 255
         name = isShown ? offer.name : offer.name.prefix(40) + "..."
         (isFolder, bytes, id) = (offer.isFolder, offer.bytes, offer.id)
@@ -161,9 +162,9 @@ public struct FileOffer: Sendable {
         self.peer = peer
     }
 
-    /// Receives the file into a folder that exists. It is under its final name only once it is
-    /// complete, durable and compared; until then it is in `.blesec-partial` there, where a later
-    /// transfer finds it for a week.
+    /// Receives the file or folder into an existing folder. It gets its final name there when it is
+    /// complete, its hashes are verified, and it is durable. Until then, it is in `.blesec-partial`
+    /// in that folder, where a later transfer finds it for a week.
     public func accept(into folder: String, _ options: Options = Options()) -> FileTransfer {
         let transfer = FileTransfer(
             name: name, isFolder: isFolder, isIncoming: true, bytes: bytes, files: files)
@@ -177,7 +178,7 @@ public struct FileOffer: Sendable {
         return transfer
     }
 
-    /// Does not take the file.
+    /// Refuses the file or folder. The peer gets `problem` and `text`.
     public func refuse(_ problem: FileProblem = .declined, _ text: String = "") async {
         let answer = await thread.run { [receiver] in receiver.value.refuse(problem, text) }
         do {

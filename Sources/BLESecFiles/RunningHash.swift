@@ -1,30 +1,32 @@
 internal import BLESecPrimitives
 
-/// SHA-256 of a file from its beginning, as far as it has come. Each byte is hashed once: those that
-/// were there before in pieces, while others already move.
+/// The SHA-256 of a file's first bytes, which grows while the file is transferred. Each byte is
+/// hashed once. Bytes that the receiver held before the transfer are hashed in pieces, while later
+/// bytes are already sent.
 final class RunningHash {
     private var context = HashContext(.sha256)
     /// How many bytes have been hashed.
     private(set) var count: UInt64 = 0
 
-    /// Adds bytes that are at hand, if all before them have been added.
+    /// Adds the file's bytes at `offset`. Does nothing unless exactly the bytes before them have
+    /// been added.
     func add(_ bytes: [UInt8], at offset: UInt64) {
         guard offset == count else { return }
         context.update(bytes)
         count += UInt64(bytes.count)
     }
 
-    /// Reads and adds bytes of the file, up to `end`, in one piece of limited size.
+    /// Reads the next bytes of the file and adds them: at most 256 KiB, and none from `end` on.
     func catchUp(with file: Descriptor, to end: UInt64) throws(FileFailure) {
-        let most = min(end - count, UInt64(Self.piece))
-        let bytes = try file.read(at: count, atMost: Int(most))
-        guard bytes.count == Int(most) else {
+        let length = Int(min(end - count, UInt64(Self.longestPiece)))
+        let bytes = try file.read(at: count, atMost: length)
+        guard bytes.count == length else {
             throw FileFailure(.changed, "the file became shorter")
         }
         add(bytes, at: count)
     }
 
-    /// The hash of what was added so far.
+    /// The hash of the bytes that were added so far.
     var current: [UInt8] { context.finishedSoFar() }
 
     func restart() {
@@ -32,5 +34,5 @@ final class RunningHash {
         count = 0
     }
 
-    private static let piece = 256 << 10
+    private static let longestPiece = 256 << 10
 }

@@ -1,59 +1,61 @@
 internal import CBLESecLinux
 internal import Glibc
 
-/// The folder in which a receiver puts a tree together, out of sight. It remembers what belongs to
-/// the tree, since an earlier version of the tree may have left files. Used on one thread.
+/// The folder in which a receiver assembles a tree until the tree gets its final name. The object
+/// records which paths belong to the tree, since an earlier version of the tree may have left other
+/// files in the folder. Used on one thread.
 final class TreeFolder {
     private let folder: Descriptor
-    /// Whether nothing was there before.
+    /// Whether the folder was empty before this transfer.
     private let isFresh: Bool
     /// The hashes of the paths that belong to the tree.
     private var paths: Set<Int> = []
-    /// The inodes of the files that were put here, unless the folder was fresh.
+    /// The inodes of the files that this transfer has put here; empty if the folder was fresh.
     private var stored: Set<UInt> = []
-    /// The folder that was used last.
-    private var last: (path: String, folder: Descriptor)?
+    /// The folder inside the tree that was used last.
+    private var lastUsed: (path: String, folder: Descriptor)?
 
     init(_ folder: Descriptor, isFresh: Bool) {
         self.folder = folder
         self.isFresh = isFresh
     }
 
-    /// Makes everything durable, also the folders.
+    /// Makes all files and folders durable.
     func synchronize() throws(FileFailure) { try folder.synchronizeAll() }
 
-    /// Counts a file as a part of the tree, and returns whether it is there. What an earlier version
-    /// has in its place is removed.
+    /// Records that a file belongs to the tree, and returns whether it is already in its place.
+    /// Anything else that an earlier version of the tree has left in that place is removed.
     func take(_ entry: FileEntry, _ parts: [String]) throws(FileFailure) -> Bool {
         guard add(entry.path, parts) else {
-            throw FileFailure(.badName, "the name is there twice")
+            throw FileFailure(.badName, "the folder has two files or folders of this name")
         }
         let (place, name) = try place(of: entry.path)
-        // Nothing is there that this transfer has not put there.
+        // A fresh folder has nothing of an earlier version.
         guard !isFresh, let status = place.status(of: name) else { return false }
-        // Where the case of letters does not count, another file may have the name.
+        // On a file system that ignores the case of letters, this may be another file of the tree.
         guard !stored.contains(status.st_ino) else {
-            throw FileFailure(.badName, "the name is there in another form")
+            throw FileFailure(.badName, "for the file system, another file has the same name")
         }
         if Self.isSame(status, entry) { return true }
         FileFolder.removeAll(place, name)
-        last = nil
+        lastUsed = nil
         return false
     }
 
     /// Makes a folder, and those above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
         _ = add(path, parts)
-        last = (path, try folder(path))
+        lastUsed = (path, try folder(path))
     }
 
-    /// Moves a complete file to its place, and returns the folder there.
+    /// Moves a complete file from the folder `held` to its place in the tree, and returns the
+    /// folder that it is in then.
     func put(
         _ name: String, from held: Descriptor, at path: String
     ) throws(FileFailure) -> Descriptor {
         let (place, final) = try place(of: path)
         guard try held.renameNew(name, to: place, final) else {
-            throw FileFailure(.cannotWrite, "\(path) is there twice")
+            throw FileFailure(.cannotWrite, "another file has the place of \(path)")
         }
         if !isFresh, let inode = place.status(of: final)?.st_ino { stored.insert(inode) }
         return place
@@ -78,8 +80,8 @@ final class TreeFolder {
         }
     }
 
-    /// Whether a file is the one that is announced. Some file systems keep times in steps of 10 ms,
-    /// or of 2 s.
+    /// Whether a file has the size, the mode and the time of the announced file. Some file systems
+    /// round times to 10 ms or to 2 s, so a rounded time may differ by that much.
     private static func isSame(_ status: stat, _ entry: FileEntry) -> Bool {
         guard status.isRegular, UInt64(max(0, status.st_size)) == entry.size,
             (status.st_mode & S_IXUSR != 0) == entry.isExecutable
@@ -94,11 +96,12 @@ final class TreeFolder {
 
     // MARK: - Paths
 
-    /// Counts a path and those above it; returns whether the path is new.
+    /// Records that a path and the folders above it belong to the tree. Returns whether the path
+    /// was not recorded before.
     private func add(_ path: String, _ parts: [String]) -> Bool {
         let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
-        // The folder is that of the file before, most of the time.
-        if let slash, last.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {
+        // Mostly the folder is the one that was used last, and is recorded already.
+        if let slash, lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {
             for count in 1..<parts.count {
                 paths.insert(Self.hash(parts.prefix(count).joined(separator: "/")))
             }
@@ -106,21 +109,22 @@ final class TreeFolder {
         return paths.insert(Self.hash(path)).inserted
     }
 
-    /// Of the bytes: Swift takes different forms of a character for the same.
+    /// A hash of the path's bytes. Swift's strings would give equal hashes for different encodings
+    /// of a character, such as `é` as one or as two code points.
     private static func hash(_ path: String) -> Int { Array(path.utf8).hashValue }
 
-    /// The folder of a path, which is made if it does not exist, and the last part.
+    /// The folder of a path, which is made if it does not exist, and the path's last part.
     private func place(of path: String) throws(FileFailure) -> (Descriptor, String) {
         let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
-        let above = slash.map { path[..<$0] } ?? ""
+        let parent = slash.map { path[..<$0] } ?? ""
         let name = slash.map { String(path[path.utf8.index(after: $0)...]) } ?? path
-        if let last, FileName.areSame(last.path, above) { return (last.folder, name) }
-        let made = try folder(String(above))
-        last = (String(above), made)
-        return (made, name)
+        if let lastUsed, FileName.areSame(lastUsed.path, parent) { return (lastUsed.folder, name) }
+        let opened = try folder(String(parent))
+        lastUsed = (String(parent), opened)
+        return (opened, name)
     }
 
-    /// A folder, which is made if it does not exist.
+    /// Opens the folder at a path, and makes it if it does not exist.
     private func folder(_ path: String) throws(FileFailure) -> Descriptor {
         var folder = folder
         for part in path.utf8.split(separator: UInt8(ascii: "/")) {
