@@ -42,7 +42,7 @@ package struct JSONReader {
         }
     }
 
-    /// Skips the current byte if it is `byte`; returns false if it is not.
+    /// Skips the current byte if it equals `byte`; returns whether it does.
     private mutating func take(_ byte: Unicode.Scalar) -> Bool {
         guard current == UInt8(ascii: byte) else { return false }
         position += 1
@@ -92,7 +92,7 @@ package struct JSONReader {
             guard current == UInt8(ascii: "\"") else { throw failure() }
             let name = try string()
             guard names.insert(name).inserted else {
-                throw Failure(position: start, reason: "not valid here: a member for a second time")
+                throw Failure(position: start, reason: "not valid here: a repeated member")
             }
             try expect(":")
             members.append((name, try value()))
@@ -121,7 +121,7 @@ package struct JSONReader {
             case UInt8(ascii: "\""):
                 guard let text = String(validating: units, as: UTF8.self) else {
                     throw Failure(
-                        position: start, reason: "not valid JSON: a text that is no UTF-8")
+                        position: start, reason: "not valid JSON: a string that is not UTF-8")
                 }
                 return text
             case UInt8(ascii: "\\"): units += String(try escape()).utf8
@@ -145,7 +145,8 @@ package struct JSONReader {
         UInt8(ascii: "r"): "\r", UInt8(ascii: "t"): "\t",
     ]
 
-    /// Reads the digits after `\u`, and a second `\u` escape if the first is half a surrogate pair.
+    /// Reads the digits after `\u`. If they are the first half of a surrogate pair, reads the
+    /// second `\u` escape, too.
     private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
         let start = position
         let first = try fourDigits()
@@ -190,7 +191,8 @@ package struct JSONReader {
         }
     }
 
-    /// Checks the grammar, because `Double` accepts hexadecimal digits, a plus sign, leading zeros.
+    /// Whether a word is a number in JSON's grammar. `Double` accepts more: hexadecimal digits, a
+    /// plus sign, leading zeros.
     private static func isNumber(_ word: String) -> Bool {
         var rest = Substring(word)
         func skipDigits() -> Int {
@@ -200,8 +202,8 @@ package struct JSONReader {
         }
         if rest.first == "-" { rest.removeFirst() }
         let startsWithZero = rest.first == "0"
-        let count = skipDigits()
-        guard count == 1 || (count > 1 && !startsWithZero) else { return false }
+        let digitCount = skipDigits()
+        guard digitCount == 1 || (digitCount > 1 && !startsWithZero) else { return false }
         if rest.first == "." {
             rest.removeFirst()
             guard skipDigits() > 0 else { return false }

@@ -5,12 +5,11 @@ package enum JSONValue: Sendable {
     case array([JSONValue])
     case string(String)
     case bool(Bool)
-    /// A whole number to write.
+    /// A whole number, only for writing: ``JSONReader`` returns every number as a `real`.
     case number(Int)
-    /// Every number that is read: the nearest `Double`, or infinity if the number in the text is
-    /// too large. When written, a magnitude from 100,000 on is rounded to a whole number, and a
-    /// smaller one to six significant digits and at most nine decimals; infinity and NaN become
-    /// `null`.
+    /// A number. ``JSONReader`` returns the nearest `Double`, or infinity if the number in the text
+    /// is too large. ``JSONWriter`` rounds: from 100,000 on to a whole number, and a smaller one to
+    /// six significant digits and at most nine decimals. It writes infinity and NaN as `null`.
     case real(Double)
     case null
 }
@@ -31,16 +30,16 @@ package struct JSONMisfit: Error {
 
     /// This error with the enclosing object's member `name` before the path.
     package func within(member name: String) -> JSONMisfit {
-        JSONMisfit(place: name + rest, reason: reason)
+        JSONMisfit(place: name + suffix, reason: reason)
     }
 
     /// This error with the enclosing array's `index` before the path.
     package func within(item index: Int) -> JSONMisfit {
-        JSONMisfit(place: "[\(index)]" + rest, reason: reason)
+        JSONMisfit(place: "[\(index)]" + suffix, reason: reason)
     }
 
-    /// The path as it continues after a name or an index.
-    private var rest: String { place.isEmpty || place.hasPrefix("[") ? place : "." + place }
+    /// The path in the form that can follow a name or an index.
+    private var suffix: String { place.isEmpty || place.hasPrefix("[") ? place : "." + place }
 }
 
 extension JSONValue {
@@ -102,6 +101,7 @@ extension JSONValue {
         try required(name) { value throws(JSONMisfit) in try value.items(read) }
     }
 
+    /// The value as a string.
     package func text() throws(JSONMisfit) -> String {
         guard case .string(let text) = self else { throw JSONMisfit("not a text") }
         return text

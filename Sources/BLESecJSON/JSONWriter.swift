@@ -9,8 +9,8 @@ package enum JSONWriter {
         text(value, comma: ",", colon: ":")
     }
 
-    /// A document of several lines: nested values are indented, and arrays and objects of plain
-    /// values stay on one line.
+    /// The value on several lines, indented. An array or object that contains neither arrays nor
+    /// objects stays on one line.
     package static func document(_ value: JSONValue) -> String { lines(value, indent: "") + "\n" }
 
     private static func lines(_ value: JSONValue, indent: String) -> String {
@@ -74,8 +74,8 @@ package enum JSONWriter {
 }
 
 extension Unicode.Scalar {
-    /// Whether a terminal can show the character unchanged: it is no control character, no
-    /// character that changes how others are shown, and no line separator.
+    /// Whether a terminal can show the character unchanged. False for control characters, for
+    /// characters that change how others are shown, and for separators of lines and paragraphs.
     package var isShown: Bool {
         switch properties.generalCategory {
         case .control, .format, .lineSeparator, .paragraphSeparator: false

@@ -32,6 +32,8 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none.
     package static func first() throws(LinkError) -> Adapter { try choose(nil, among: all()) }
 
+    /// The first powered adapter with the name or address `wanted`, or the first powered one if
+    /// `wanted` is nil.
     static func choose(_ wanted: String?, among adapters: [Adapter]) throws(LinkError) -> Adapter {
         let address = wanted.flatMap { BluetoothAddress($0) }
         let matches = adapters.filter {

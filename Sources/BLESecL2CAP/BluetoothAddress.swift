@@ -32,7 +32,7 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(bytes: bytes)
     }
 
-    /// `00:00:00:00:00:00`: any adapter.
+    /// `00:00:00:00:00:00`, which means any adapter (BDADDR_ANY).
     public static let any = BluetoothAddress(value: 0)
 
     /// The six bytes in the order in which they are written.

@@ -2,8 +2,8 @@ internal import BLESecLinks
 internal import CBLESecBlueZ
 import Glibc
 
-/// The kernel's information about its adapters, available without privileges. The only file of this
-/// module with C calls.
+/// The kernel's information about its adapters and their links. Only ``phys(_:_:)`` needs a
+/// privilege. This is the only file of this module that calls C functions.
 enum HCI {
     /// The size of `sockaddr_l2`, which ``L2CAPSocketAddress`` lays out by hand.
     static var socketAddressSize: Int { MemoryLayout<sockaddr_l2>.size }
@@ -17,6 +17,7 @@ enum HCI {
         return numbers.prefix(Int(count)).sorted().compactMap { adapter(descriptor, $0) }
     }
 
+    /// The packet counts of the adapter with this number.
     static func packets(_ number: UInt16) throws(SystemError) -> PacketCount {
         let descriptor = try openSocket()
         defer { close(descriptor) }
@@ -43,8 +44,8 @@ enum HCI {
         }
     }
 
-    /// Asks an adapter for the PHYs of a link by LE Read PHY (Core Specification 5.4, volume 4, part
-    /// E, 7.8.47). Blocks for at most a second.
+    /// Reads the PHYs of a link from an adapter with the command LE Read PHY (Core Specification
+    /// 5.4, volume 4, part E, 7.8.47). Needs CAP_NET_RAW. Blocks for at most a second.
     static func phys(_ number: UInt16, _ handle: UInt16) throws(SystemError) -> LinkPHYs {
         let descriptor = try openSocket()
         defer { close(descriptor) }

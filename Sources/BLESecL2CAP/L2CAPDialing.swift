@@ -2,10 +2,10 @@ package import BLESecLinks
 
 // Links over L2CAP connection-oriented channels on LE.
 extension SocketLink {
-    /// Opens a channel. Only one of two devices should open the channels between them: kernels
+    /// Opens a channel. Of two devices, only one should open the channels between them: kernels
     /// confuse the signalling when both devices open channels at the same time.
     ///
-    /// The kernel gives up on an absent device after 40 s; `deadline` may be earlier.
+    /// The kernel gives up after 40 s if the device is absent; `deadline` may be earlier.
     ///
     /// - Parameters:
     ///   - adapter: the adapter to dial from; nil leaves the choice to the kernel.
@@ -13,7 +13,7 @@ extension SocketLink {
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
     /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nothing listens on the PSM, or the
-    ///   device could not be reached, ``LinkError/Code/unreachable`` when no adapter is on,
+    ///   device cannot be reached, ``LinkError/Code/unreachable`` when no adapter is on,
     ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is
     ///   cancelled.
     package static func dial(

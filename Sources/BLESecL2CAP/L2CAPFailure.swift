@@ -26,7 +26,7 @@ enum L2CAPFailure {
                     .unreachable,
                     "no Bluetooth adapter that is on can dial it (`bluetoothctl power on`)"
                 )
-            case EACCES: (.permission, "the peer, or bluetoothd on either side, asks to pair first")
+            case EACCES: (.permission, "the peer, or bluetoothd on either side, requires pairing")
             case EBUSY: (.unavailable, "the adapter is busy with another connection; try again")
             case EINVAL: noFreePSM
             default: nil
@@ -39,14 +39,15 @@ enum L2CAPFailure {
             switch error.number {
             case EINVAL: noFreePSM
             case EADDRINUSE: (.addressInUse, "it is taken; PSM 0 picks a free one")
-            case EACCES: (.permission, "below 0x80 it takes CAP_NET_BIND_SERVICE; use 0x80 to 0xFF")
+            case EACCES:
+                (.permission, "a PSM below 0x80 needs CAP_NET_BIND_SERVICE; use 0x80 to 0xFF")
             default: nil
             }
         let name = psm.map { "PSM \($0)" } ?? "a dynamic PSM"
         return explain(error, cannot: "listen on \(name)", meaning)
     }
 
-    /// Explains an error with `meaning`, or, if that is nil, by the usual meaning of its number.
+    /// Explains an error by `meaning`; if `meaning` is nil, by the usual meaning of its number.
     static func explain(
         _ error: SystemError, cannot action: String, _ meaning: Meaning? = nil
     ) -> LinkError {
@@ -58,7 +59,7 @@ enum L2CAPFailure {
             meaning.code, "cannot \(action): \(meaning.text)", systemError: error.number)
     }
 
-    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to, which a dialer needs too.
+    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to. A dialer binds to one, too.
     private static let noFreePSM: Meaning = (
         .unavailable,
         "all 128 dynamic PSMs of this machine are in use; close some channels"

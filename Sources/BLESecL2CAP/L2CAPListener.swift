@@ -1,10 +1,10 @@
 package import BLESecLinks
 
-/// A listener on a PSM of one adapter, or of all.
+/// A listener on a PSM of one adapter, or of all adapters.
 package final class L2CAPListener: LinkListener {
-    /// The address that peers dial: the actual address and PSM.
+    /// The address that peers dial, with the PSM that the kernel has chosen if none was given.
     ///
-    /// When it listens on all adapters, this is the address of the first adapter that is on.
+    /// If the listener accepts peers on all adapters, the device is the first adapter that is on.
     package let localAddress: L2CAPAddress
 
     private let listener: SocketListener
@@ -22,7 +22,8 @@ package final class L2CAPListener: LinkListener {
     ///   - receiveMTU: the largest SDU that a peer may send, 23 to 8,192 bytes.
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
-    ///   - backlog: one less than the number of peers that the kernel connects before `accept`.
+    ///   - backlog: one less than the number of peers that the kernel connects before `accept` is
+    ///     called.
     /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` for
     ///   a PSM below 0x80 without CAP_NET_BIND_SERVICE, ``LinkError/Code/noSuchAdapter`` when no
     ///   adapter is on.
@@ -35,8 +36,8 @@ package final class L2CAPListener: LinkListener {
         let device = if let adapter { adapter } else { try Adapter.first() }
         let wanted = L2CAPSocketAddress(
             device: adapter?.address ?? .any, type: .public, psm: psm?.rawValue ?? 0)
-        let (descriptor, actual) = try open(wanted, psm, receiveMTU, backlog)
-        let address = L2CAPAddress(device: device.address, psm: actual)
+        let (descriptor, actualPSM) = try open(wanted, psm, receiveMTU, backlog)
+        let address = L2CAPAddress(device: device.address, psm: actualPSM)
         let listener = SocketListener(
             owning: descriptor, name: address.description, loop: loop,
             traits: { (descriptor) throws(LinkError) in
@@ -79,6 +80,6 @@ package final class L2CAPListener: LinkListener {
             throw L2CAPFailure.explainListen(error, psm: psm)
         }
         Socket.close(descriptor)
-        throw LinkError(.system, "the kernel bound the listener to no LE address")
+        throw LinkError(.system, "the kernel bound the listener to an address that is not LE")
     }
 }

@@ -27,16 +27,17 @@ package enum L2CAPSocket {
     /// The size of both socket buffers: the default maximum for an unprivileged process
     /// (`net.core.wmem_max`); the kernel doubles it.
     ///
-    /// With a small receive buffer, the kernel's credits stop for ever in the middle of an SDU; with
-    /// a small send buffer, the kernel never takes a large SDU.
+    /// With a small receive buffer, the kernel stops giving credits for ever in the middle of an
+    /// SDU; with a small send buffer, the kernel never takes a large SDU.
     static let bufferSize: Int32 = 212_992
 
     /// Opens a socket and binds it, for connect or listen; the caller owns the descriptor.
     ///
-    /// The socket is bound first, with an LE address type. Without the bind, the channel stays a
-    /// classic one and its data contain stray bytes. The kernel accepts the MTU only after the
-    /// bind, and the MTU must be set before connecting. The socket is a byte stream, because such a
-    /// socket keeps the rest of a partly read SDU, and reports the end after the data.
+    /// The socket is bound first, with an LE address type. Without the bind, the kernel treats the
+    /// channel as one of classic Bluetooth, and its data contain stray bytes. The kernel accepts
+    /// the MTU only after the bind, and the MTU must be set before connecting. The socket is a byte
+    /// stream, because such a socket keeps the rest of a partly read SDU, and reports the end after
+    /// the data.
     static func open(
         boundTo address: L2CAPSocketAddress, receiveMTU: Int
     ) throws(SystemError) -> Int32 {
@@ -79,6 +80,7 @@ package enum L2CAPSocket {
         return traits
     }
 
+    /// Traps unless both sizes are in the permitted range.
     static func check(receiveMTU: Int, maximumSDU: Int) {
         let range = minimumMTU...maximumReceiveMTU
         precondition(range.contains(receiveMTU), "a receive MTU is 23 to 8,192 bytes")

@@ -27,7 +27,7 @@ package struct LinkPHYs: Sendable, Hashable, CustomStringConvertible {
     package let sending: PHY
     package let receiving: PHY
 
-    /// What completes the sentence "the link …".
+    /// The end of a sentence that begins with "the link".
     package var description: String {
         sending == receiving
             ? "uses \(sending)" : "sends with \(sending) and receives with \(receiving)"
@@ -46,7 +46,7 @@ extension Adapter {
     /// The PHYs of a link; nil if the link has ended. Blocks for at most a second.
     ///
     /// - Throws: ``LinkError/Code/permission`` without CAP_NET_RAW, ``LinkError/Code/unavailable``
-    ///   if the adapter does not tell.
+    ///   if the adapter rejects the command or does not answer.
     package func phys(of link: OpenLink) throws(LinkError) -> LinkPHYs? {
         let number = try number
         do throws(SystemError) {
@@ -55,11 +55,11 @@ extension Adapter {
             if try !openLinks().contains(link) { return nil }
             let meaning: L2CAPFailure.Meaning? =
                 switch error.number {
-                case EPERM, EACCES: (.permission, "only a process with CAP_NET_RAW may ask for it")
-                case EOPNOTSUPP, ETIMEDOUT: (.unavailable, "the adapter does not tell it")
+                case EPERM, EACCES: (.permission, "only a process with CAP_NET_RAW may do that")
+                case EOPNOTSUPP, ETIMEDOUT: (.unavailable, "the adapter does not report it")
                 default: nil
                 }
-            throw L2CAPFailure.explain(error, cannot: "read it", meaning)
+            throw L2CAPFailure.explain(error, cannot: "read the PHY", meaning)
         }
     }
 }

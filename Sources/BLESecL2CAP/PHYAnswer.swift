@@ -1,19 +1,22 @@
-/// An event that may answer LE Read PHY.
+/// What an HCI event means for a process that has sent LE Read PHY.
 enum PHYAnswer: Equatable {
+    /// The answer.
     case phys(LinkPHYs)
+    /// The adapter has rejected the command.
     case refused
-    /// It answers another command, or is no valid answer.
+    /// The event answers another command, or is not valid.
     case other
 
-    /// LE Read PHY: OGF 8, OCF 0x30.
+    /// The opcode of LE Read PHY: OGF 8, OCF 0x30.
     static let opcode: UInt16 = 0x2030
 
-    /// The packet of the command: its type, its opcode, the length of its parameter, and the handle.
+    /// The command's packet: packet type, opcode, length of the parameter, and the link's handle.
     static func command(_ handle: UInt16) -> [UInt8] {
         [1, 0x30, 0x20, 2, UInt8(truncatingIfNeeded: handle), UInt8(handle >> 8)]
     }
 
-    /// Reads a packet from the adapter, which answers every process that has asked.
+    /// Reads an event packet. It may answer a command of another process, because the kernel passes
+    /// an adapter's events to the sockets of all processes.
     init(_ packet: ArraySlice<UInt8>, to handle: UInt16) {
         let bytes = Array(packet)
         let handleBytes = [UInt8(truncatingIfNeeded: handle), UInt8(handle >> 8)]
@@ -23,7 +26,7 @@ enum PHYAnswer: Equatable {
         }
         switch bytes[1] {
         case 0x0E where bytes.count >= 9 && bytes[4...5] == [0x30, 0x20]:
-            // Command Complete: the count of commands, the opcode, the status, the handle, the PHYs.
+            // Command Complete: number of commands, opcode, status, handle, the two PHYs.
             if bytes[7...8] != handleBytes[...] {
                 self = .other
             } else if bytes[6] == 0, bytes.count >= 11, let sending = PHY(rawValue: bytes[9]),
@@ -34,7 +37,7 @@ enum PHYAnswer: Equatable {
                 self = .refused
             }
         case 0x0F where bytes[3] != 0 && bytes[5...6] == [0x30, 0x20]:
-            // Command Status with an error: the status, the count of commands, the opcode.
+            // Command Status with an error: status, number of commands, opcode.
             self = .refused
         default: self = .other
         }

@@ -2,9 +2,9 @@ public import BLESecLinks
 
 /// A protocol/service multiplexer: the port of an L2CAP channel.
 ///
-/// On LE a PSM is 0x01 to 0xFF (Core specification 5.4, Vol 3, Part A, §4.22). The SIG assigns
-/// those below 0x80, and listening on one requires CAP_NET_BIND_SERVICE. Those from 0x80 up are
-/// dynamic and free for any use; phones use no others.
+/// On LE a PSM is 0x01 to 0xFF (Core specification 5.4, Vol 3, Part A, §4.22). The Bluetooth SIG
+/// assigns the PSMs below 0x80, and listening on one of them requires CAP_NET_BIND_SERVICE. The
+/// PSMs from 0x80 on are dynamic and free for any use; phones use only these.
 public struct PSM: Sendable, Hashable, CustomStringConvertible {
     /// The number.
     public let rawValue: UInt16
@@ -15,13 +15,13 @@ public struct PSM: Sendable, Hashable, CustomStringConvertible {
     public init(_ number: Int) throws(LinkError) {
         guard number != 0 else {
             throw LinkError(
-                .invalidPSM, "PSM 0 cannot be dialed; in `listen` it asks for a dynamic one")
+                .invalidPSM, "PSM 0 cannot be dialed; in `listen` it selects a free dynamic PSM")
         }
         guard (0x01...0xFF).contains(number) else {
             throw LinkError(
                 .invalidPSM,
-                "PSM \(number < 0 ? "\(number)" : Self.text(number)) is no LE PSM: they end at "
-                    + "0xFF (numbers above belong to classic Bluetooth)")
+                "PSM \(number < 0 ? "\(number)" : Self.text(number)) is no LE PSM: these are 0x01 "
+                    + "to 0xFF (higher numbers belong to classic Bluetooth)")
         }
         rawValue = UInt16(number)
     }

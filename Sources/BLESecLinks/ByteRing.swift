@@ -20,7 +20,7 @@
 
     /// Adds bytes at the end; they must fit.
     func append(_ bytes: Span<UInt8>) {
-        precondition(bytes.count <= free, "the caller has looked at `free`")
+        precondition(bytes.count <= free, "the bytes do not fit")
         let tail = (head + count) % capacity
         let first = min(bytes.count, capacity - tail)
         unsafe bytes.withUnsafeBufferPointer { source in

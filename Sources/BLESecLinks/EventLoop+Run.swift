@@ -10,20 +10,22 @@ extension EventLoop {
     /// The number of calls that count as one job.
     private static let callsAsJob = 8
 
-    /// Calls `work` back in this round of the loop or the next. Called on the loop's thread.
+    /// Calls `work.runDeferred()` in this turn of the loop or the next. Called on the loop's
+    /// thread.
     package func runSoon(_ work: any DeferredWork) {
         assertCurrent()
         deferred.append(work)
     }
 
-    /// Calls `work` back before the loop checks its descriptors. Called on the loop's thread.
+    /// Calls `work.runDeferred()` at the end of this turn, before the loop checks its descriptors.
+    /// Called on the loop's thread.
     package func runAtEndOfTurn(_ work: any DeferredWork) {
         assertCurrent()
         endOfTurn.append(work)
     }
 
-    /// Counts a call of the running task, and returns whether it may be made at once. Otherwise the
-    /// task calls ``giveWay()`` first. Called on the loop's thread.
+    /// Counts a call of the running task, and returns whether the task may make it at once. If not,
+    /// the task has to call ``giveWay()`` first. Called on the loop's thread.
     package func mayContinue() -> Bool {
         callsOfTask += 1
         return callsOfTask <= Self.callsInARow
@@ -134,7 +136,8 @@ extension EventLoop {
         runningJob = nil
     }
 
-    /// Counts a job with which the running task continues, and returns whether it may run next.
+    /// Whether `job` continues the running task, and may run before other jobs. Such a job counts
+    /// as a call of the task (``mayContinue()``).
     func mayRunNext(_ job: UnownedJob) -> Bool {
         guard let runningJob, Self.areSame(job, runningJob) else { return false }
         return mayContinue()
@@ -147,7 +150,7 @@ extension EventLoop {
 
     private func runDeferredWork() {
         guard !deferred.isEmpty else { return }
-        // By index, since work may append to the array: what is appended waits for the next call of
+        // By index, since work may append to the array. Appended work waits for the next call of
         // this function. The array keeps its storage.
         let count = deferred.count
         for index in 0..<count { deferred[index].runDeferred() }
@@ -178,11 +181,12 @@ extension EventLoop {
 
     private func nanosecondsToNextTimer() -> Int64 {
         guard let next = timers.earliest else { return -1 }
-        // No timeout: the source of a manual clock wakes the loop when it has moved the time.
+        // With a manual clock there is no timeout: its source wakes the loop when the time moves.
         if clock.source != nil { return next <= now ? 0 : -1 }
         return max(0, next.duration(since: now).clampedNanoseconds)
     }
 
+    /// Announces to other threads that they have to wake the loop. Returns false if there is work.
     private func prepareToSleep() -> Bool {
         inbox.withLock { inbox in
             guard inbox.work.isEmpty else { return false }
@@ -200,7 +204,7 @@ extension EventLoop {
         for waiter in waiters { waiter.resume() }
     }
 
-    /// Begins the shutdown: wakes every waiting task, whose event will not come any more.
+    /// Begins the shutdown: wakes every waiting task, since its event will not come any more.
     func stop() {
         guard !isStopping else { return }
         // After this, links send nothing more.
@@ -212,7 +216,7 @@ extension EventLoop {
         resumeIdleWaiters()
     }
 
-    /// Ends the thread unless there is more to run.
+    /// Prepares the end of the thread. Returns false if there is more to run first.
     private func end() -> Bool {
         let waiters: [CheckedContinuation<Void, Never>]? = inbox.withLock { inbox in
             guard inbox.work.isEmpty else { return nil }
@@ -220,8 +224,8 @@ extension EventLoop {
             // Under the mutex, because the next thread may begin as soon as it is released.
             thread.store(0, ordering: .relaxed)
             poller.close()
-            defer { inbox.waitsForEnd = [] }
-            return inbox.waitsForEnd
+            defer { inbox.endWaiters = [] }
+            return inbox.endWaiters
         }
         guard let waiters else { return false }
         for waiter in waiters { waiter.resume() }

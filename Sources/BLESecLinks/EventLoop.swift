@@ -10,9 +10,9 @@ internal import Synchronization
 ///
 /// Jobs that one thread has queued run in the order in which it queued them; priorities are
 /// ignored. One exception: a task that enters or leaves an actor of the loop continues before other
-/// jobs, and after at most 64 calls in a row it gives way to them. After a bounded number of jobs
-/// and calls the loop checks its descriptors, so that neither starves the other. A job that blocks
-/// blocks everything on the loop.
+/// jobs, but gives way to them after at most 64 calls in a row. After a bounded number of jobs and
+/// calls, the loop checks its descriptors, so neither jobs nor descriptors wait for long. A job
+/// that blocks its thread blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {
     // Sendable because mutable state outside `inbox` is used on the loop's thread only.
 
@@ -26,6 +26,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     let poller: Poller
     let inbox = Locked(Inbox())
+    /// The ``LoopThread/identity`` of the loop's thread; 0 while there is none.
     let thread = Atomic<UInt>(0)
 
     // Used on the loop's thread only:
@@ -56,15 +57,17 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         var work = JobQueue()
         /// Whether the loop waits in the kernel and must be woken.
         var isAsleep = false
+        /// Whether the loop has a thread.
         var isRunning = true
         var isStopRequested = false
-        var waitsForEnd: [CheckedContinuation<Void, Never>] = []
+        /// The callers of ``shutdown()`` that wait for the thread's end.
+        var endWaiters: [CheckedContinuation<Void, Never>] = []
     }
 
     /// Starts a loop with a thread of its own.
     ///
-    /// Needs two descriptors and a thread; traps if the process has no more. The loop runs until
-    /// ``shutdown()``, even when nothing refers to it.
+    /// Needs two descriptors and a thread; traps if the process cannot get these. The loop runs
+    /// until ``shutdown()``, even when nothing refers to it.
     public init(name: String, clock: LoopClock = .system) {
         guard let poller = Poller() else {
             preconditionFailure("no descriptors left for an event loop: raise `ulimit -n`")
@@ -114,8 +117,9 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         return try result.get()
     }
 
-    /// Shows the thread sanitizer that resuming a continuation happens before the use of its value.
-    /// Called on the loop's thread before the resumption, and by the resumed task before that use.
+    /// Shows the thread sanitizer that a continuation is resumed before its value is used. Called
+    /// on the loop's thread before the resumption, and by the resumed task before it uses the
+    /// value.
     ///
     /// When a continuation is resumed before its task has suspended, the runtime orders the two in
     /// a way that the sanitizer does not see.
@@ -132,7 +136,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         await withCheckedContinuation { waiter in
             let hasEnded = inbox.withLock { inbox in
                 if inbox.isStopRequested && !inbox.isRunning { return true }
-                inbox.waitsForEnd.append(waiter)
+                inbox.endWaiters.append(waiter)
                 defer { inbox.isStopRequested = true }
                 return false
             }
@@ -145,8 +149,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// Queues a job of a task. Called by the Swift runtime.
     ///
-    /// The running task queues itself when it enters or leaves an actor of the loop. It continues
-    /// next then, before other jobs, up to a limit.
+    /// A running task queues itself when it enters or leaves an actor of the loop. In this case it
+    /// continues before other jobs, up to a limit.
     public func enqueue(_ job: consuming ExecutorJob) {
         let job = UnownedJob(job)
         if isCurrent, mayRunNext(job) { nextJob = job } else { submit(.job(job)) }
@@ -164,8 +168,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     public func checkIsolated() { assertCurrent() }
 }
 
-/// An object that the loop calls back once for each ``EventLoop/runSoon(_:)``. Unlike a closure,
-/// it needs no allocation.
+/// An object that the loop calls back once for each ``EventLoop/runSoon(_:)`` or
+/// ``EventLoop/runAtEndOfTurn(_:)``. Unlike a closure, this needs no allocation.
 package protocol DeferredWork: AnyObject {
     /// Called on the loop's thread, never during a call of ``EventLoop/runSoon(_:)`` or
     /// ``EventLoop/runAtEndOfTurn(_:)``.

@@ -6,8 +6,8 @@ package protocol EventSourceHandler: AnyObject {
 
 /// A descriptor that a loop watches and owns.
 ///
-/// The wanted events are cached. Wanting an event costs a system call only if the kernel does not
-/// watch for it already; an event that is no longer wanted costs a system call only when it occurs.
+/// ``want(read:write:)`` makes a system call only if the kernel does not watch for a wanted event
+/// yet. An event that is not wanted any more costs a system call only when it occurs.
 /// All members except the initializer are used on the loop's thread.
 package final class EventSource: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
@@ -16,11 +16,11 @@ package final class EventSource: @unchecked Sendable {
     private var descriptor: Int32
     private weak var handler: (any EventSourceHandler)?
     private var wanted = Poller.Events.none
-    /// The events that the kernel watches for; nil while it watches for none.
+    /// The events that the kernel watches for; nil while the kernel does not watch the descriptor.
     private var watched: Poller.Events?
     private var token: UInt64?
     private var hasHungUp = false
-    /// The `errno` value of the failure to watch the descriptor, or 0.
+    /// The `errno` value if the kernel has refused to watch the descriptor; otherwise 0.
     package private(set) var failure: Int32 = 0
 
     /// Takes ownership of an open, nonblocking descriptor; ``close()`` closes it.
@@ -67,18 +67,19 @@ package final class EventSource: @unchecked Sendable {
         let readable = wanted.reads && (events.ended || events.reads)
         let writable = wanted.writes && (events.ended || events.writes)
         let isUnwanted = events.reads && !wanted.reads || events.writes && !wanted.writes
-        if isUnwanted || (events.ended && wanted == .none) { lower() }
+        if isUnwanted || (events.ended && wanted == .none) { unwatchUnwanted() }
         if readable || writable || reportsHangUp {
             handler?.sourceIsReady(readable: readable, writable: writable, hungUp: reportsHangUp)
         }
     }
 
-    /// Called when the loop is shut down: the handler then checks the loop, and finds that out.
+    /// Called when the loop is shut down. The handler is called, and then has to check
+    /// ``EventLoop/isShutDown``.
     func deliverShutdown() { handler?.sourceIsReady(readable: true, writable: true, hungUp: false) }
 
     /// Stops watching for unwanted events. The kernel reports a hang-up again and again, even if it
     /// is unwanted, so after a hang-up a descriptor without wanted events is not watched at all.
-    private func lower() {
+    private func unwatchUnwanted() {
         if wanted == .none && hasHungUp {
             if watched != nil { loop.poller.remove(descriptor) }
             watched = nil

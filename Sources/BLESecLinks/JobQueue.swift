@@ -1,3 +1,4 @@
+/// One piece of work in the queue of an event loop.
 enum LoopWork: Sendable {
     /// A job of a task, from the Swift runtime.
     case job(UnownedJob)

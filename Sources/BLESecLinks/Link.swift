@@ -1,9 +1,9 @@
 /// An ordered, unauthenticated and unencrypted connection to one peer.
 ///
 /// All calls must be made on the thread of the link's ``loop``; a call from another thread traps.
-/// Bytes arrive in the order in which they were sent, though a link may join and split what was
-/// sent. A link holds a bounded number of bytes, in the kernel or in memory: if the receiver does
-/// not read, the sender has to wait.
+/// Bytes arrive in the order in which they were sent, but a link may join and split the pieces that
+/// were sent. A link holds a bounded number of bytes, in the kernel or in memory: if the receiver
+/// does not read, the sender has to wait.
 ///
 /// Call ``send(_:)`` or ``receive(into:)`` first, and wait only when the call would block.
 /// Readiness is level-triggered: as long as ``wantsRead`` is on and there is something to read, the
@@ -59,15 +59,15 @@ public protocol Link: AnyObject, Sendable {
 
     /// Whether the link keeps its own send queue short. Initially false.
     ///
-    /// While it is true, a send takes nothing if the peer's side has not got about 16 KiB of what
-    /// was sent before, so that urgent bytes do not wait behind many others. Two SDUs of the largest
-    /// size always fit, but a Unix packet socket divides SDUs above 8 KiB; a Unix socket holds up to
-    /// about 32 KiB. While it is false, the queue is as long as the link allows, which takes less
-    /// processor time.
+    /// While it is true, a send takes nothing if about 16 KiB that were sent before have not
+    /// reached the peer's side yet. So urgent bytes do not wait behind many others. The queue
+    /// always has room for two SDUs of the largest size, except that a Unix packet socket divides
+    /// SDUs above 8 KiB. A Unix socket holds up to about 32 KiB. While the property is false, the
+    /// queue is as long as the link allows, which takes less processor time.
     ///
-    /// It may change at any time, and setting it to the same value costs nothing. What the link has
-    /// taken before stays. A link without a queue of its own ignores it, and returns false; so does
-    /// the default implementation.
+    /// The property may change at any time, and setting it to the same value costs nothing. Bytes
+    /// that the link has taken before a change stay queued. A link without a queue of its own
+    /// ignores the property, and returns false; so does the default implementation.
     var keepsQueueShort: Bool { get set }
 
     /// Ends the sending direction; receiving continues.
@@ -83,8 +83,8 @@ public protocol Link: AnyObject, Sendable {
 
     /// A description of the peer for logs. Not authenticated.
     var peerDescription: String { get }
-    /// The peer's address, by which a listener limits the handshakes; nil where the link has none
-    /// (memory and Unix links). Not authenticated.
+    /// The peer's address. A listener limits the number of handshakes for each address. Nil if the
+    /// link has no addresses (memory and Unix links). Not authenticated.
     var peerAddress: LinkAddress? { get }
 }
 

@@ -11,7 +11,7 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
         public static let refused = Code("refused")
         /// The peer cannot be reached.
         public static let unreachable = Code("unreachable")
-        /// The deadline passed, or the peer was silent for longer than the kernel waits.
+        /// The deadline passed, or the peer did not answer before the kernel gave up.
         public static let timedOut = Code("timedOut")
         /// The peer, or the link below, ended the link during a transfer.
         public static let reset = Code("reset")

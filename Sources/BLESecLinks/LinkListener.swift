@@ -11,8 +11,8 @@ package protocol LinkListener: AnyObject, Sendable {
     ///   example for lack of descriptors, the listener stays open: the caller may retry later.
     func accept() async throws(LinkError) -> any Link
 
-    /// Waits for the next peer, as ``accept()`` does, and makes the link on the loop that `choose`
-    /// returns when the peer has come. `choose` is called on any thread.
+    /// Waits for the next peer, as ``accept()`` does. When the peer has come, calls `choose`, on
+    /// any thread, and makes the link on the loop that `choose` returns.
     ///
     /// If the chosen loop was shut down, the link is made on the listener's own loop. A listener
     /// whose links cannot change loops makes every link on its own loop.
@@ -40,7 +40,8 @@ extension LinkListener {
     ///
     /// - Parameters:
     ///   - loop: the listener's loop.
-    ///   - linkLoop: chooses a link's loop when the peer has come; nil means the listener's loop.
+    ///   - linkLoop: chooses a link's loop when the peer has come; with nil, it is the listener's
+    ///     loop.
     package func acceptAll(
         on loop: EventLoop, linkLoop: (@Sendable () -> EventLoop)? = nil,
         _ take: (any Link) async -> Void

@@ -12,8 +12,8 @@ public struct LoopClock: Sendable {
 
     /// The kernel's `CLOCK_MONOTONIC`.
     ///
-    /// `CLOCK_BOOTTIME` is not used, since it counts the time that the machine spent suspended.
-    /// Neither peer can hear the other then, so that time is no evidence that the peer is gone.
+    /// `CLOCK_BOOTTIME` is not used, since it also counts the time while the machine is suspended.
+    /// In that time this side cannot hear the peer, so silence does not show that the peer is gone.
     /// `epoll_wait` uses `CLOCK_MONOTONIC` too.
     public static let system = LoopClock(source: nil)
 

@@ -1,12 +1,13 @@
 /// What a task waits for on a ``LoopCondition``.
 package enum LoopEvent: Sendable {
-    /// A channel or a list of channels.
+    /// A channel is ready, it is the next caller's turn to send, or a channel or its peer has
+    /// ended.
     case ready, turn, end
-    /// What arrives.
+    /// A message, an acknowledgement, a link, another change, or something for a stream has come.
     case message, acknowledgement, link, change, stream
-    /// Room for a message or a handshake.
+    /// There is room for a message, a handshake or another channel.
     case room
-    /// The store has remembered the peer, or has failed to.
+    /// The trust store has remembered the peer, or has failed to do so.
     case remembered
 }
 
@@ -49,8 +50,8 @@ package enum LoopEvent: Sendable {
         return await wait(for: event, lastToken, isolation: isolation, unless: isOver)
     }
 
-    /// Suspends until `event`, or until `deadline`, and otherwise does the same as
-    /// ``wait(for:isolation:unless:)``. Returns false at the deadline.
+    /// Suspends as ``wait(for:isolation:unless:)`` does, but at most until `deadline`. Returns
+    /// false at the deadline.
     package func wait(
         for event: LoopEvent, until deadline: MonotonicTime, isolation: isolated (any Actor),
         unless isOver: () -> Bool
@@ -106,7 +107,7 @@ package enum LoopEvent: Sendable {
         if kept < waiters.count { waiters.removeLast(waiters.count - kept) }
     }
 
-    /// Wakes all tasks that wait, in the order in which they began to.
+    /// Wakes all waiting tasks, in the order in which they began to wait.
     package func wakeAll() {
         loop.assertCurrent()
         let all = waiters

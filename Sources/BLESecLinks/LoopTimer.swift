@@ -7,8 +7,9 @@ package protocol TimerHandler: AnyObject {
 /// One deadline on an event loop, which can be armed any number of times.
 ///
 /// Arming an armed timer moves its deadline. Moving the deadline later costs one comparison;
-/// everything else costs O(log n) for n armed timers of the loop. Arming allocates only if the loop
-/// never had as many before. All members but the initializer are used on the loop's thread.
+/// everything else costs O(log n) for n armed timers of the loop. Arming allocates memory only if
+/// the loop never had as many armed timers before. All members but the initializer are used on the
+/// loop's thread.
 package final class LoopTimer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -26,7 +27,7 @@ package final class LoopTimer: @unchecked Sendable {
         self.handler = handler
     }
 
-    /// Fires at `time`, or in the loop's next round if `time` has passed.
+    /// Fires at `time`, or in the loop's next turn if `time` has passed.
     ///
     /// At ``MonotonicTime/distantFuture``, or after the loop's shutdown, disarms the timer instead.
     package func arm(at time: MonotonicTime) {

@@ -1,8 +1,8 @@
 /// One end of a link inside the process.
 ///
-/// It blocks, unblocks, closes and ends like a link between devices: sent bytes wait in a bounded
-/// queue until the other end receives them, and the loop reports readiness, never during a call. A
-/// send allocates nothing.
+/// It blocks, unblocks, closes and ends like a link between devices. Sent bytes wait in a bounded
+/// queue until the other end receives them. The loop reports readiness, but never during a call to
+/// the link. A send allocates no memory.
 public final class MemoryLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -56,7 +56,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
 
     /// See ``Link``.
     public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
-        precondition(!bytes.isEmpty, "an empty send says nothing")
+        precondition(!bytes.isEmpty, "a send needs at least one byte")
         try checkOpen()
         if wire[side].hasEnded { throw LinkError(.closed, "this direction of the link was ended") }
         guard bytes.count <= maximumSDU else {
@@ -156,7 +156,8 @@ extension MemoryLink: DeferredWork {
 
     private var isWritable: Bool { room >= maximumSDU || wire[1 - side].isClosed }
 
-    /// The number of bytes that the queue still takes; below 0 if it was longer before.
+    /// The number of bytes that the queue still takes. Below 0 if the queue is longer than
+    /// ``keepsQueueShort`` permits, because that was set later.
     private var room: Int {
         let queue = wire[side].queue
         guard keepsQueueShort else { return queue.free }
@@ -172,6 +173,7 @@ extension MemoryLink {
         struct Side {
             /// The bytes that this side has sent and the other side has not received.
             let queue: ByteRing
+            /// Whether this side has ended its sending direction.
             var hasEnded = false
             var isClosed = false
         }
@@ -191,6 +193,7 @@ extension MemoryLink {
             _modify { yield &sides[side] }
         }
 
+        /// Has the loop check the readiness of a side.
         func poke(_ side: Int) { (side == 0 ? first : second)?.schedule() }
 
         func close(_ side: Int) {

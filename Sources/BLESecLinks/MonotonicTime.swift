@@ -8,7 +8,7 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
     /// Makes the point in time `nanoseconds` after the clock's origin.
     public init(nanoseconds: UInt64) { self.nanoseconds = nanoseconds }
 
-    /// Later than every other time; stands for "no deadline".
+    /// Later than every other time; used as a deadline, it means that there is none.
     public static let distantFuture = MonotonicTime(nanoseconds: .max)
 
     /// The point in time that lies `duration` later, or earlier if `duration` is negative.
@@ -40,7 +40,7 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
 }
 
 extension Duration {
-    /// The duration in whole nanoseconds, limited to what 64 bits can hold (292 years).
+    /// The duration in whole nanoseconds, limited to the range of `Int64` (± 292 years).
     var clampedNanoseconds: Int64 {
         let (seconds, attoseconds) = components
         let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)

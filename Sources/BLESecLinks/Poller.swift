@@ -77,7 +77,8 @@ import Glibc
     /// - Returns: the number of ready descriptors.
     func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
         let count = Int(unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))
-        guard count > 0 else { return 0 }  // EINTR is an early return like any other
+        // After EINTR, `wait` returns early, as it does after a wake-up.
+        guard count > 0 else { return 0 }
         var ready = 0
         for index in 0..<count {
             let token = unsafe blesec_epoll_token(events + index)
