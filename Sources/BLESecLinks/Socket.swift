@@ -1,11 +1,11 @@
 internal import CBLESecLinux
 import Glibc
 
-/// The links' system calls on sockets and on the files of Unix sockets. No other file of this
-/// module calls the kernel for sockets.
+/// The system calls of links: those on sockets, on the files of Unix sockets, and on the clock. No
+/// other file of this module makes system calls on sockets.
 ///
 /// Functions that transfer bytes return a count, or a negated `errno` value, so that they neither
-/// throw nor allocate; most others throw.
+/// throw nor allocate memory; most others throw.
 package enum Socket {
     /// How a socket divides bytes.
     package enum Kind: Sendable, Hashable {
@@ -59,9 +59,9 @@ package enum Socket {
         _ = try check(unsafe withAddress(address) { unsafe Glibc.connect(descriptor, $0, $1) })
     }
 
-    /// Throws ECONNREFUSED if the file of a Unix address belongs to no open socket, and EPROTOTYPE
-    /// if it belongs to a stream or a listener. It connects a datagram socket, so the process that
-    /// listens there gets no peer.
+    /// Finds out whether the file of a Unix address belongs to an open socket. Throws ECONNREFUSED
+    /// if it belongs to none, and EPROTOTYPE if it belongs to a stream or packet socket. The probe
+    /// connects a datagram socket, so a process that listens there does not accept a peer.
     static func probe(_ address: SocketAddress) throws(SystemError) {
         let probe = try check(socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | flags, 0))
         defer { close(probe) }
@@ -133,7 +133,8 @@ package enum Socket {
         return value
     }
 
-    /// Has a TCP socket end with a reset when it is closed, instead of an end that looks complete.
+    /// Has a TCP socket send a reset when it is closed. Otherwise the peer would see an end that
+    /// looks complete.
     package static func resetAtClose(_ descriptor: Int32) {
         var option = linger(l_onoff: 1, l_linger: 0)
         _ = unsafe setsockopt(
@@ -232,7 +233,7 @@ package enum Socket {
 
     // MARK: - Files
 
-    /// Identifies a file, even if another file gets the same path later.
+    /// Distinguishes a file from another file that gets the same path later.
     struct FileIdentity: Hashable {
         let device: UInt
         let inode: UInt
@@ -250,7 +251,7 @@ package enum Socket {
             isSocket: status.st_mode & S_IFMT == S_IFSOCK)
     }
 
-    /// Sets the permissions (less the umask) that `bind` gives to a Unix socket's file.
+    /// Sets the permissions that `bind` gives to a Unix socket's file, less the umask.
     static func setPermissions(_ descriptor: Int32, _ mode: UInt32) throws(SystemError) {
         _ = try check(fchmod(descriptor, mode_t(mode)))
     }
@@ -262,7 +263,8 @@ package enum Socket {
         try check(unsafe Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
     }
 
-    /// Takes the advisory lock of an open file until it is closed, or throws EWOULDBLOCK.
+    /// Takes the advisory lock of an open file, and keeps it until the descriptor is closed. Throws
+    /// EWOULDBLOCK if another process has the lock.
     static func lock(_ descriptor: Int32) throws(SystemError) {
         _ = try check(flock(descriptor, LOCK_EX | LOCK_NB))
     }
@@ -311,7 +313,7 @@ package enum Socket {
 
 /// Keeps the part of a packet that did not fit into the reader's buffer.
 @safe final class PacketSpill {
-    /// The length of the longest packet that a well-behaved peer sends.
+    /// The length of the longest packet that a peer may send, in bytes.
     static let capacity = 65_536
 
     private let storage: UnsafeMutablePointer<UInt8>

@@ -29,13 +29,15 @@ package final class SocketDialer: @unchecked Sendable {
     }
 
     private typealias Outcome = Result<SocketLink, LinkError>
-    /// The delay between attempts while a Unix listener's queue is full: no event reports its end.
+    /// The delay between attempts while a Unix listener's queue is full: no event reports when
+    /// there is room again.
     private static let retryDelay = Duration.milliseconds(5)
 
     private let loop: EventLoop
     private let target: Target
     private let deadline: MonotonicTime
-    private let connected: @Sendable (EventSource) throws(LinkError) -> SocketLink
+    /// Makes the link of the connected socket.
+    private let makeLink: @Sendable (EventSource) throws(LinkError) -> SocketLink
     private var source: EventSource?
     private var waiter: CheckedContinuation<Outcome, Never>?
     private var timer: LoopTimer?
@@ -44,23 +46,23 @@ package final class SocketDialer: @unchecked Sendable {
 
     private init(
         _ target: Target, deadline: MonotonicTime, loop: EventLoop,
-        connected: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink
+        makeLink: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink
     ) {
         self.target = target
         self.deadline = deadline
         self.loop = loop
-        self.connected = connected
+        self.makeLink = makeLink
     }
 
-    /// Connects, and calls `connected` on the loop's thread to make a link of the connected socket.
+    /// Connects, and calls `makeLink` with the connected socket on the loop's thread.
     ///
     /// - Throws: ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` as soon
     ///   as the task is cancelled, or the kernel's error. After an error, no descriptor stays open.
     package static func dial(
         _ target: Target, deadline: MonotonicTime, loop: EventLoop,
-        _ connected: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink
+        _ makeLink: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink
     ) async throws(LinkError) -> SocketLink {
-        let dialer = SocketDialer(target, deadline: deadline, loop: loop, connected: connected)
+        let dialer = SocketDialer(target, deadline: deadline, loop: loop, makeLink: makeLink)
         let outcome: Outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { waiter in
                 loop.execute { dialer.start(waiter) }
@@ -74,7 +76,7 @@ package final class SocketDialer: @unchecked Sendable {
 
     private func start(_ waiter: CheckedContinuation<Outcome, Never>) {
         self.waiter = waiter
-        if isCancelled { return fail(.cancelled, "was given up") }
+        if isCancelled { return fail(.cancelled, "the attempt was cancelled") }
         if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
         do throws(LinkError) {
             let source = EventSource(owning: try target.open(), loop: loop)
@@ -91,7 +93,7 @@ package final class SocketDialer: @unchecked Sendable {
 
     private func cancel() {
         isCancelled = true
-        fail(.cancelled, "was given up")
+        fail(.cancelled, "the attempt was cancelled")
     }
 
     private func connect() {
@@ -114,8 +116,8 @@ package final class SocketDialer: @unchecked Sendable {
     private func succeed() {
         guard let source else { return }
         let outcome = Outcome { () throws(LinkError) in
-            let link = try connected(source)
-            // The link wants events only once it has a handler.
+            let link = try makeLink(source)
+            // The link itself wants events once it has a handler.
             source.want(read: false, write: false)
             self.source = nil
             return link

@@ -27,8 +27,8 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// The bytes up to which a refused part is not halved again: a packet of the smallest MTU fits
-    /// into any send buffer.
+    /// A part of at most this many bytes is not halved again when the kernel refuses it: a packet
+    /// of the smallest MTU fits into any send buffer.
     private static let smallestPart = 23
     /// The size in bytes below which a received packet is taken to be the last one that is queued.
     private static let shortPacket = 4_096
@@ -40,7 +40,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     private var isScheduled = false
     /// Whether the last receive seems to have emptied the socket; false after the next event.
     private var isDry = false
-    /// Whether the loop was asked to report when there is something to read.
+    /// Whether the loop reports when there is something to read.
     private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
@@ -72,7 +72,7 @@ package final class SocketLink: Link, @unchecked Sendable {
 
     package func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         try checkOpen()
-        precondition(!bytes.isEmpty, "an empty send says nothing")
+        precondition(!bytes.isEmpty, "a send needs at least one byte")
         if hasHalfClosed { throw LinkError(.closed, "this direction of the link was ended") }
         if let sendFailure { throw sendFailure }
         if traits.sendsPackets, bytes.count > traits.maximumSDU {
@@ -113,9 +113,9 @@ package final class SocketLink: Link, @unchecked Sendable {
             traits.keepsPackets
             ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
         if count > 0 {
-            // A byte stream returns all it has: fewer bytes than requested mean that it is empty. A
-            // short packet is usually the only one queued, so a second receive would find nothing.
-            // If another packet is queued, the loop reports it.
+            // A byte stream returns all bytes that it has, so fewer bytes than requested mean that
+            // it is empty now. A short packet is usually the only one queued, so a second receive
+            // would find nothing. If another packet is queued, the loop reports it.
             isDry = count < (traits.keepsPackets ? Self.shortPacket : room)
             reportSpill()
             return .bytes
@@ -123,7 +123,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         if count == 0 { return end() }
         switch Int32(-count) {
         case EAGAIN:
-            // On L2CAP no end of file arrives after the link was lost.
+            // On L2CAP a receive reports EAGAIN and no end of file after the link was lost.
             if traits.resetIsEnd && source.hungUp { return end() }
             isDry = true
             return .wouldBlock
@@ -178,20 +178,21 @@ package final class SocketLink: Link, @unchecked Sendable {
         source.close()
     }
 
-    /// Sends a smaller part if a Bluetooth socket would never take all bytes.
+    /// Sends a smaller part if a Bluetooth socket would never take all of the bytes at once.
     ///
-    /// The kernel cuts an SDU into packets, and charges the send buffer for each packet and its
+    /// The kernel divides an SDU into packets, and charges the send buffer for each packet and its
     /// overhead. When the sum of the charges exceeds the buffer, the socket always returns EAGAIN,
-    /// even though nothing is queued and the socket polls writable. The packets that the peer
-    /// accepts may be as small as 23 bytes, and their size cannot be queried. The receiver joins
-    /// SDUs, so smaller SDUs are equivalent.
+    /// even if nothing is queued and the socket polls writable. The packets that the peer accepts
+    /// may be as small as 23 bytes, and their size cannot be queried. The receiver joins SDUs, so
+    /// several smaller SDUs have the same effect.
     private func sendPart(_ bytes: Span<UInt8>) -> Int {
         var refusals = 0
         while isDrained && Socket.isWritable(source.fileDescriptor) {
             let part = bytes.extracting(first: sendLimit)
             let count = sendOnce(part)
             guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
-            // The first refusal may be due to a change since the checks; a second, to the size.
+            // The socket may have changed after the loop's condition was checked, so only a second
+            // refusal shows that the part is too large.
             if refusals > 0, !enlargeBuffer() { sendLimit = part.count / 2 }
             refusals += 1
         }
@@ -203,7 +204,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         let part = bytes.extracting(first: sendLimit)
         guard keepsQueueShort else { return Socket.send(source.fileDescriptor, part) }
         if traits.tellsFreeSpace { return sendMeasured(part) }
-        // The kernel refuses a packet that is larger than the buffer. It divides a stream's bytes.
+        // The kernel refuses a packet that is larger than the buffer, but divides a stream's bytes.
         let limit =
             traits.sendsPackets
             ? SendBuffer.largestUnixPacket(maximumSDU: traits.maximumSDU) : Int.max
@@ -224,7 +225,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         return count
     }
 
-    /// Enlarges a short buffer into which an SDU does not fit; returns whether that was done.
+    /// Enlarges a short buffer into which an SDU does not fit; returns whether it is larger now.
     private func enlargeBuffer() -> Bool {
         guard keepsQueueShort,
             let current = try? Socket.option(source.fileDescriptor, SOL_SOCKET, SO_SNDBUF),
@@ -233,9 +234,9 @@ package final class SocketLink: Link, @unchecked Sendable {
         return resizeBuffer()
     }
 
-    /// Gives the buffer the size for ``keepsQueueShort``; returns whether it has another size now.
-    /// After a failure the buffer stays as it is. If the buffer has room now and had none before,
-    /// the kernel reports that.
+    /// Sets the buffer's size according to ``keepsQueueShort``; returns whether the size has
+    /// changed. After a failure the buffer stays as it is. If the buffer gets room that it did not
+    /// have before, the kernel reports the socket as writable.
     @discardableResult
     private func resizeBuffer() -> Bool {
         loop.assertCurrent()
@@ -247,7 +248,7 @@ package final class SocketLink: Link, @unchecked Sendable {
                 isShort: keepsQueueShort, isL2CAP: traits.tellsFreeSpace, maximumSDU: maximumSDU,
                 current: current)
             if size == current { return false }
-            // The kernel doubles the value.
+            // The kernel doubles the value that is set.
             try Socket.setOption(descriptor, SOL_SOCKET, SO_SNDBUF, to: (size + 1) / 2)
             return try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF) != current
         } catch {
@@ -296,7 +297,7 @@ package final class SocketLink: Link, @unchecked Sendable {
 }
 
 extension SocketLink: DeferredWork {
-    /// Has the handler called for the bytes in ``spill``, of which the kernel does not know.
+    /// Schedules a call of the handler for bytes in ``spill``, which the kernel does not report.
     private func reportSpill() {
         guard let spill, !spill.isEmpty, wantsRead, !isScheduled else { return }
         isScheduled = true

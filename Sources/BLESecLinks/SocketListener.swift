@@ -65,8 +65,9 @@ package final class SocketListener: @unchecked Sendable {
         if loop.isCurrent { close() } else { loop.execute(close) }
     }
 
-    /// Waits for the next peer, and makes the link on the loop that `choose` then returns; nil means
-    /// the listener's loop. If that loop was shut down, the listener's loop gets the link too.
+    /// Waits for the next peer, then calls `choose`, and makes the link on the loop that it
+    /// returns. The link is on the listener's loop if `choose` is nil, or if the chosen loop was
+    /// shut down.
     package func accept(
         on choose: (@Sendable () -> EventLoop)? = nil
     ) async throws(LinkError) -> SocketLink {
@@ -171,7 +172,7 @@ package final class SocketListener: @unchecked Sendable {
 
     private var closedError: LinkError { LinkError(.closed, "\(name) was closed") }
     private var cancelledError: LinkError {
-        LinkError(.cancelled, "waiting on \(name) was given up")
+        LinkError(.cancelled, "waiting on \(name) was cancelled")
     }
 }
 

@@ -11,13 +11,13 @@ package struct SystemError: Error, Hashable {
 extension LinkError {
     /// Translates a system call's error for users of links, by the usual meaning of its number.
     ///
-    /// - Parameter action: what failed: it completes the sentence "cannot …".
+    /// - Parameter action: what failed, as the end of a sentence that begins with "cannot".
     package init(_ error: SystemError, cannot action: String) {
         let number = error.number
         let (code, reason): (Code, String) =
             switch number {
             case ECONNREFUSED: (.refused, "nobody listens there")
-            case EHOSTUNREACH, ENETUNREACH, EHOSTDOWN: (.unreachable, "there is no way to it")
+            case EHOSTUNREACH, ENETUNREACH, EHOSTDOWN: (.unreachable, "it cannot be reached")
             case ETIMEDOUT: (.timedOut, "no answer came in time")
             case ECONNRESET, EPIPE: (.reset, "the peer has closed it")
             case ECONNABORTED, ENETDOWN: (.reset, "the adapter went away")

@@ -1,8 +1,8 @@
 /// The armed timers of a loop, the earliest first.
 ///
-/// A binary heap whose keys may lie *before* a timer's deadline: a timer whose deadline moves later
-/// keeps its place until its old deadline has come, and only then moves down. This makes it cheap
-/// to re-arm an idle timer with each record.
+/// A binary heap. A timer's key in the heap may lie *before* its deadline: if the deadline moves
+/// later, the timer keeps its old key until that time has come, and only then moves down. So it
+/// costs little to re-arm a timer with each record.
 struct TimerHeap {
     private struct Entry {
         var key: MonotonicTime
@@ -12,7 +12,7 @@ struct TimerHeap {
     private var entries: [Entry] = []
 
     var count: Int { entries.count }
-    /// No timer fires before this; nil when none is armed.
+    /// No timer fires before this time; nil if no timer is armed.
     var earliest: MonotonicTime? { entries.isEmpty ? nil : entries[0].key }
 
     /// Adds the timer, or moves it up if `time` is before its key; a later `time` changes nothing.
@@ -52,6 +52,7 @@ struct TimerHeap {
         return nil
     }
 
+    /// Removes and returns some timer; nil if none is armed.
     mutating func popAny() -> LoopTimer? {
         guard let timer = entries.last?.timer else { return nil }
         remove(timer)

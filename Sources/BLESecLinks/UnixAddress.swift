@@ -54,6 +54,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         SocketAddress(SocketAddress.family(AF_UNIX) + path.utf8 + [0])
     }
 
+    /// The path of the folder that contains the socket's file.
     var folder: String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])

@@ -31,11 +31,11 @@ extension SocketLink {
     /// Two links that are connected to each other, without a path.
     ///
     /// - Parameter maximumSDU: the largest number of bytes that one send takes, at most
-    ///   ``UnixAddress/maximumSDU``; smaller to behave like another kind of link.
+    ///   ``UnixAddress/maximumSDU``. With a smaller value, the links behave like another kind.
     package static func pair(
         _ kind: UnixAddress.Kind, maximumSDU: Int = UnixAddress.maximumSDU, loop: EventLoop
     ) async throws(LinkError) -> (SocketLink, SocketLink) {
-        precondition((1...UnixAddress.maximumSDU).contains(maximumSDU), "beyond what a link takes")
+        precondition((1...UnixAddress.maximumSDU).contains(maximumSDU), "the SDU is out of range")
         return try await loop.run { () throws(LinkError) in
             do throws(SystemError) {
                 let ends = try Socket.pair(kind)
@@ -56,7 +56,7 @@ extension SocketLink {
             let listenerKind =
                 address.kind == .stream ? "packets: use unix-seqpacket:" : "a stream: use unix:"
             return LinkError(
-                .refused, "cannot connect to \(address): its listener speaks \(listenerKind)",
+                .refused, "cannot connect to \(address): its listener uses \(listenerKind)",
                 systemError: error.number)
         }
         return LinkError(error, cannot: "connect to \(address)")

@@ -15,7 +15,8 @@ package final class UnixListener: LinkListener {
     /// Listens at a path.
     ///
     /// A stale socket file, on which nothing listens any more, is replaced. A file of any other
-    /// kind is never removed. Closing the listener removes its file unless another file is there.
+    /// kind is never removed. When the listener is closed, its file is removed, unless another file
+    /// has the path by then.
     ///
     /// - Parameters:
     ///   - permissions: the permissions of the socket's file, less the umask; by default only the

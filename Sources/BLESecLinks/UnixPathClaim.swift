@@ -2,9 +2,10 @@ import Glibc
 
 /// Binds a listener to its path while other processes may do the same.
 ///
-/// Two processes that both find a stale file must not both replace it. A process that replaces a
-/// file holds the advisory lock of the folder while it checks and binds. A process that only binds
-/// takes the lock if it can, so a process that never releases the lock cannot block a free path.
+/// If two processes find a stale file, only one of them may replace it. So a process that replaces
+/// a file holds the advisory lock of the folder while it checks the file and binds. A process that
+/// only binds takes the lock if it can, and binds without the lock otherwise. So a process that
+/// never releases the lock cannot block a free path.
 struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)
@@ -37,6 +38,7 @@ struct UnixPathClaim {
 
     private var action: String { "listen on \(address)" }
 
+    /// A descriptor that holds the folder's lock; nil if the lock could not be taken.
     private func lockFolder() async -> Int32? {
         guard let folder = try? Socket.openFolder(address.folder) else { return nil }
         for _ in 0..<Self.lockAttempts {
@@ -84,7 +86,7 @@ struct UnixPathClaim {
             case ENOTSOCK:
                 throw LinkError(
                     .addressInUse,
-                    "cannot \(action): a file that is no socket is in the way; it was left alone",
+                    "cannot \(action): a file that is not a socket has this path; it was kept",
                     systemError: EADDRINUSE)
             case EADDRINUSE, EAGAIN, EPROTOTYPE:
                 throw LinkError(SystemError(EADDRINUSE), cannot: action)

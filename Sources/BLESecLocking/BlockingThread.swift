@@ -3,10 +3,11 @@ internal import Glibc
 /// A thread that runs blocking calls one after another, so that the event loop never blocks.
 ///
 /// A tool shares standard input and output with other processes, so it must not make them
-/// nonblocking; and `epoll` cannot wait for a file. The thread ends behind its last call, once
-/// nobody has the object any more.
+/// nonblocking, and `epoll` cannot wait for a regular file. When the last reference to the object
+/// is released, the thread finishes the queued calls and ends.
 public final class BlockingThread: Sendable {
-    /// What the thread and the object share: the thread must not keep the object alive.
+    /// The state that the thread and the object share, so that the thread does not keep the object
+    /// alive.
     private final class Calls: Sendable {
         let waiting = Locked<[@Sendable () -> Void]>([])
         let semaphore = Semaphore()
@@ -53,7 +54,7 @@ public final class BlockingThread: Sendable {
         return made
     }
 
-    /// Starts the thread of a tool, which cannot work without it.
+    /// Starts a thread as ``start()`` does, for a tool that needs it; traps if that fails.
     public static func required() -> BlockingThread {
         guard let thread = start() else { preconditionFailure("no thread can be started") }
         return thread

@@ -2,8 +2,9 @@ public import Glibc
 
 /// State that several threads share, protected by a `pthread_mutex_t`.
 ///
-/// `Synchronization.Mutex` is not used, since the thread sanitizer does not detect its futex. Public
-/// and not `package`: the optimizer specializes only public functions for other modules.
+/// `Synchronization.Mutex` is not used, since the thread sanitizer does not detect its futex. The
+/// class is public and not `package`, since the optimizer specializes only public functions for
+/// other modules.
 @safe public final class Locked<State>: @unchecked Sendable {
     // Sendable because the state is used only while the mutex is held.
     @usableFromInline let mutex: UnsafeMutablePointer<pthread_mutex_t>
@@ -17,7 +18,7 @@ public import Glibc
         self.state = state
         unsafe mutex = .allocate(capacity: 1)
         let failure = unsafe pthread_mutex_init(mutex, nil)
-        precondition(failure == 0, "a default mutex needs no memory")
+        precondition(failure == 0, "a default mutex can always be initialized")
     }
 
     deinit {

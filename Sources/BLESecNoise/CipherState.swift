@@ -3,7 +3,7 @@ public import BLESecPrimitives
 /// A key and its nonce; Noise §5.1.
 ///
 /// Messages are encrypted and decrypted in place. After an error the key is wiped, and every later
-/// call throws `NoiseError.failed`; `decryptWithAd` can make an exception for datagrams.
+/// call throws `NoiseError.failed`. For datagrams, `decryptWithAd` can keep the key after an error.
 public struct CipherState: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm

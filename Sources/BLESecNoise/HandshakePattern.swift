@@ -64,8 +64,8 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The greatest length of a pattern's name in bytes: a protocol name then has room for the
-    /// longest algorithm names.
+    /// The greatest length of a pattern's name in bytes. A protocol name of 255 bytes has room for
+    /// it and for the longest names of algorithms.
     static let maximumNameLength =
         ProtocolName.maximumLength - "Noise__25519_ChaChaPoly_BLAKE2b".utf8.count
 
@@ -99,7 +99,8 @@ extension HandshakePattern {
 
     /// Whether only the initiator sends messages; Noise §7.4.
     public var isOneWay: Bool { messages.allSatisfy { $0.sender == .initiator } }
-    /// Whether the responder sends the first message, in answer to an earlier handshake's message.
+    /// Whether the responder sends the first message, as the answer to the first message of an
+    /// earlier handshake; Noise §10.
     public var isFallback: Bool { modifiers.contains(.fallback) }
     /// The number of pre-shared keys in the pattern.
     public var pskCount: Int { messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } } }
@@ -134,12 +135,13 @@ extension HandshakePattern {
     /// Whether `role` is proven to the other party after the first `count` messages: its static
     /// private key, if it has one in this pattern, and every pre-shared key.
     ///
-    /// A key is proven by a message from `role` that authenticates under the key *and* under an
-    /// ephemeral key of the other party. Such a message cannot be a replay, nor can it be forged
-    /// with a key stolen from the other party, which is possible with `ss` alone. The payloads of
-    /// such messages have source property 2 in Noise §7.7. If the result is false even after all
-    /// messages of the handshake, the first transport message of `role` is the proof, except in
-    /// one-way patterns. For a party with nothing to prove, the result is always true.
+    /// A key is proven by a message from `role` whose encryption depends on the key *and* on an
+    /// ephemeral key of the other party. Such a message cannot be a replay. Nor can it be forged
+    /// with a private key that was stolen from the other party, which is possible with `ss` alone.
+    /// The payloads of such messages have source property 2 in Noise §7.7. If the result is false
+    /// even after all messages of the handshake, the first transport message of `role` is the
+    /// proof, except in one-way patterns. For a party with nothing to prove, the result is always
+    /// true.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
         var isKeyMixed = !requiresLocalStatic(role)

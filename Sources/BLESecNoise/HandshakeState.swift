@@ -54,8 +54,9 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// As the public initializer; a fallback pattern continues with the ephemeral key `carried`.
     ///
-    /// Not public: a caller could use one key pair in two handshakes, which reveals session keys.
-    /// The public initializer for the initiator's fallback prevents this: it consumes the attempt.
+    /// Not public: a caller could use one ephemeral key pair in two handshakes, which reveals
+    /// session keys. The public initializer for the initiator's fallback prevents this, since it
+    /// consumes the first handshake.
     package init(
         protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
         localStatic: DHKeyPair? = nil, remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = [],
@@ -80,7 +81,8 @@ public struct HandshakeState: ~Copyable, Sendable {
         mixPreMessages()
     }
 
-    /// MixHash() of the pre-messages' keys, the initiator's first. `check` ensures that all exist.
+    /// MixHash() of the pre-messages' keys, the initiator's first. `ProtocolName.check` has ensured
+    /// that all of them exist.
     private mutating func mixPreMessages() {
         for owner in Role.allCases {
             let isOurs = owner == role

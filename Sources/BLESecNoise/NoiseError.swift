@@ -78,7 +78,7 @@ extension NoiseError: CustomStringConvertible {
         case .invalidPublicKey: "the peer's public key is of low order or not canonical"
         case .missingKey(let key): "the pattern needs \(key.words)"
         case .unexpectedKey(let key): "the pattern has no use for \(key.words)"
-        case .wrongKey(let key): "\(key.words) is not one of this protocol's curve"
+        case .wrongKey(let key): "\(key.words) is not a key of this protocol's curve"
         case .wrongPSKCount(let expected, let given):
             "the pattern takes \(expected) pre-shared keys, not \(given)"
         case .nonceExhausted: "every nonce of this key is used"

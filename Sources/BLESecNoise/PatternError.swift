@@ -23,7 +23,7 @@ public enum PatternError: Error, Sendable, Hashable {
     case noFallback(pattern: String)
     /// A key is sent twice (Noise §7.3, rule 2).
     case keySentTwice(Token, Role)
-    /// A product needs a key that the parties do not have yet (Noise §7.3, rule 1).
+    /// A Diffie-Hellman product needs a key that the parties do not have yet (Noise §7.3, rule 1).
     case keyMissing(for: Token)
     /// A product is computed twice (Noise §7.3, rule 3).
     case repeatedProduct(Token)
@@ -48,12 +48,12 @@ extension PatternError: CustomStringConvertible {
             "the pattern has neither a product nor a psk: its keys are known to everybody"
         case .badPreMessage(let role):
             "the \(role)'s pre-message is none of 'e', 's' and 'e, s' (Noise §7.1)"
-        case .repeatedModifier(let name): "the modifier '\(name)' stands twice"
+        case .repeatedModifier(let name): "the modifier '\(name)' occurs twice"
         case .modifiersNotSorted(let first, let second):
-            "the modifiers '\(first)' and '\(second)' have to stand in alphabetical order"
+            "the modifiers '\(first)' and '\(second)' have to be in alphabetical order"
                 + " (Noise §8.1)"
         case .noSuchMessage(let modifier, let messages):
-            "'\(modifier)' is behind the pattern's last message, which is number \(messages)"
+            "'\(modifier)' is for a message after the pattern's last one, number \(messages)"
                 + " (Noise §9.4)"
         case .noFallback(let pattern):
             "'\(pattern)' has no fallback: its first message is none of 'e', 's' and 'e, s'"
@@ -61,8 +61,8 @@ extension PatternError: CustomStringConvertible {
         case .keySentTwice(let token, let role):
             "the \(role) sends '\(token.rawValue)' twice (Noise §7.3)"
         case .keyMissing(let token):
-            "'\(token.rawValue)' stands before the keys that it needs (Noise §7.3)"
-        case .repeatedProduct(let token): "'\(token.rawValue)' stands twice (Noise §7.3)"
+            "'\(token.rawValue)' comes before the keys that it needs (Noise §7.3)"
+        case .repeatedProduct(let token): "'\(token.rawValue)' occurs twice (Noise §7.3)"
         case .encryptsWithoutEphemeral(let role, let after, let needs):
             "the \(role) encrypts after '\(after.rawValue)' without '\(needs.rawValue)'"
                 + " (Noise §7.3)"

@@ -2,8 +2,8 @@
 public enum PatternModifier: Sendable, Hashable {
     /// `pskN`: a psk before message 0's tokens (N = 0) or after those of message N − 1; Noise §9.4.
     case psk(Int)
-    /// `fallback`: the initiator's first message becomes a pre-message, which the responder already
-    /// has; Noise §10.2.
+    /// `fallback`: the initiator's first message becomes a pre-message, since the responder has it
+    /// already; Noise §10.2.
     case fallback
 
     /// The modifier's form in a name.
@@ -14,7 +14,8 @@ public enum PatternModifier: Sendable, Hashable {
         }
     }
 
-    /// Reads a modifier; nil also for a leading zero, as in `psk01`.
+    /// Reads a modifier; nil if there is none of this name, or if its number has a leading zero, as
+    /// in `psk01`.
     public init?(_ name: some StringProtocol) {
         if name == "fallback" {
             self = .fallback

@@ -29,11 +29,12 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     ///
     /// - Throws: `ProtocolNameError`, which names the unknown part or the broken rule.
     public init(_ name: String) throws(ProtocolNameError) {
-        // Bytes, since to split a string takes ten times longer: each channel reads its offers.
+        // Splits the bytes, since splitting a string takes ten times as long, and each channel
+        // reads the names that are offered.
         let bytes = Array(name.utf8)
         guard bytes.count <= Self.maximumLength else { throw .tooLong(bytes.count) }
-        // Only ASCII: other strings can be equal in Swift although their bytes, which are hashed,
-        // differ.
+        // The name's bytes are hashed. Two strings that are not ASCII can be equal in Swift and
+        // have different bytes.
         guard bytes.allSatisfy({ $0 < 0x80 }) else { throw .notAProtocolName }
         let parts = bytes.split(separator: UInt8(ascii: "_"), omittingEmptySubsequences: false)
             .map { String(decoding: $0, as: UTF8.self) }
@@ -59,7 +60,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
 public enum ProtocolNameError: Error, Sendable, Hashable {
     /// The name is longer than 255 bytes.
     case tooLong(Int)
-    /// The name is not ASCII, or is not `Noise` and four parts, separated by `_`.
+    /// The name is not ASCII, or does not consist of `Noise` and four parts, separated by `_`.
     case notAProtocolName
     /// There is no pattern with this name.
     case unknownPattern(String)
@@ -118,8 +119,8 @@ extension HandshakePattern {
 }
 
 extension ProtocolName {
-    /// Throws unless `role` has the keys that it needs and no others; only a `localStatic` may be
-    /// given without need.
+    /// Throws unless exactly the keys that `role` needs are given. Only `localStatic` may be given
+    /// although the pattern does not use it.
     func check(
         _ role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?, psks: [PreSharedKey],
         carried: CarriedEphemeral?

@@ -17,7 +17,7 @@ public struct StatelessTransport: ~Copyable, Sendable {
     public let remoteStatic: [UInt8]?
     /// Keys for other layers.
     public let additionalKeys: AdditionalSymmetricKeys
-    /// The first nonce for sending: lower ones were used before.
+    /// The lowest nonce for sending. Lower nonces were used before.
     public let firstNonce: UInt64
 
     private var sending: CipherState

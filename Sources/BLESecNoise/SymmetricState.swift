@@ -89,7 +89,8 @@ struct SymmetricState: ~Copyable {
         mixHash(ciphertext)
     }
 
-    /// Split(): the first writer's sending key, the other party's, and the additional keys.
+    /// Split(): the sending keys of the first writer and of the other party, and the additional
+    /// keys.
     consuming func split() -> SplitKeys {
         deriveTwoKeys(Span())
         var first = CipherState(cipherState.algorithm)
@@ -114,11 +115,13 @@ struct SymmetricState: ~Copyable {
             into: &derived)
     }
 
+    /// Sets `ck` to the first output of HKDF.
     private mutating func takeChainingKey() {
         chainingKey.copy(from: derived, at: 0, count: digestLength)
     }
 
-    /// A key consists of the first 32 bytes of a digest, even if the digest has 64.
+    /// InitializeKey() with an output of HKDF, numbered from 0. A key consists of the first 32
+    /// bytes of a digest, even if the digest has 64.
     private mutating func initializeKey(fromOutput index: Int) {
         cipherState.initializeKey(derived, at: index * digestLength)
     }

@@ -51,8 +51,9 @@ public struct TransportState: ~Copyable, Sendable {
 
     /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the 16-byte tag follows them.
     ///
-    /// - Throws: `NoiseError.messageTooLong` above 65,519 bytes and `.outputTooSmall` without room
-    ///   for the tag, both without a change of the state; `.nonceExhausted`, `.oneWay`, `.failed`.
+    /// - Throws: `NoiseError.messageTooLong` above 65,519 bytes, and `.outputTooSmall` without room
+    ///   for the tag; these two do not change the state. Also `.nonceExhausted`, `.oneWay`,
+    ///   `.failed`.
     public mutating func encrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
     ) throws(NoiseError) {
@@ -69,7 +70,8 @@ public struct TransportState: ~Copyable, Sendable {
     /// Decrypts the message that fills `buffer`, in place; the plaintext is its first bytes.
     ///
     /// - Returns: the plaintext's length.
-    /// - Throws: `.authenticationFailed` and others; all but `.oneWay` end the receiving direction.
+    /// - Throws: `NoiseError`, such as `.authenticationFailed`. Every error except `.oneWay` ends
+    ///   the receiving direction.
     public mutating func decrypt(
         inPlace buffer: inout MutableSpan<UInt8>
     ) throws(NoiseError) -> Int {

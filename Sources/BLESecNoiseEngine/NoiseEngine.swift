@@ -120,8 +120,9 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         switch handshake {
         case nil: return .byRecord
         case .some(let handshake):
-            // Before a `reject` record, a dialer would send its last message, and an acceptor
-            // perhaps its static key. A refused peer gets neither.
+            // A `reject` record can be sent only after the handshake. For that, a dialer would have
+            // to send its last message, and an acceptor perhaps its static key. A refused peer gets
+            // neither.
             let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole) ?? -1
             return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
         }
@@ -168,7 +169,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         owesProof = false
     }
 
-    /// The length in bytes of the first record, with its length field; `nil` if that field is cut.
+    /// The length in bytes of the first record, with its length field; `nil` if that field is
+    /// incomplete.
     private func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])

@@ -43,7 +43,7 @@ package struct NoisePlan: Sendable {
             )
         }
         guard !trust.requiresPeerKey || pattern.authenticates(role.noiseRole.peer) else {
-            throw Self.refusal(offer, "it does not prove the peer's key, and the policy wants that")
+            throw Self.refusal(offer, "it does not prove the peer's key, as the policy requires")
         }
         self.identity = try Self.identity(
             offer, name, role, identity, allowsExposedIdentity: allowsExposedIdentity)
@@ -56,9 +56,9 @@ package struct NoisePlan: Sendable {
     }
 
     /// This offer as a fallback that reuses the ephemeral key of `attempt`'s first message (Noise
-    /// §10.4). It is `nil` unless this offer is XX over the same curve and `attempt` is a pattern
-    /// that needs the acceptor's key in advance. The dialer's copy of that key can be outdated, and
-    /// then the acceptor cannot read the first message.
+    /// §10.4), for the case that the acceptor cannot read that message, since the dialer used an
+    /// outdated key of the acceptor. It is `nil` unless this offer is XX over the same curve, and
+    /// `attempt` is a pattern that needs the acceptor's key in advance.
     package func fallback(from attempt: ProtocolName) -> NoisePlan? {
         guard name.pattern.name == "XX", name.curve == attempt.curve,
             attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,
@@ -77,7 +77,7 @@ package struct NoisePlan: Sendable {
         guard name.pattern.requiresLocalStatic(role.noiseRole) else { return nil }
         guard let identity else { throw refusal(offer, "it needs an identity key") }
         guard identity.keyPair.curve == name.curve else {
-            throw refusal(offer, "the identity key is one of another curve")
+            throw refusal(offer, "the identity key is of another curve")
         }
         guard identity.hash == name.hash else {
             throw refusal(

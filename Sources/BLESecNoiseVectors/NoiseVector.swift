@@ -5,7 +5,7 @@ internal import BLESecNoise
 ///
 /// The private keys in a vector are published, so they are not stored as secrets.
 package struct NoiseVector: Sendable, Hashable {
-    /// The keys and the prologue of one side, `init_…` or `resp_…`.
+    /// The keys and the prologue of one side: members whose names begin with `init_` or `resp_`.
     package struct Party: Sendable, Hashable {
         package var prologue: [UInt8] = []
         /// `psks`, in the order in which the messages use them.
@@ -31,9 +31,9 @@ package struct NoiseVector: Sendable, Hashable {
     /// The pattern of the attempt before a fallback; the attempt's first message is `messages[0]`.
     /// Some implementations write such vectors, with the members `fallback` and `pattern`.
     package var attemptedPattern: String?
-    /// `init_…`
+    /// The members whose names begin with `init_`.
     package var initiator = Party()
-    /// `resp_…`
+    /// The members whose names begin with `resp_`.
     package var responder = Party()
     /// `handshake_hash`
     package var handshakeHash: [UInt8]?

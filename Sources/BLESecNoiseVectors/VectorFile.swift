@@ -36,8 +36,8 @@ package struct VectorFile: Sendable {
         }
     }
 
-    /// The vector files at `path`: the file itself, or the files in a folder whose names end in
-    /// `.json` or `.txt`, sorted by name. Subfolders are not searched.
+    /// The vector files at `path`: the file itself, or, for a folder, the files in it whose names
+    /// end in `.json` or `.txt`, sorted by name. Subfolders are not searched.
     ///
     /// - Throws: `VectorFileError` for a folder that cannot be read or has no such file.
     package static func paths(at path: String) throws(VectorFileError) -> [String] {

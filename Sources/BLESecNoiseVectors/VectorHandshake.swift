@@ -19,8 +19,8 @@ extension VectorHandshake {
             initiator: try alice.handshake(with: bob), responder: try bob.handshake(with: alice))
     }
 
-    /// Both sides of the fallback `name`, after `attempt` has written its first message and the
-    /// responder could not read it.
+    /// Both sides of the fallback `name`, after the initiator of `attempt` has written its first
+    /// message and the responder could not read that message.
     init(
         _ vector: NoiseVector, _ name: ProtocolName, after attempt: consuming VectorHandshake,
         _ firstMessage: [UInt8]

@@ -13,8 +13,8 @@ package struct VectorMaker: Sendable {
     ///
     /// - Parameters:
     ///   - seed: the source of every key and payload.
-    ///   - names: the protocols, used in turn. If empty, all patterns and suites are used in turn,
-    ///     with modifiers that also depend on the seed.
+    ///   - names: the protocols, one after another. If empty, the vectors go through all patterns
+    ///     and combinations of algorithms, with modifiers that depend on the seed.
     package init(seed: UInt64, names: [ProtocolName] = []) {
         self.seed = seed
         self.names = names
@@ -74,8 +74,8 @@ package struct VectorMaker: Sendable {
         return vector
     }
 
-    /// A name with random modifiers. The pattern is the next one for each index; after the last
-    /// pattern, the first pattern follows with the next suite.
+    /// A name with random modifiers. Each index has the next pattern. After the last pattern, the
+    /// first one follows again, with the next combination of algorithms.
     private static func anyName(at index: Int, _ generator: inout SeededGenerator) -> ProtocolName {
         let patterns = HandshakePattern.all
         var pattern = patterns[index % patterns.count]

@@ -77,8 +77,8 @@ struct VectorWalk {
         }
     }
 
-    /// Both sides, after a failed attempt if the vector has one; `index` then skips the attempt's
-    /// message.
+    /// Both sides before the first message of the protocol. If the vector has an attempt before it,
+    /// the attempt is run first, and `index` is then that of the message after the attempt's.
     private func begin(
         _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) -> VectorHandshake {
@@ -87,7 +87,7 @@ struct VectorWalk {
         }
         guard let pattern = HandshakePattern.named(attemptedPattern),
             let opening = vector.messages.first
-        else { throw VectorFailure("pattern is none that a fallback can follow") }
+        else { throw VectorFailure("`pattern` is not a pattern that a fallback can follow") }
         var attempt = try VectorHandshake(
             vector,
             ProtocolName(pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash))
@@ -113,7 +113,7 @@ struct VectorWalk {
             try read(message)
         }
         guard opened == payload else {
-            throw VectorFailure(.message(index), "another payload is read than was written")
+            throw VectorFailure(.message(index), "the payload that was read is not the written one")
         }
     }
 }

@@ -2,9 +2,9 @@ internal import CBLESecSodium
 
 /// An AEAD key, with the libraries' contexts for it: encrypts and decrypts in place.
 ///
-/// libsodium processes short messages and OpenSSL long ones, as each is faster there; both give the
-/// same result. Each context is made for the first message that needs it, so a handshake usually
-/// makes no context of OpenSSL. Afterwards no call allocates.
+/// libsodium processes short messages and OpenSSL long ones, because each library is faster there;
+/// the result is the same. Each library's context is made when the first message needs it, so a
+/// handshake usually makes no context of OpenSSL. Later calls allocate no memory.
 public struct AEAD: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
@@ -14,7 +14,7 @@ public struct AEAD: ~Copyable, Sendable {
     /// libsodium's expanded AES key.
     private var expandedKey: SecretBytes?
     private var bulk: BulkCipher?
-    /// The message length in bytes from which on OpenSSL is used.
+    /// Messages of at least this many bytes are processed by OpenSSL.
     private let crossover: Int
 
     /// Copies the 32 bytes at `offset` in `keys`.
@@ -22,8 +22,8 @@ public struct AEAD: ~Copyable, Sendable {
         self.init(algorithm, key: keys, at: offset, crossover: Self.measuredCrossover(algorithm))
     }
 
-    /// The public initializer with a given crossover, so that tests can use each library for any
-    /// message.
+    /// Does what the public initializer does, with a given crossover, so that tests can use each
+    /// library for any message.
     package init(
         _ algorithm: AEADAlgorithm, key keys: borrowing SecretBytes, at offset: Int = 0,
         crossover: Int
@@ -102,7 +102,7 @@ public struct AEAD: ~Copyable, Sendable {
 
     private enum Route { case sodiumChaChaPoly, sodiumAESGCM, openSSL }
 
-    /// The message length in bytes from which on OpenSSL is faster, for each cipher.
+    /// For each cipher, the message length in bytes from which on OpenSSL is faster.
     ///
     /// Measured on two x86-64 machines: the crossover of ChaCha20-Poly1305 lies between 250 and
     /// 500, that of AES-GCM between 200 and 450.
@@ -113,6 +113,7 @@ public struct AEAD: ~Copyable, Sendable {
         }
     }
 
+    /// Chooses the library for a message of `count` bytes, and makes the library's context.
     private mutating func prepare(for count: Int) throws(CryptoError) -> Route {
         if count >= crossover {
             if bulk == nil { bulk = try BulkCipher(algorithm, key: key.span) }

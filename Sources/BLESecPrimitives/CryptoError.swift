@@ -23,7 +23,7 @@ extension CryptoError: CustomStringConvertible {
     public var description: String {
         switch self {
         case .wrongLength(let expected, let actual):
-            "\(actual) bytes where the algorithm wants \(expected)"
+            "\(actual) bytes where the algorithm needs \(expected)"
         case .lowOrderPoint: "the public key is a point of low order"
         case .authenticationFailed: "authentication failed"
         case .libraryFailure(let function): "\(function) failed"

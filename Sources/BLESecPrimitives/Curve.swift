@@ -15,10 +15,9 @@ public enum Curve: Sendable, Hashable, CaseIterable {
 
     /// Whether `publicKey` is the canonical encoding of a coordinate: less than the field's prime.
     ///
-    /// RFC 7748 also accepts other encodings and reduces them, so that one key has several
-    /// encodings. If a key stands for an identity, only the canonical encoding may be accepted.
-    /// False also for a wrong length. Public keys are not secret, so the time of this check may
-    /// vary.
+    /// RFC 7748 also accepts other encodings and reduces them, so one key has several encodings. If
+    /// a key identifies a peer, only the canonical encoding may be accepted. The result is false
+    /// also for a wrong length. Public keys are not secret, so the time of this check may vary.
     public func isCanonical(_ publicKey: Span<UInt8>) -> Bool {
         guard publicKey.count == keyLength else { return false }
         // Little-endian: the highest byte in which key and prime differ decides the comparison.

@@ -59,7 +59,7 @@ internal import CBLESecSodium
         start()
     }
 
-    /// Writes the digest of what was added so far; more can be added.
+    /// Writes the digest of the bytes that were added so far; more can be added afterwards.
     func copyDigest(into output: UnsafeMutablePointer<UInt8>) {
         switch blake2b {
         case .some(let state):

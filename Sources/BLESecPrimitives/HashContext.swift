@@ -1,8 +1,8 @@
 /// A hash function with a reusable context: digests, HMAC and HKDF; Noise §4.3.
 ///
-/// HMAC and HKDF use the running digest too, so finish it before you call them. Their working
-/// memory is guarded, and each use overwrites it. The running digest of all functions except
-/// BLAKE2b is on the ordinary heap; see `Digest`.
+/// HMAC and HKDF use the context of the running digest too, so finish the digest before you call
+/// them. Their working memory is guarded, and each use overwrites it. The running digest is on the
+/// ordinary heap, except for BLAKE2b; see `Digest`.
 public struct HashContext: ~Copyable, Sendable {
     /// The hash function.
     public let algorithm: HashAlgorithm
@@ -46,7 +46,7 @@ public struct HashContext: ~Copyable, Sendable {
         finish(into: &span)
     }
 
-    /// Writes the digest of what was added so far; more can be added.
+    /// Writes the digest of the bytes that were added so far; more can be added afterwards.
     func copyDigest(into output: UnsafeMutablePointer<UInt8>) {
         unsafe digest.copyDigest(into: output)
     }
@@ -134,7 +134,7 @@ public struct HashContext: ~Copyable, Sendable {
         }
         switch scratch {
         case .some(let scratch): return unsafe scratch.start
-        case .none: preconditionFailure("made above")
+        case .none: preconditionFailure("the working memory was made above")
         }
     }
 

@@ -21,7 +21,7 @@ extension HashContext {
         return digest
     }
 
-    /// The digest of what was added so far; more can be added.
+    /// The digest of the bytes that were added so far; more can be added afterwards.
     public func finishedSoFar() -> [UInt8] {
         var output = [UInt8](repeating: 0, count: algorithm.digestLength)
         unsafe output.withUnsafeMutableBufferPointer { buffer in

@@ -3,7 +3,8 @@ internal import CBLESecSodium
 /// Secret bytes, such as a key, a shared secret, or a passphrase.
 ///
 /// They are stored in guarded memory (see `SecretArena`) and cannot be copied implicitly. Their
-/// description is `<redacted>`, they compare in constant time, and are wiped when the value ends.
+/// description is `<redacted>`, they are compared in constant time, and they are wiped when the
+/// lifetime of the value ends.
 @safe public struct SecretBytes: ~Copyable, @unchecked Sendable {
     // Unchecked: only this value owns the pointer, and the value cannot be copied.
     private let slot: SecretSlot

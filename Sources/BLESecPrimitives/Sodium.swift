@@ -2,9 +2,9 @@ internal import CBLESecSodium
 
 /// The initialization of libsodium.
 enum Sodium {
-    /// True once libsodium is initialized; `sodium_init` runs on the first use, on one thread.
+    /// Whether libsodium is initialized. The first use runs `sodium_init`, on one thread.
     ///
-    /// `sodium_init` fails only without a source of randomness, and nothing here works without one.
+    /// `sodium_init` fails only without a source of randomness; then nothing here works.
     static let isReady: Bool = sodium_init() >= 0
 
     /// Whether this processor has the instructions that libsodium's AES-256-GCM needs.
