@@ -92,7 +92,8 @@ package struct JSONReader {
             guard current == UInt8(ascii: "\"") else { throw failure() }
             let name = try string()
             guard names.insert(name).inserted else {
-                throw Failure(position: start, reason: "not valid here: a repeated member")
+                throw Failure(
+                    position: start, reason: "not valid here: a member that occurs a second time")
             }
             try expect(":")
             members.append((name, try value()))

@@ -86,7 +86,7 @@ struct UnixPathClaim {
             case ENOTSOCK:
                 throw LinkError(
                     .addressInUse,
-                    "cannot \(action): a file that is not a socket has this path; it was kept",
+                    "cannot \(action): a file that is no socket has this path; it was kept",
                     systemError: EADDRINUSE)
             case EADDRINUSE, EAGAIN, EPROTOTYPE:
                 throw LinkError(SystemError(EADDRINUSE), cannot: action)
