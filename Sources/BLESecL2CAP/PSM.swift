@@ -20,8 +20,8 @@ public struct PSM: Sendable, Hashable, CustomStringConvertible {
         guard (0x01...0xFF).contains(number) else {
             throw LinkError(
                 .invalidPSM,
-                "PSM \(number < 0 ? "\(number)" : Self.text(number)) is no LE PSM: these are 0x01 "
-                    + "to 0xFF (higher numbers belong to classic Bluetooth)")
+                "PSM \(number < 0 ? "\(number)" : Self.text(number)) is no LE PSM: LE PSMs end at "
+                    + "0xFF (higher numbers belong to classic Bluetooth)")
         }
         rawValue = UInt16(number)
     }

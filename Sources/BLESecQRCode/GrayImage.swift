@@ -2,14 +2,14 @@ internal import CBLESecPNG
 
 /// An image of 8-bit gray pixels.
 package struct GrayImage {
-    /// In pixels.
+    /// The width in pixels.
     package let width: Int
-    /// In pixels.
+    /// The height in pixels.
     package let height: Int
     private var pixels: [UInt8]
 
-    /// Makes an image with one shade everywhere, from 0 for black to 255 for white. Each side has 1
-    /// to 65,535 pixels.
+    /// Makes an image in which every pixel has the same shade, from 0 for black to 255 for white.
+    /// Each side has 1 to 65,535 pixels.
     package init(width: Int, height: Int, shade: UInt8) {
         precondition(
             1...0xFFFF ~= width && 1...0xFFFF ~= height, "a side has 1 to 65,535 pixels")
@@ -18,11 +18,11 @@ package struct GrayImage {
         pixels = Array(repeating: shade, count: width * height)
     }
 
-    /// Draws a rectangle in one shade. It is inside the image.
+    /// Draws a rectangle in one shade. The rectangle must be inside the image.
     package mutating func fill(rows: Range<Int>, columns: Range<Int>, shade: UInt8) {
         precondition(
             columns.lowerBound >= 0 && columns.upperBound <= width,
-            "a rectangle is inside the image")
+            "a rectangle must be inside the image")
         for row in rows {
             for column in columns { pixels[row * width + column] = shade }
         }
@@ -43,6 +43,8 @@ package struct GrayImage {
         return file
     }
 
+    /// Writes the PNG file to `memory`, which has `size` bytes, and sets `size` to the file's
+    /// length. With nil, only sets `size`. Returns whether libpng has succeeded.
     private func write(to memory: UnsafeMutableRawPointer?, _ size: inout Int) -> Bool {
         var image = unsafe png_image()
         unsafe image.version = UInt32(PNG_IMAGE_VERSION)

@@ -2,8 +2,9 @@ internal import CBLESecQRCode
 
 /// A text as a QR code (ISO/IEC 18004), to be shown on a terminal or as an image.
 ///
-/// The code has its bytes in byte mode, error correction level M, and the smallest version that has
-/// room for them. A secret in the text is afterwards in memory that is neither guarded nor erased.
+/// The code contains the text's UTF-8 bytes in byte mode, with error correction level M, in the
+/// smallest version that has room for them. If the text contains a secret, copies of it stay in
+/// memory that is neither guarded nor erased.
 package struct QRCode: Sendable {
     /// How a terminal shows the code.
     package enum TerminalStyle: Sendable, CaseIterable {
@@ -29,14 +30,15 @@ package struct QRCode: Sendable {
         let bytes = Array(text.utf8)
         guard !bytes.isEmpty else { throw .empty }
         guard bytes.count <= Self.limit else { throw .tooLong(bytes: bytes.count) }
-        // Version 0 stands for the smallest.
+        // Version 0 selects the smallest version that has room.
         guard
             let code = unsafe QRcode_encodeData(Int32(bytes.count), bytes, 0, QR_ECLEVEL_M)
         else { preconditionFailure("no memory") }
         defer { unsafe QRcode_free(code) }
         size = Int(unsafe code.pointee.width)
         let modules = unsafe UnsafeBufferPointer(start: code.pointee.data, count: size * size)
-        // The lowest bit is the module, the others say what it is a part of.
+        // The lowest bit of a byte is 1 for a dark module. The other bits are not needed: they tell
+        // which part of the code the module belongs to.
         isDark = unsafe modules.map { $0 & 1 == 1 }
     }
 
@@ -45,18 +47,19 @@ package struct QRCode: Sendable {
         0..<size ~= row && 0..<size ~= column && isDark[row * size + column]
     }
 
-    /// How many columns of a terminal the code and its quiet zone take.
+    /// The number of a terminal's columns that the code and its quiet zone take.
     package var terminalWidth: Int { size + 2 * Self.quietZone }
 
-    /// How many lines of a terminal the code and its quiet zone take.
+    /// The number of a terminal's lines that the code and its quiet zone take.
     package var terminalHeight: Int { (size + 2 * Self.quietZone + 1) / 2 }
 
     /// The lines to write to a terminal, without line ends.
     ///
-    /// A character shows two modules, one above the other. Each line is ``terminalWidth`` characters
-    /// wide. With colours, a line sets them and resets them, so it can stand anywhere.
+    /// A character shows two modules, one above the other. Each line is ``terminalWidth``
+    /// characters wide. With colours, each line sets them at its beginning and resets them at its
+    /// end.
     package func terminalLines(_ style: TerminalStyle) -> [String] {
-        // Colours 16 and 231 are black and white in each terminal's theme; 0 to 15 are not.
+        // Colours 16 and 231 are black and white in every theme; a theme can change 0 to 15.
         let (start, end) =
             style == .colours ? ("\u{1B}[0;38;5;16;48;5;231m", "\u{1B}[0m") : ("", "")
         let drawn = style != .darkBackground
@@ -75,8 +78,8 @@ package struct QRCode: Sendable {
         }
     }
 
-    /// The code and its quiet zone as a PNG image, black on white. A module has `scale` pixels, 1 to
-    /// 64, on each side.
+    /// The code and its quiet zone as a PNG image, black on white. Each side of a module has
+    /// `scale` pixels, 1 to 64.
     package func png(scale: Int) -> [UInt8] {
         precondition(1...64 ~= scale, "a module has 1 to 64 pixels on each side")
         let side = (size + 2 * Self.quietZone) * scale

@@ -1,15 +1,15 @@
 internal import BLESecLinks
 internal import BLESecPrimitives
 
-/// The link layer between two ends: connection events, in which packets and answers alternate (Core
-/// Specification, Vol 6, Part B, §4.5).
+/// The link layer between two ends. In a connection event, the central's packets and the
+/// peripheral's answers alternate (Core Specification, Vol 6, Part B, §4.5).
 ///
 /// Both controllers schedule perfectly: no other activity shortens an event, and a packet is sent
 /// only if there is time for it.
 final class RadioAir: TimerHandler, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// What happens when the timer fires next.
+    /// What happens when the timer fires the next time.
     private enum Phase {
         /// Nothing: neither end has anything to send, and the timer is off.
         case idle
@@ -29,11 +29,11 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private weak var peripheral: RadioLink?
     private var timer: LoopTimer?
     private var phase = Phase.idle
-    /// The anchor point of the next connection event.
+    /// The anchor point of the next connection event, at which this event has ended.
     private var eventEnd: UInt64 = 0
     /// Whether the central has more to send, or has received the peripheral's MD bit.
     private var hasMore = false
-    /// Consecutive packets with a wrong CRC at each end in this event.
+    /// The number of consecutive packets with a wrong CRC that each end received in this event.
     private var wrongInARow = (central: 0, peripheral: 0)
 
     init(_ parameters: RadioParameters, loop: EventLoop) {
@@ -80,7 +80,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         }
     }
 
-    /// Sends the central's next packet. Closes the event if there is no time for the packet, or if
+    /// Sends the central's next packet. Ends the event if there is no time for the packet, or if
     /// neither end has anything to send.
     private func ask(_ central: RadioLink, _ peripheral: RadioLink, at start: UInt64) {
         let answerLength = peripheral.unacknowledged?.length ?? 0
@@ -102,6 +102,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
+    /// Sends the peripheral's answer.
     private func answer(_ peripheral: RadioLink, at start: UInt64) {
         let left = eventEnd > start ? eventEnd - start : 0
         let empty = parameters.airTime(0) + RadioParameters.spacing

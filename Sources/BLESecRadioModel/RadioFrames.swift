@@ -41,6 +41,7 @@ struct RadioFrames: Sendable {
         credits = parameters.firstCredits
     }
 
+    /// Queues an SDU, which can be sent after the host's delay.
     mutating func append(_ sdu: [UInt8], now: UInt64) {
         sdus.append(WaitingSDU(bytes: sdu, readyAt: now + parameters.hostDelay))
         byteCount += sdu.count
@@ -52,7 +53,8 @@ struct RadioFrames: Sendable {
         granted.count += count
     }
 
-    /// Adds credits that the peer has given. A host that had none sends again only after its delay.
+    /// Adds credits that the peer has given. A host that had no credits sends again only after its
+    /// delay.
     mutating func addCredits(_ count: Int, now: UInt64) {
         let wasEmpty = credits == 0
         credits += count
@@ -60,7 +62,7 @@ struct RadioFrames: Sendable {
         sdus[firstUnsent].readyAt = max(sdus[firstUnsent].readyAt, now + parameters.hostDelay)
     }
 
-    /// The time at which the next packet can be sent; nil if there is no packet.
+    /// The time from which the next packet can be sent; nil if there is no packet.
     var readyAt: UInt64? {
         if frameLeft > 0 { return 0 }
         let sdu = firstUnsent < sdus.count && credits > 0 ? sdus[firstUnsent].readyAt : nil
@@ -71,7 +73,7 @@ struct RadioFrames: Sendable {
     /// Whether a packet can be sent at the given time.
     func isReady(now: UInt64) -> Bool { readyAt.map { $0 <= now } ?? false }
 
-    /// The length of the packet that ``next(now:)`` would return; nil for none.
+    /// The length of the packet that ``next(now:)`` would return; nil if none is ready.
     func nextLength(now: UInt64) -> Int? {
         guard isReady(now: now) else { return nil }
         if frameLeft > 0 { return min(frameLeft, parameters.dataLength) }

@@ -3,11 +3,11 @@ internal import BLESecPrimitives
 
 /// One end of a connection-oriented L2CAP channel over modelled radio.
 ///
-/// A `SecureChannel` uses it like a real link, but its time is that of a manual clock.
+/// A `SecureChannel` uses it like a real link. Its time is that of a manual clock.
 package final class RadioLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// What an end has sent. SDUs and bytes are counted when the link accepts them.
+    /// Counts what an end has sent. SDUs and bytes are counted when the link accepts them.
     package struct Count: Sendable, Equatable {
         package var sdus = 0
         package var bytes = 0
@@ -39,15 +39,16 @@ package final class RadioLink: Link, @unchecked Sendable {
     private(set) var frames: RadioFrames
     /// The last packet that was sent, until the peer acknowledges it.
     private(set) var unacknowledged: RadioPacket?
-    /// The sequence number and the next expected one, a bit each (Vol 6, Part B, §4.5.9).
+    /// The bits SN and NESN: the sequence number, and the next sequence number that is expected
+    /// (Core Specification, Vol 6, Part B, §4.5.9).
     private(set) var bits = (sequence: false, expected: false)
 
     private var partialSDU: [UInt8] = []
     private var arrived: [UInt8] = []
     private var arrivedOffset = 0
-    /// The number of received K-frames whose credits have not been given back.
+    /// The number of received K-frames for which no credit has been given back.
     private var uncreditedFrames = 0
-    /// Whether these credits are due.
+    /// Whether an SDU is complete, so that these credits have to be given back.
     private var owesCredits = false
     package private(set) var count = Count()
     private var isClosed = false
@@ -145,7 +146,7 @@ package final class RadioLink: Link, @unchecked Sendable {
     private var isWritable: Bool { hasRoom || isPeerGone }
 }
 
-// What ``RadioAir`` calls. The next packet in the other direction acknowledges a packet.
+// What ``RadioAir`` calls. A packet is acknowledged by the next packet in the other direction.
 extension RadioLink {
     /// The packet to send now: the last packet again if it was not acknowledged, else the next
     /// packet if it is no longer than `limit`, else an empty packet.
@@ -164,8 +165,8 @@ extension RadioLink {
         return packet
     }
 
-    /// Whether ``transmit(now:atMost:)`` would send a packet with a payload: the unacknowledged one,
-    /// or else the next one if it is at most `limit` long.
+    /// Whether ``transmit(now:atMost:)`` would send a packet with a payload: the unacknowledged
+    /// packet, or else the next one if its length is at most `limit`.
     func canSend(now: UInt64, atMost limit: Int) -> Bool {
         if let unacknowledged { return unacknowledged.length > 0 }
         return frames.nextLength(now: now).map { $0 <= limit } ?? false
@@ -174,7 +175,7 @@ extension RadioLink {
     /// The time from which there is a payload to send; nil if there is none.
     var readyAt: UInt64? { (unacknowledged?.length ?? 0) > 0 ? 0 : frames.readyAt }
 
-    /// Receives a packet that arrived with a correct CRC, with the peer's sequence bits.
+    /// Receives a packet that arrived with a correct CRC. `peerBits` are the peer's ``bits``.
     func hear(_ packet: RadioPacket, _ peerBits: (sequence: Bool, expected: Bool), now: UInt64) {
         if peerBits.expected != bits.sequence {
             bits.sequence.toggle()

@@ -35,8 +35,8 @@ package struct RadioParameters: Sendable, Equatable {
     /// How the receiver gives credits.
     package var credits = Credits.ample
 
-    /// Nanoseconds from a host's send to the first packet that can carry the data. The delay of
-    /// received data on its way from the controller to the program is included here.
+    /// Nanoseconds from a host's send to the first packet that can carry the data. This includes
+    /// the delay of received data on the way from the controller to the program.
     package var hostDelay: UInt64 = 1_000_000
 
     /// The defaults: 2M, 30 ms, full packets, no losses.
@@ -55,7 +55,7 @@ package struct RadioParameters: Sendable, Equatable {
 extension RadioParameters {
     /// Nanoseconds of silence between two packets (T_IFS).
     package static let spacing: UInt64 = 150_000
-    /// Octets of a packet besides preamble and payload: access address, header, CRC.
+    /// Octets of a packet in addition to preamble and payload: access address, header, CRC.
     package static let packetOverhead = 4 + 2 + 3
     /// Octets of L2CAP's header.
     package static let headerLength = 4
@@ -70,19 +70,19 @@ extension RadioParameters {
         return UInt64(phy.preamble + Self.packetOverhead + payload + mic) * phy.octetTime
     }
 
-    /// Nanoseconds of a packet and its answer, with the silence after each.
+    /// Nanoseconds of a packet and its answer, with the silence after each of them.
     package func exchangeTime(_ payload: Int, answer: Int = 0) -> UInt64 {
         airTime(payload) + Self.spacing + airTime(answer) + Self.spacing
     }
 
-    /// The largest number of SDU bytes a second with full packets, without losses, in a connection
-    /// event that never ends.
+    /// The largest number of SDU bytes per second in a connection event that never ends, with full
+    /// packets and without losses.
     package var limitOfUnboundedEvent: Double {
         Double(fullPacketSDUBytes) / Double(exchangeTime(dataLength)) * 1e9
     }
 
-    /// The largest number of SDU bytes a second with full packets and without losses, if only
-    /// complete exchanges within a connection interval count.
+    /// The largest number of SDU bytes per second if a connection interval has only complete
+    /// exchanges, with full packets and without losses.
     package var limit: Double {
         Double(interval / exchangeTime(dataLength)) * Double(fullPacketSDUBytes) / Double(interval)
             * 1e9
@@ -92,5 +92,6 @@ extension RadioParameters {
     private var fullPacketSDUBytes: Int { dataLength - Self.headerLength }
     /// The number of K-frames that carry an SDU of `sdu` bytes.
     package func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
+    /// The credits that the sender has at first.
     package var firstCredits: Int { credits == .ample ? .max / 2 : mtu / mps + 1 }
 }

@@ -9,8 +9,8 @@ internal import CBLESecSQLite
         case text(String)
     }
 
-    /// What SQLite reports: its extended result code, its text, and the error number of the system
-    /// call that failed, 0 if none did.
+    /// An error of SQLite: the extended result code, SQLite's text, and the `errno` value of the
+    /// system call that failed, or 0 if none failed.
     struct Failure: Error {
         let code: Int32
         let text: String
@@ -34,9 +34,10 @@ internal import CBLESecSQLite
         unsafe self.handle = handle
         guard code == SQLITE_OK else { throw failure(code) }
         unsafe sqlite3_extended_result_codes(handle, 1)
-        // SQLite opens a file that it may not write for reading, and fails later with other errors.
+        // If SQLite may not write the file, it opens it for reading, and later writes fail with
+        // other errors.
         guard unsafe sqlite3_db_readonly(handle, "main") == 0 else {
-            throw Failure(code: SQLITE_READONLY, text: "its file can only be read")
+            throw Failure(code: SQLITE_READONLY, text: "its file is read-only")
         }
     }
 
@@ -70,14 +71,14 @@ internal import CBLESecSQLite
         }
     }
 
-    /// Runs `body` in a transaction, which is durable when this returns.
+    /// Runs `body` in a transaction, which is committed and durable when this function returns.
     func transaction(_ body: () throws(Failure) -> Void) throws(Failure) {
         try run("BEGIN IMMEDIATE")
         do throws(Failure) {
             try body()
             try run("COMMIT")
         } catch {
-            // A failed transaction may have ended by itself.
+            // SQLite may have rolled back a failed transaction by itself, so an error is ignored.
             _ = try? run("ROLLBACK")
             throw error
         }

@@ -4,14 +4,15 @@ internal import BLESecCredentials
 internal import BLESecDelivery
 internal import Glibc
 
-/// What waits in one of a directory's stores, which no other process uses meanwhile.
+/// The messages that wait in one store of a directory. No other process can use the store as long
+/// as this value exists.
 package struct Outbox: Sendable {
-    /// A message that waits for its fate.
+    /// A message whose fate is not decided yet.
     package struct Message: Sendable {
         /// The number that ``PendingDelivery/number`` had.
         package let number: UInt64
         package let byteCount: Int
-        /// Whether a byte of it may have left, so that it may have arrived.
+        /// Whether a part of the message may have been sent, so that the message may have arrived.
         package let mayHaveLeft: Bool
     }
 
@@ -19,7 +20,7 @@ package struct Outbox: Sendable {
     package let own: Fingerprint
     /// The peer's key.
     package let peer: Fingerprint
-    /// What waits, in the order of the numbers.
+    /// The messages that wait, in the order of their numbers.
     package let messages: [Message]
     private let store: SQLiteStore
 
@@ -28,7 +29,8 @@ package struct Outbox: Sendable {
         guard let own = Fingerprint(store.keys.own), let peer = Fingerprint(store.keys.peer),
             path.hasSuffix("/" + PeerConnection.Store.fileName(own: own, peer: peer))
         else {
-            throw StoreFailure("the store \(path) belongs to other keys; give it its name again")
+            throw StoreFailure(
+                "the store \(path) belongs to other keys; give it its original name again")
         }
         (self.own, self.peer) = (own, peer)
         let stored = store.stored
@@ -45,9 +47,9 @@ package struct Outbox: Sendable {
     /// Opens the stores of a directory, in the order of the peers' keys. Each stays locked until
     /// its outbox is released.
     ///
-    /// - Returns: the stores that could be opened, and why others could not.
-    /// - Throws: `noSuchFile` for a directory that does not exist or has no store; `badKey` or
-    ///   `permission` for one that is open to others, or is no directory.
+    /// - Returns: the stores that could be opened, and the errors of those that could not.
+    /// - Throws: `noSuchFile` if the directory does not exist or has no store; `badKey` or
+    ///   `permission` if others may enter it, or if it is not a directory.
     package static func open(
         in directory: String
     ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {
@@ -72,11 +74,12 @@ package struct Outbox: Sendable {
         return (outboxes, failures)
     }
 
-    /// Removes messages, all of which wait here and have not left. Their fate is then `dropped`.
-    /// Closes the store, so that the messages are not in its log either.
+    /// Removes messages. Each must be one of ``messages``, and no part of it may have been sent.
+    /// Their fate is then `dropped`. Closes the store, so that the messages are removed from its
+    /// log, too.
     package func drop(_ numbers: Set<UInt64>) throws(ChannelError) {
         let droppable = messages.lazy.filter { !$0.mayHaveLeft }.map(\.number)
-        precondition(numbers.isSubset(of: droppable), "only what has not left is dropped")
+        precondition(numbers.isSubset(of: droppable), "a message may have been sent")
         do throws(StoreFailure) {
             try store.commit([.dropped(numbers)])
             store.close()
@@ -85,7 +88,7 @@ package struct Outbox: Sendable {
         }
     }
 
-    /// Whether a file has the name of a store, and not that of its log or of a copy.
+    /// Whether a file's name is that of a store, and not that of a store's log or of a copy.
     private static func isStore(_ name: String) -> Bool {
         let digits = name.prefix { $0.isHexDigit }
         return digits.count == 64 && name.dropFirst(64) == ".sqlite"

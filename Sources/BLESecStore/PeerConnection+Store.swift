@@ -6,24 +6,25 @@ internal import BLESecPrimitives
 internal import Glibc
 
 extension PeerConnection.Store {
-    /// Opens the store of two keys in a directory, and makes it, and the directory, if it is
-    /// missing.
+    /// Opens the store for a pair of keys in a directory. Makes the store and the directory if they
+    /// are missing.
     ///
     /// The directory holds one SQLite database for each pair of keys, so a peer with another key
     /// has another store. Only the directory's owner may enter it. While a store is open, no other
     /// process and no other connection can open it.
     ///
-    /// A store holds messages in clear. A copy of it that is put back later is noticed when the
-    /// peer is met again: `PeerConnection.wasStoreRolledBack`. Once both sides have closed the
-    /// connection, the store is finished, and another transfer needs another directory.
+    /// A store holds messages in clear. If an older copy of the store is put back, the connection
+    /// notices this at the next link to the peer: `PeerConnection.wasStoreRolledBack`. Once both
+    /// sides have closed the connection, the store cannot be used any more, and a new connection
+    /// needs another directory.
     ///
     /// - Parameters:
     ///   - directory: the path of the directory.
     ///   - own: this side's key.
     ///   - peer: the peer's key.
     /// - Throws: `store` for a store that is in use, cannot be written, is damaged or is newer than
-    ///   this version; `badKey`, `cannotCreate` or `permission` for a directory that others may enter
-    ///   or that cannot be made.
+    ///   this version; `badKey`, `cannotCreate` or `permission` for a directory that others may
+    ///   enter or that cannot be made.
     public static func open(
         in directory: String, own: Fingerprint, peer: Fingerprint
     ) throws(ChannelError) -> Self {
@@ -39,18 +40,19 @@ extension PeerConnection.Store {
         }
     }
 
-    /// The name of the store of two keys.
+    /// The file name of the store for a pair of keys.
     static func fileName(own: Fingerprint, peer: Fingerprint) -> String {
         sha256(own.digest + peer.digest).map { byte in
             String(byte >> 4, radix: 16) + String(byte & 15, radix: 16)
         }.joined() + ".sqlite"
     }
 
-    /// Makes the store under another name and renames it, so that a store is never there in part.
+    /// Makes the store if it does not exist. It is made under another name and gets its own name
+    /// when it is complete, so there is never a part of a store under that name.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         var status = stat()
         if unsafe lstat(path, &status) == 0 {
-            // A database without a byte would be taken for a new one.
+            // SQLite would take an empty file for a new database.
             guard status.st_size > 0 else {
                 throw StoreFailure(
                     "the store \(path) is damaged: it is empty; put back a copy of all its files, or move "
@@ -71,9 +73,9 @@ extension PeerConnection.Store {
         } catch {
             throw StoreFailure(error.explanation(for: path))
         }
-        // A log that a removed store has left behind would be taken for that of the new one.
+        // SQLite would take a log that a removed store has left behind for the new store's log.
         for suffix in ["-wal", "-journal"] { unsafe unlink(path + suffix) }
-        // Another process may have made the store meanwhile: then that one stays.
+        // If another process has made the store meanwhile, that one stays.
         guard unsafe link(new, path) == 0 || errno == EEXIST else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
         }

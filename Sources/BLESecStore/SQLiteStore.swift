@@ -15,7 +15,7 @@ final class SQLiteStore: EndpointStore {
 
     /// The version of the tables; the database's `user_version`.
     static let version: UInt64 = 2
-    /// Marks a database as one of blesec: "BLSd".
+    /// Marks a database as a store of blesec, in its `application_id`: "BLSd".
     private static let applicationID: UInt64 = 0x424C_5364
 
     private static let tables = """
@@ -32,13 +32,15 @@ final class SQLiteStore: EndpointStore {
         CREATE TABLE unknown (first INTEGER PRIMARY KEY, last INTEGER NOT NULL);
         \(droppedTable)
         """
-    /// New in version 2. A program for version 1 would report dropped messages as confirmed.
+    /// The table that version 2 has added. The version was raised since a program for version 1
+    /// would report dropped messages as confirmed.
     private static let droppedTable =
         "CREATE TABLE dropped (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"
 
     // MARK: - Opening
 
-    /// Makes the tables in an empty database, whose file has another name until they are durable.
+    /// Makes the tables in an empty database. Its file must not have the store's name before this
+    /// function has returned, because the tables are not durable until then.
     static func make(at path: String, own: String, peer: String) throws(Database.Failure) {
         let database = try Database(path)
         let none = Database.Value.blob(Identifier.none.bytes)
@@ -56,7 +58,7 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Opens a database that exists and belongs to these keys, and keeps other processes from it.
+    /// Opens an existing database that belongs to these keys, and locks it.
     convenience init(at path: String, own: String, peer: String) throws(StoreFailure) {
         try self.init(at: path)
         guard keys == (own, peer) else {
@@ -65,7 +67,7 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Opens a database that exists, whichever keys it belongs to.
+    /// Opens an existing database, whichever keys it belongs to, and locks it.
     init(at path: String) throws(StoreFailure) {
         self.path = path
         do throws(Database.Failure) {
@@ -79,9 +81,10 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Takes the lock that this process keeps, and makes commits durable. Deleted messages are
-    /// overwritten with zeros, which is Debian's default: it costs at most a tenth of the rate with
-    /// messages of up to 1 KiB, and up to two fifths with messages of 64 KiB.
+    /// Locks the database as long as it is open, and makes commits durable. Deleted messages are
+    /// overwritten with zeros, as is the default of Debian's SQLite. This reduces the rate of
+    /// messages of up to 1 KiB by a tenth at most, and the rate of messages of 64 KiB by up to two
+    /// fifths.
     private static func lock(_ database: Database) throws(Database.Failure) {
         try database.run("PRAGMA locking_mode = EXCLUSIVE")
         try database.run("PRAGMA journal_mode = WAL")
@@ -89,7 +92,7 @@ final class SQLiteStore: EndpointStore {
         try database.run("PRAGMA secure_delete = ON")
     }
 
-    /// Checks the database, brings it to this version, and returns its keys.
+    /// Checks the database, converts it to this version, and returns its keys.
     private static func check(
         _ database: Database
     ) throws(Database.Failure) -> (own: String, peer: String) {
@@ -103,13 +106,13 @@ final class SQLiteStore: EndpointStore {
         guard version <= Self.version else { throw .newer(version) }
         guard version > 0 else { throw .damaged("it has no version") }
         let report = try database.run("PRAGMA integrity_check(1)").first?.first?.text
-        guard report == "ok" else { throw .damaged(report ?? "its check says nothing") }
+        guard report == "ok" else { throw .damaged(report ?? "it cannot be checked") }
         let rows = try database.run("SELECT own, peer FROM endpoint")
         guard rows.count == 1, let own = rows[0][0].text, let peer = rows[0][1].text else {
-            throw .damaged("it has not one endpoint")
+            throw .damaged("it does not have exactly one endpoint")
         }
-        // Fails here, and not at the first message, if the database cannot be written. SQLite
-        // writes nothing for an update that changes nothing.
+        // If the database cannot be written, this fails now, and not at the first message. An
+        // update that changes nothing is no test, since SQLite writes nothing then.
         try database.transaction { () throws(Database.Failure) in
             try database.run("INSERT INTO unknown VALUES (0, 0)")
             try database.run("DELETE FROM unknown WHERE first = 0")
@@ -195,7 +198,7 @@ final class SQLiteStore: EndpointStore {
 
     func close() { database.withLock { $0 = nil } }
 
-    /// Does in the database what ``StoredEndpoint/apply(_:)`` does in memory.
+    /// Changes the database as ``StoredEndpoint/apply(_:)`` changes the state in memory.
     private static func apply(
         _ change: StoreChange, to database: Database
     ) throws(Database.Failure) {
@@ -244,7 +247,7 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Changes the fates in memory, and writes all of them; for what happens seldom.
+    /// Reads the fates, changes them, and writes all of them again. Used for rare changes.
     private static func changeFates(
         in database: Database, _ change: (inout Fates) -> Void
     ) throws(Database.Failure) {
@@ -263,7 +266,8 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Messages up to this id have their fate, and so have dropped ones that follow.
+    /// Records that the messages up to this id have their fate. Dropped messages that follow
+    /// directly have theirs then, too.
     private static func decide(
         through id: Database.Value, in database: Database
     ) throws(Database.Failure) {
@@ -283,12 +287,14 @@ final class SQLiteStore: EndpointStore {
         try trim("own_identifier", in: database)
     }
 
+    /// Keeps only the last ``StoredEndpoint/mostOwn`` rows of a table.
     private static func trim(_ table: String, in database: Database) throws(Database.Failure) {
         try database.run(
             "DELETE FROM \(table) WHERE position <= (SELECT max(position) FROM \(table)) - ?",
             .integer(Int64(StoredEndpoint.mostOwn)))
     }
 
+    /// Removes the messages up to this number, which the peer has confirmed.
     private static func retire(
         through number: UInt64, in database: Database
     ) throws(Database.Failure) {
@@ -305,6 +311,7 @@ final class SQLiteStore: EndpointStore {
         try database.run("UPDATE endpoint SET first = ?", .init(number + 1))
     }
 
+    /// Begins an epoch. Messages that are not kept are removed, and their fate is unknown.
     private static func begin(
         _ epoch: Identifier, keeping kept: Set<UInt64>, in database: Database
     ) throws(Database.Failure) {
@@ -321,7 +328,7 @@ final class SQLiteStore: EndpointStore {
         }
         let count = try database.run("SELECT count(*) FROM unknown").first?.first?.number ?? 0
         for _ in 0..<max(0, Int(count) - Fates.mostRanges) {
-            // The second range takes the first one, and what is between them.
+            // Joins the first two ranges into one, which includes the ids between them.
             let rows = try database.run("SELECT first FROM unknown ORDER BY first LIMIT 2")
             try database.run("DELETE FROM unknown WHERE first = ?", rows[0][0])
             try database.run("UPDATE unknown SET first = ? WHERE first = ?", rows[0][0], rows[1][0])
@@ -359,7 +366,7 @@ extension Database.Value {
     fileprivate var identifier: Identifier {
         get throws(Database.Failure) {
             guard let identifier = bytes.flatMap({ Identifier(bytes: $0) }) else {
-                throw .damaged("an identifier has not 16 bytes")
+                throw .damaged("an identifier does not have 16 bytes")
             }
             return identifier
         }
@@ -375,7 +382,7 @@ extension Database.Failure {
         Self(code: SQLITE_SCHEMA, text: "version \(version)")
     }
 
-    /// What has happened to the store at `path`, and what helps.
+    /// What is wrong with the store at `path`, and what to do about it.
     func explanation(for path: String) -> String {
         let cause =
             systemError == 0 ? text : "\(text) (\(unsafe String(cString: strerror(systemError))))"
@@ -398,7 +405,7 @@ extension Database.Failure {
         case (SQLITE_CORRUPT, _), (SQLITE_NOTADB, _):
             return
                 "the store \(path) is damaged: \(text); put back a copy of all its files, or move "
-                + "all of them away, and what was under way is lost"
+                + "all of them away; then the messages in it are lost"
         default: return "the store \(path) failed: \(cause)"
         }
     }
