@@ -15,7 +15,7 @@ extension PeerConnection.Store {
     ///
     /// A store holds messages in clear. If an older copy of the store is put back, the connection
     /// notices this at the next link to the peer: `PeerConnection.wasStoreRolledBack`. Once both
-    /// sides have closed the connection, the store cannot be used any more, and a new connection
+    /// sides have closed the connection, the store takes no more messages, and a new connection
     /// needs another directory.
     ///
     /// - Parameters:

@@ -6,8 +6,9 @@ internal import CBLESecOpenSSL
 /// for one key: points can be compressed, curve parameters explicit, RSA's parameters absent. A
 /// denied or revoked key in another encoding would have a fingerprint that is on no list.
 package enum CanonicalKey {
-    /// For keys of a fixed length: the DER bytes before the key, and the key's length in bytes. It
-    /// has a named curve and an uncompressed point (RFC 5480 §2), or no parameters (RFC 8410 §3).
+    /// The accepted encodings of keys that have a fixed length: the DER bytes before the key, and
+    /// the key's length in bytes. Each encoding has a named curve and an uncompressed point (RFC
+    /// 5480 §2), or no parameters (RFC 8410 §3).
     private static let forms: [(head: [UInt8], count: Int)] = [
         ([0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00], 32),  // Ed25519
         ([0x30, 0x43, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x71, 0x03, 0x3A, 0x00], 57),  // Ed448
@@ -30,7 +31,7 @@ package enum CanonicalKey {
     private static let ecPublicKey: [UInt8] =
         [0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01]
 
-    /// The end of a sentence about a key in another encoding, with the remedy.
+    /// The end of a sentence about a key in another encoding: what is wrong, and the remedy.
     package static let remedy =
         "in an unusual encoding: use Ed25519, Ed448, RSA, or P-256, P-384 or P-521 as a named "
         + "curve with an uncompressed point (`openssl ec -conv_form uncompressed "
@@ -42,8 +43,8 @@ package enum CanonicalKey {
         for form in forms where subjectPublicKeyInfo.starts(with: form.head) {
             return subjectPublicKeyInfo.count == form.head.count + form.count
         }
-        // RSA keys have no fixed length, so encode the key again: OpenSSL always uses the same
-        // encoding.
+        // RSA keys have no fixed length, so the key is decoded and encoded again: OpenSSL always
+        // writes the same encoding.
         return rsaForm(of: subjectPublicKeyInfo) == subjectPublicKeyInfo
     }
 

@@ -13,8 +13,8 @@ internal import CBLESecOpenSSL
 
     /// Reads a certificate from `der`, which must hold its DER form and nothing after it.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb, since callers put a file's name
-    ///   before it.
+    /// - Throws: `badKey`, with a reason that begins with a verb, so that callers can put the name
+    ///   of a file before it.
     package convenience init(der: [UInt8]) throws(ChannelError) {
         ERR_clear_error()
         guard let pointer = unsafe DERForm.value(decodingAllOf: der.span, d2i_X509, X509_free)
@@ -60,12 +60,13 @@ internal import CBLESecOpenSSL
         return uris
     }
 
-    /// Whether the certificate may issue others.
+    /// Whether the certificate's key may issue certificates.
     package var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
     /// Whether the key may sign, which TLS 1.3 requires.
     var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }
 
-    /// Whether the extended key usage includes a role; `nil` if there is no such extension.
+    /// Whether the extended key usage allows a TLS role, client for a dialer and server for an
+    /// acceptor; `nil` if the certificate has no extended key usage.
     func extendedUsage(allows role: ChannelRole) -> Bool? {
         guard unsafe X509_get_extension_flags(pointer) & UInt32(EXFLAG_XKUSAGE) != 0 else {
             return nil
@@ -74,8 +75,8 @@ internal import CBLESecOpenSSL
         return unsafe X509_get_extended_key_usage(pointer) & UInt32(wanted) != 0
     }
 
-    /// Why the certificate is not valid at a time in seconds since 1970; `nil` if it is valid. It is
-    /// valid from the first to the last second of its validity (RFC 5280 §4.1.2.5).
+    /// Why the certificate is not valid at `time`, in seconds since 1970; `nil` if it is valid. It
+    /// is valid from the first to the last second of its validity period (RFC 5280 §4.1.2.5).
     package func invalidity(at time: Int64) -> String? {
         var now = Int(time)
         // X509_cmp_time returns 0 for a time that is not in the form that RFC 5280 requires.

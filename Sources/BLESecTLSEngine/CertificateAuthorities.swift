@@ -1,6 +1,6 @@
 public import BLESecChannelCore
 
-/// The authorities whose certificates are accepted. The system's authorities are never used.
+/// The certificates of the authorities that are accepted. The system's authorities are never used.
 public final class CertificateAuthorities: Sendable {
     let certificates: [Certificate]
 

@@ -8,8 +8,8 @@ package enum DERForm {
         UnsafeMutablePointer<OpaquePointer?>?, UnsafeMutablePointer<UnsafePointer<UInt8>?>?, Int
     ) -> OpaquePointer?
 
-    /// The value that `decode` reads from `bytes`, which the caller frees; nil if it cannot be read,
-    /// or if other bytes follow it.
+    /// The value that `decode` reads from `bytes`; the caller has to free it. Nil if it cannot be
+    /// read, or if other bytes follow it.
     package static func value(
         decodingAllOf bytes: Span<UInt8>, _ decode: Decoder, _ free: (OpaquePointer?) -> Void
     ) -> OpaquePointer? {
@@ -24,7 +24,7 @@ package enum DERForm {
         }
     }
 
-    /// The private key in a PKCS#8 PrivateKeyInfo, which the caller frees; nil if it cannot be
+    /// The private key in a PKCS#8 PrivateKeyInfo; the caller has to free it. Nil if it cannot be
     /// read. OpenSSL wipes its copies of the key when it frees them.
     package static func privateKey(_ info: borrowing SecretBytes) -> OpaquePointer? {
         unsafe info.withUnsafeBytes { buffer in
@@ -36,8 +36,8 @@ package enum DERForm {
         }
     }
 
-    /// The bytes that a function `i2d_…` of OpenSSL writes: `write` calls it, with nil for the
-    /// length alone. Empty if it fails.
+    /// The bytes that a function `i2d_…` of OpenSSL writes. `write` has to call that function; with
+    /// nil, it only returns the length. Empty if the function fails.
     package static func bytes(
         _ write: (UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>?) -> Int32
     ) -> [UInt8] {

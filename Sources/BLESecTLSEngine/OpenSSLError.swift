@@ -3,16 +3,18 @@ internal import CBLESecOpenSSL
 
 /// OpenSSL's error queue of the current thread.
 package enum OpenSSLError {
-    /// Empties the queue. It is usually empty already, and checking costs much less than clearing.
+    /// Empties the queue. The queue is usually empty already, and checking that costs much less
+    /// than clearing it.
     package static func clear() { if ERR_peek_error() != 0 { ERR_clear_error() } }
 
     /// The first error since the queue was cleared, which is nearest to the cause; empties the
     /// queue.
     package static func take() -> ChannelError.Underlying? { take(ERR_peek_error()) }
 
-    /// The first error of TLS since the queue was cleared, or if there is none, the first error; empties
-    /// the queue. From OpenSSL 3.5 on, an error of TLS may follow one of the primitive that it is
-    /// about: then the first one does not tell what is wrong with the handshake.
+    /// The first error of TLS since the queue was cleared; if there is none, the first error.
+    /// Empties the queue. From OpenSSL 3.5 on, the error of a cryptographic primitive may come
+    /// before the error of TLS that it has caused. In this case the queue's first error does not
+    /// show what is wrong with the handshake.
     package static func takeTLS() -> ChannelError.Underlying? {
         let first = ERR_peek_error()
         while true {
@@ -45,8 +47,9 @@ extension ChannelError {
 
     /// Translates OpenSSL's error after a failed call.
     ///
-    /// `alertEndsSession` tells what an alert from the peer means: it ends the session, or, before
-    /// the peer has sent application data, refuses this side.
+    /// If `alertEndsSession` is true, an alert from the peer means that the peer has ended the
+    /// session. If it is false, the peer has not sent application data yet, and an alert means that
+    /// the peer refuses this side.
     init(tls error: Underlying?, alertEndsSession: Bool = false) {
         guard case .openSSL(let code, _) = error else {
             self.init(.protocolViolation, "the peer's bytes are not those of TLS")

@@ -3,6 +3,7 @@ internal import CBLESecOpenSSL
 
 /// Evaluates trust in a peer's certificate, and in the path from it to an accepted authority.
 struct PeerCertificate {
+    /// This side's context.
     let context: TLSContext
     /// The peer's role.
     let role: ChannelRole
@@ -38,10 +39,10 @@ struct PeerCertificate {
         guard let validity = leaf.validity else { throw .malformedValidity }
         guard now >= validity.lowerBound else { throw .notYetValid }
         guard now <= validity.upperBound else { throw .expired }
-        // The extended key usage must name the peer's role; without authorities, it may be absent.
         let needsAuthority = context.authorities != nil
         guard !needsAuthority || !leaf.isAuthority else { throw .authorityAsLeaf }
         guard leaf.maySign else { throw .wrongKeyUsage }
+        // The extended key usage must name the peer's role; without authorities, it may be absent.
         guard leaf.extendedUsage(allows: role) ?? !needsAuthority else {
             throw .wrongExtendedKeyUsage(role)
         }
@@ -67,8 +68,8 @@ struct PeerCertificate {
         }
     }
 
-    /// Throws if a certificate of the path is revoked. The issuer of each certificate follows
-    /// it in the path; the last certificate counts as its own issuer.
+    /// Throws if a certificate of the path is revoked. In the path, each certificate is followed by
+    /// its issuer's certificate; the last certificate counts as its own issuer.
     private func checkRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
         guard let list = try context.revoked?.current(at: now) else { return }
         let keys = path.map { Fingerprint(subjectPublicKeyInfo: $0.subjectPublicKeyInfo) }

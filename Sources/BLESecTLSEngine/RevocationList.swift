@@ -3,7 +3,8 @@ public import BLESecChannelCore
 /// The revoked certificates, by issuer and serial number or by key.
 public struct RevocationList: Sendable {
     private struct Entry: Sendable, Hashable {
-        /// The issuer's key instead of its name, which can be encoded in several ways.
+        /// The issuer's key. The issuer's name is not used, since it can be encoded in several
+        /// ways.
         let issuer: Fingerprint
         let serial: SerialNumber
     }
@@ -13,11 +14,11 @@ public struct RevocationList: Sendable {
     /// The last second, since 1970, in which all lists are up to date; `nil` if there is no limit.
     public let expiry: Int64?
 
-    /// Reads lists in their DER form (RFC 5280 §5), each signed by one of `authorities`. Each of
-    /// `keys` is revoked as well, in every certificate.
+    /// Reads lists in their DER form (RFC 5280 §5), each signed by one of `authorities`. Every
+    /// certificate with one of `keys` is revoked as well.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb: a list is damaged, is not signed
-    ///   by any of `authorities`, has no end of its validity, or is not a complete list.
+    /// - Throws: `badKey`, with a reason that begins with a verb, if a list is damaged, is not
+    ///   signed by any of `authorities`, has no end of its validity, or is not a complete list.
     public init(
         lists: [[UInt8]], keys: some Sequence<Fingerprint> = [], authorities: CertificateAuthorities
     ) throws(ChannelError) {
@@ -33,8 +34,8 @@ public struct RevocationList: Sendable {
         self.expiry = expiry
     }
 
-    /// Whether a certificate is revoked: by the serial number that the holder of the key `issuer`
-    /// gave it, or by its own key.
+    /// Whether a certificate is revoked. It has the serial number `serial`, was issued with the key
+    /// `issuer`, and has the key `key`.
     public func contains(serial: SerialNumber, issuer: Fingerprint, key: Fingerprint) -> Bool {
         keys.contains(key) || certificates.contains(Entry(issuer: issuer, serial: serial))
     }

@@ -2,8 +2,8 @@ public import BLESecChannelCore
 
 /// Supplies the revocation list each time that a peer's certificate is checked.
 public protocol RevocationSource: Sendable {
-    /// The list at a time in seconds since 1970; an error refuses the peer. Called on the thread
-    /// that runs the channel.
+    /// The list at the time `now`, in seconds since 1970. If this throws, the peer is refused.
+    /// Called on the thread that runs the channel.
     func current(at now: Int64) throws(ChannelError) -> RevocationList
 }
 

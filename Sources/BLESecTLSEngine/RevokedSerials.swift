@@ -5,16 +5,18 @@ internal import CBLESecOpenSSL
 package struct RevokedSerials: Sendable {
     /// The date on which the authority revoked each certificate, in seconds since 1970.
     package let dates: [SerialNumber: Int64]
-    /// The list's CRL number, which counts the authority's lists; 0 if it has no usable number.
+    /// The list's CRL number, which counts the authority's lists; 0 if the list has no CRL number,
+    /// or one of more than 64 bits.
     package let number: UInt64
-    /// When the authority wrote the list, and the last second in which the list is up to date.
+    /// From the time when the authority wrote the list to the last second in which the list is up
+    /// to date, in seconds since 1970.
     package let validity: ClosedRange<Int64>
     /// The fingerprint of the key that signed the list.
     package let issuer: Fingerprint
 
     /// Reads a list that one of `issuers` has signed.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb: the list is damaged, is not
+    /// - Throws: `badKey`, with a reason that begins with a verb, if the list is damaged, is not
     ///   signed by any of `issuers`, has no end of its validity, or has a critical extension, which
     ///   may change its meaning.
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
@@ -36,7 +38,7 @@ package struct RevokedSerials: Sendable {
         guard let from = unsafe X509Time.seconds(X509_CRL_get0_lastUpdate(list)),
             let to = unsafe X509Time.seconds(X509_CRL_get0_nextUpdate(list)), from <= to
         else {
-            throw .badKey("holds a revocation list that does not say until when it is good")
+            throw .badKey("holds a revocation list without the end of its validity")
         }
         validity = from...to
         number = unsafe Self.number(of: list)
@@ -57,8 +59,8 @@ package struct RevokedSerials: Sendable {
             ERR_clear_error()
         }
         throw .badKey(
-            "holds a revocation list that none of the authorities has signed: one that an "
-                + "intermediate has signed needs its certificate beside the authority's")
+            "holds a revocation list that none of the authorities has signed: if an intermediate "
+                + "has signed it, put its certificate beside the authority's")
     }
 
     private static func hasCriticalExtension(_ list: OpaquePointer) -> Bool {

@@ -14,8 +14,9 @@ internal import CBLESecOpenSSL
     /// The longest certificate list that a side may send, in bytes of the Certificate message.
     static let longestChain = 16 << 10
 
-    /// The length of a Certificate message with these certificates (RFC 8446 §4.4.2): an empty
-    /// context, the list's length, and for each certificate its length and no extensions.
+    /// The length of a Certificate message with these certificates (RFC 8446 §4.4.2). It has an
+    /// empty context (1 byte), the list's length (3 bytes), and for each certificate its length (3
+    /// bytes), its DER form, and an empty list of extensions (2 bytes).
     static func chainLength(of certificates: [Certificate]) -> Int {
         certificates.reduce(1 + 3) { $0 + 3 + $1.length + 2 }
     }
@@ -30,8 +31,8 @@ internal import CBLESecOpenSSL
 
     /// The identity of this side.
     public let identity: TLSIdentity
-    /// The authorities; one of them must vouch for each peer, whatever the trust policy is. With
-    /// `nil`, the trust policy decides alone.
+    /// The authorities. Each peer's certificate must lead to one of them, whatever the trust policy
+    /// is. With `nil`, the trust policy decides alone.
     public let authorities: CertificateAuthorities?
     let revoked: (any RevocationSource)?
     let clock: @Sendable () -> Int64
@@ -45,8 +46,8 @@ internal import CBLESecOpenSSL
         identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
         revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws(ChannelError) {
-        // A revocation list names a certificate by its serial number and by its issuer, which is the
-        // next certificate of a verified path. Without authorities there is no such path, so no
+        // A revocation list names a certificate by its serial number and its issuer. The issuer is
+        // the next certificate of a verified path. Without authorities there is no such path, so no
         // entry of the list could match.
         guard revoked == nil || authorities != nil else {
             throw ChannelError(
@@ -73,8 +74,9 @@ internal import CBLESecOpenSSL
 
     /// Whether the linked OpenSSL has a key exchange group of this name.
     public static func supports(group: String) -> Bool {
-        // OpenSSL reads a list, in which other characters separate groups or, before a name, permit
-        // that OpenSSL lacks the group, or remove it. From 3.5 on, DEFAULT stands for several groups.
+        // OpenSSL reads `group` as a list of groups. In a list, other characters than these
+        // separate names. A character before a name lets OpenSSL skip a group that it lacks, or
+        // removes the group from the list. From 3.5 on, the name DEFAULT means several groups.
         guard let first = group.utf8.first, isLetterOrDigit(first),
             group.utf8.allSatisfy({ isLetterOrDigit($0) || $0 == 0x2D || $0 == 0x5F }),
             group.lowercased() != "default"

@@ -9,21 +9,26 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     package static let overhead = TLSRecords.headerLength + 1 + 16
     /// The largest plaintext of one TLS record.
     private static let longestPlaintext = 16 << 10
-    /// The lengths of a record that changes a key, and of one that ends the stream.
+    /// The length in bytes of a record with `KeyUpdate`.
     private static let keyUpdateLength = overhead + 5
-    private static let endLength = overhead + 2
+    /// The length in bytes of a record with the alert `close_notify`.
+    private static let closeNotifyLength = overhead + 2
 
+    /// Nil after a failure.
     private var session: TLSSession?
+    /// Why the handshake has failed, if an alert has to be sent to the peer.
     private var failure: ChannelError?
     /// The last bytes that a failed handshake sends, such as an alert.
     private var finalBytes: [UInt8] = []
     /// Whether this is an acceptor that has not read anything yet.
     private var isAwaitingHello: Bool
+    /// Whether a dialer's handshake waits for the trust policy's decision.
     private var isSuspended = false
+    /// Whether OpenSSL has completed the handshake.
     private var isDone = false
     private var isAdmitted = false
-    /// Whether the peer was refused; it gets no session ticket. The channel calls `admit()` for such a
-    /// peer too, since no record, not even `reject`, can be sealed before.
+    /// Whether the peer was refused, and so gets no session ticket. The channel calls `admit()` for
+    /// a refused peer too, since no record, not even `reject`, can be sealed before that call.
     private var isRefused = false
     private var records = TLSRecords()
     /// Whether the channel is in negotiated mode, and not in direct mode.
@@ -38,8 +43,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     ) throws(ChannelError) {
         try context.check(role)
         let session = try TLSSession(context, role: role, isNegotiated: isNegotiated)
-        // Makes a dialer's first flight, which waits to be sent. The step is always `wantsMore`,
-        // since nothing was received yet.
+        // This makes a dialer's first flight, which ``nextHandshake()`` returns. The step is always
+        // `wantsMore`, since nothing was received yet.
         if role == .dialer { _ = try session.advance() }
         self.session = session
         isAwaitingHello = role == .acceptor
@@ -49,7 +54,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     package var framesHandshake: Bool { false }
     /// True: TLS announces a new key with `KeyUpdate`.
     package var announcesRekey: Bool { true }
-    /// True: TLS proves it with `close_notify`.
+    /// True: the alert `close_notify` proves that its sender sends no more.
     package var provesEnd: Bool { true }
     /// The payload that fills one TLS record.
     package var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
@@ -132,8 +137,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return .byHandshake
     }
 
-    /// Continues the handshake by one step. A failure that leaves an alert for the peer becomes the
-    /// phase `failing` and is not thrown.
+    /// Continues the handshake by one step. After a failure with an alert for the peer, the phase
+    /// is `failing` and nothing is thrown; other failures are thrown.
     private mutating func advance(
         _ record: UnsafePointer<UInt8>?, count: Int
     ) throws(ChannelError) {
@@ -165,7 +170,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 
     package func sealedLength(_ count: Int) -> Int {
         let count = count + (isNegotiated ? TLSRecords.lengthSize : 0)
-        guard count > 0 else { return Self.endLength }
+        guard count > 0 else { return Self.closeNotifyLength }
         let records = (count + Self.longestPlaintext - 1) / Self.longestPlaintext
         return pendingLength + records * Self.overhead + count
     }
@@ -252,7 +257,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 }
 
 extension TLSContext {
-    /// Throws for a role in which this side's certificate may not be used.
+    /// Throws if this side's certificate may not be used in this role.
     package func check(_ role: ChannelRole) throws(ChannelError) {
         guard identity.allows(role) else {
             throw ChannelError(

@@ -2,7 +2,7 @@ public import BLESecChannelCore
 public import BLESecPrimitives
 internal import CBLESecOpenSSL
 
-/// A certificate, its private key, and the intermediates that are sent with it.
+/// A certificate, its private key, and the intermediate certificates that are sent with it.
 @safe public final class TLSIdentity: @unchecked Sendable {
     // Unchecked: OpenSSL counts references atomically, and nothing changes the key.
     let key: OpaquePointer
@@ -13,17 +13,17 @@ internal import CBLESecOpenSSL
     public let subjectPublicKeyInfo: [UInt8]
     /// The certificate's URI, if it has exactly one.
     public let uri: String?
-    /// The fingerprint by which others pin this identity.
+    /// The fingerprint with which other devices pin this identity.
     public var fingerprint: Fingerprint { Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo) }
 
     /// Makes and checks an identity from certificates and a PKCS#8 private key, all in DER form.
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
-    /// - Throws: `badKey`, with a reason that begins with a verb, since it follows a file's name.
-    ///   It is thrown if a certificate or the private key cannot be read, the private key does not
-    ///   match, the leaf has expired or is not valid yet, its key usage forbids TLS, an
-    ///   intermediate may not issue certificates, a key is in an unusual encoding, or the
-    ///   certificates are longer than peers accept.
+    /// - Throws: `badKey`, with a reason that begins with a verb, so that callers can put the name
+    ///   of a file before it. It is thrown if a certificate or the private key cannot be read, the
+    ///   private key does not match, the leaf has expired or is not valid yet, its key usage
+    ///   forbids TLS, an intermediate may not issue certificates, a key is in an unusual encoding,
+    ///   or the certificates are longer than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64
@@ -57,7 +57,7 @@ internal import CBLESecOpenSSL
         ERR_clear_error()
         guard unsafe X509_check_private_key(leaf.pointer, key) == 1 else {
             unsafe EVP_PKEY_free(key)
-            throw .openSSL(.badKey, "does not belong to the private key: they are of two pairs")
+            throw .openSSL(.badKey, "does not belong to the private key")
         }
         unsafe self.key = key
         self.certificate = leaf
@@ -69,8 +69,8 @@ internal import CBLESecOpenSSL
 
     deinit { unsafe EVP_PKEY_free(key) }
 
-    /// Whether the certificate may be used in a role: an extended key usage, if there is one, must
-    /// include it.
+    /// Whether the certificate may be used in a role: if it has an extended key usage, that must
+    /// allow the role.
     public func allows(_ role: ChannelRole) -> Bool {
         certificate.extendedUsage(allows: role) ?? true
     }

@@ -2,11 +2,11 @@ internal import CBLESecOpenSSL
 
 /// Connects OpenSSL's input and output to the caller's buffers for the duration of one call.
 ///
-/// Without an output buffer, OpenSSL writes handshake messages and alerts, and the pipe keeps them
-/// until `takeFlight()`.
+/// What OpenSSL writes without an output buffer are handshake messages and alerts. The pipe keeps
+/// them until `takeFlight()`.
 @safe final class TLSPipe {
-    /// The state, which OpenSSL's callbacks (several for each record) access without reference
-    /// counting or exclusivity checks.
+    /// The state. OpenSSL calls several callbacks for each record, and they access the state
+    /// without reference counting or exclusivity checks.
     private let state: UnsafeMutablePointer<State>
 
     @safe fileprivate struct State {

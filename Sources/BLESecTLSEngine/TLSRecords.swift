@@ -4,24 +4,25 @@ internal import BLESecChannelCore
 /// the rest of its record.
 ///
 /// TLS application data is a stream: one record of blesec/1 may be spread over several TLS records,
-/// or several may be in one. So the TLS records at the start of the buffer are decrypted in place,
-/// one at a time, and nothing is copied elsewhere.
+/// or one TLS record may contain several of them. The TLS records at the start of the buffer are
+/// decrypted in place, one at a time, and nothing is copied to another buffer.
 struct TLSRecords {
-    /// The length of a TLS record's header, and the greatest length that it may announce (RFC 8446
-    /// §5.2).
+    /// The length of a TLS record's header in bytes.
     static let headerLength = 5
+    /// The greatest length in bytes that a header may announce (RFC 8446 §5.2).
     static let longestCiphertext = (16 << 10) + 256
     /// The size of the length field before a record of blesec/1.
     static let lengthSize = 2
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
-    /// The fewest consumed bytes that are released while plaintext waits. The plaintext is moved
-    /// to their end first, and fewer bytes are not worth the move.
+    /// The fewest consumed bytes that are released while plaintext waits. Before the release, the
+    /// plaintext is moved behind the released bytes, and fewer bytes are not worth the move.
     private static let fewestReleased = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
     private var taken = 0
-    /// The range of plaintext that was not returned yet; it ends at `taken` or before.
+    /// The range of the buffer with plaintext that was not returned yet; it ends at `taken` or
+    /// before.
     private var plaintext = 0..<0
 
     /// The length in bytes of the TLS record at the start of `bytes`, with its header; `nil` if

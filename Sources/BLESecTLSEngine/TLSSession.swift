@@ -19,12 +19,13 @@ internal import CBLESecOpenSSL
     private var resumedIdentity: PeerIdentity?
     /// At an acceptor, the session that the dialer resumes, kept until OpenSSL has a reference.
     private var resumedSession: ResumableSession?
-    /// Why this side has refused the peer, if it has: more precise than OpenSSL's error.
+    /// Why this side has refused the peer; nil if it has not. More precise than OpenSSL's error.
     private(set) var refusal: ChannelError?
     /// The policy's decision about the peer; a dialer's handshake is suspended until it is set.
     var isAdmitted: Bool?
-    /// Whether the next record must use a new key. The request goes to OpenSSL only with that
-    /// record. Otherwise OpenSSL could write by itself at any time, even during a read.
+    /// Whether the next record must use a new key. OpenSSL is asked for the new key only when that
+    /// record is written. If it knew earlier, it could write `KeyUpdate` at any time, even during a
+    /// read.
     var changesKey = false
     /// Whether the peer has announced that it sends no more.
     private(set) var isPeerDone = false
@@ -65,7 +66,7 @@ internal import CBLESecOpenSSL
 
     deinit {
         // Without these flags OpenSSL assumes that the session was truncated, and never resumes it.
-        // In negotiated mode, blesec/1 records detect truncation.
+        // In negotiated mode, the records of blesec/1 detect truncation themselves.
         unsafe SSL_set_shutdown(ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)
         unsafe SSL_free(ssl)
     }
@@ -129,7 +130,7 @@ internal import CBLESecOpenSSL
     // MARK: - Records
 
     /// Opens the TLS record at the offsets `record` from `base`, and writes its content from the
-    /// offset `target` on, which must not be greater than the record's first offset. Returns the
+    /// offset `target` on. `target` must not be greater than the record's first offset. Returns the
     /// content's length.
     func read(
         _ base: UnsafeMutablePointer<UInt8>, record: Range<Int>, to target: Int
@@ -256,8 +257,9 @@ internal import CBLESecOpenSSL
             }, nil)
     }
 
-    /// Evaluates trust in the peer's certificate. A dialer's handshake is then suspended, before
-    /// its own certificate is sent; OpenSSL calls again when the policy has decided.
+    /// Evaluates trust in the peer's certificate. If the certificate is good, a dialer's handshake
+    /// is then suspended, before this side's own certificate is sent. When the policy has decided,
+    /// the handshake continues, and OpenSSL calls this again.
     private func evaluateTrust(_ verification: OpaquePointer) -> Bool {
         if identity != nil {
             if isAdmitted == true { return true }
@@ -276,8 +278,8 @@ internal import CBLESecOpenSSL
         return true
     }
 
-    /// Whether a dialer's ClientHello is acceptable: in negotiated mode it must name application
-    /// protocols.
+    /// Whether a dialer's ClientHello is acceptable. In negotiated mode it must name application
+    /// protocols; which ones is checked later.
     private func acceptsHello() -> Bool {
         guard isNegotiated else { return true }
         var list: UnsafePointer<UInt8>?
@@ -322,9 +324,9 @@ internal import CBLESecOpenSSL
             session.context.sessions?.keep(kept, role: session.role)
             return 1
         }
-        unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, sharesReference in
-            // OpenSSL adds a reference of its own to the session.
-            unsafe sharesReference?.pointee = 1
+        unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, addsReference in
+            // 1 makes OpenSSL add a reference of its own to the session.
+            unsafe addsReference?.pointee = 1
             guard let session = unsafe TLSSession.session(of: ssl) else { return nil }
             return unsafe session.findSession(
                 Array(UnsafeBufferPointer(start: id, count: max(0, Int(count)))))

@@ -4,8 +4,8 @@ internal import CBLESecOpenSSL
 
 /// The resumable sessions of one context; each is resumed at most once.
 ///
-/// A session contains what the peer proved in a full handshake. Before it is used, trust in the
-/// peer is evaluated again.
+/// A session contains the certificates with which the peer has proven its identity in a full
+/// handshake. Before a session is used, trust in the peer is evaluated again.
 final class TLSSessionStore: Sendable {
     /// The most sessions that an acceptor keeps; the oldest is dropped first.
     static let capacity = 256
@@ -66,8 +66,9 @@ final class TLSSessionStore: Sendable {
         return unsafe Array(UnsafeBufferPointer(start: bytes, count: Int(count)))
     }
 
-    /// Evaluates trust in the peer as in a full handshake, at the present time. `nil` if the
-    /// peer is no longer accepted, or OpenSSL fails: a full handshake then finds the reason.
+    /// Evaluates trust in the peer as in a full handshake, at the present time. `nil` if the peer
+    /// is no longer accepted, or if OpenSSL fails: the full handshake that follows reports the
+    /// reason.
     func evaluateTrust(_ context: TLSContext, peerRole: ChannelRole) -> PeerIdentity? {
         guard let leaf = unsafe SSL_SESSION_get0_peer(pointer),
             let verification = unsafe X509_STORE_CTX_new()
