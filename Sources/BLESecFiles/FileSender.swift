@@ -46,7 +46,7 @@ final class FileSender {
         var position: UInt64
         /// Whether the hash of the bytes before `start` was sent, or is not needed.
         var hasSentPrefix: Bool
-        /// Whether the peer has compared that hash and holds the same bytes.
+        /// Whether the peer has compared that hash and holds the same bytes, or held none.
         var isAgreed: Bool
         let hash = RunningHash()
     }

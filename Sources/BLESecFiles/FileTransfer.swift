@@ -19,13 +19,14 @@ public final class FileTransfer: Sendable {
         case verifying
         /// The receiver has everything under its final name, on its disk.
         case done
-        /// The transfer has ended without that.
+        /// The transfer has ended and is not done: see the error that ``FileTransfer/finish()``
+        /// throws.
         case failed
     }
 
-    /// A transfer at one moment.
+    /// How far a transfer is at one moment.
     public struct Progress: Sendable, Hashable {
-        /// What happens now.
+        /// The state of the transfer.
         public var state: State
         /// How many bytes the receiver has written, or had before the transfer. They are durable
         /// once the transfer is done.

@@ -140,7 +140,8 @@ struct OutgoingFiles: Sendable {
         _ answered: AsyncStream<Void>
     ) async throws(ChannelError) {
         var answers = answered.makeAsyncIterator()
-        // The thread reads the next bytes from the disk while the stream takes the last ones.
+        // The thread reads the next bytes from the disk while the stream takes the bytes before
+        // them.
         var next = Task { [thread] in await thread.run { sender.value.next() } }
         while true {
             switch await next.value {

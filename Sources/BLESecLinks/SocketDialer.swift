@@ -41,7 +41,7 @@ package final class SocketDialer: @unchecked Sendable {
     private var source: EventSource?
     private var waiter: CheckedContinuation<Outcome, Never>?
     private var timer: LoopTimer?
-    private var retry: LoopTimer?
+    private var retryTimer: LoopTimer?
     private var isCancelled = false
 
     private init(
@@ -105,9 +105,9 @@ package final class SocketDialer: @unchecked Sendable {
             switch error.number {
             case EINPROGRESS: source.want(read: false, write: true)
             case EAGAIN:
-                let retry = retry ?? LoopTimer(loop: loop, handler: self)
-                retry.arm(in: Self.retryDelay)
-                self.retry = retry
+                let retryTimer = retryTimer ?? LoopTimer(loop: loop, handler: self)
+                retryTimer.arm(in: Self.retryDelay)
+                self.retryTimer = retryTimer
             default: finish(.failure(target.explain(error)))
             }
         }
@@ -131,7 +131,7 @@ package final class SocketDialer: @unchecked Sendable {
 
     private func finish(_ outcome: Outcome) {
         timer?.disarm()
-        retry?.disarm()
+        retryTimer?.disarm()
         source?.close()
         source = nil
         loop.showOrder()
@@ -151,7 +151,7 @@ extension SocketDialer: EventSourceHandler, TimerHandler {
 
     package func timerFired(_ timer: LoopTimer) {
         if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
-        if timer === retry { return connect() }
+        if timer === retryTimer { return connect() }
         fail(.timedOut, "no answer came in time")
     }
 }

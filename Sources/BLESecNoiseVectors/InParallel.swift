@@ -17,11 +17,11 @@ package func inParallel<Value: Sendable>(
             }
         }
         var pieces: [(start: Int, values: [Value])] = []
-        var done = 0
+        var doneCount = 0
         for await result in group {
             pieces.append(result)
-            done += result.values.count
-            progress(done)
+            doneCount += result.values.count
+            progress(doneCount)
         }
         return pieces.sorted { $0.start < $1.start }.flatMap(\.values)
     }

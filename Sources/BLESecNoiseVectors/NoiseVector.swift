@@ -26,7 +26,7 @@ package struct NoiseVector: Sendable, Hashable {
         package var ciphertext: [UInt8]
     }
 
-    /// `protocol_name`, even if this module does not implement it.
+    /// `protocol_name`. This module may not implement the protocol.
     package var protocolName: String
     /// The pattern of the attempt before a fallback; the attempt's first message is `messages[0]`.
     /// Some implementations write such vectors, with the members `fallback` and `pattern`.

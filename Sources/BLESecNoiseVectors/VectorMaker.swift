@@ -29,15 +29,17 @@ package struct VectorMaker: Sendable {
         let name =
             names.isEmpty ? Self.anyName(at: index, &generator) : names[index % names.count]
         var vector = try Self.inputs(name, &generator)
-        var made: [[UInt8]] = []
+        var ciphertexts: [[UInt8]] = []
         var hash: [UInt8] = []
         try VectorWalk(vector: vector, name: name).walk { step throws(VectorFailure) in
             switch step {
-            case .message(_, let message): made.append(message)
+            case .message(_, let message): ciphertexts.append(message)
             case .handshakeHash(let digest): hash = digest
             }
         }
-        for (index, message) in made.enumerated() { vector.messages[index].ciphertext = message }
+        for (index, ciphertext) in ciphertexts.enumerated() {
+            vector.messages[index].ciphertext = ciphertext
+        }
         vector.handshakeHash = hash
         return vector
     }

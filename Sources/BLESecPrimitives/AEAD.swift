@@ -57,16 +57,16 @@ public struct AEAD: ~Copyable, Sendable {
             "no room for the message and its tag")
         let route = try prepare(for: count)
         writeNonce(nonce)
-        let done = unsafe buffer.withUnsafeMutableBufferPointer { buffer in
+        let isSealed = unsafe buffer.withUnsafeMutableBufferPointer { buffer in
             unsafe additionalData.withUnsafeBufferPointer { data in
                 guard let base = buffer.baseAddress else { return false }
                 let message = unsafe base + offset
-                let ok = unsafe sealed(message, count, data, route)
-                if !ok { unsafe sodium_memzero(message, count) }
-                return ok
+                let hasSucceeded = unsafe sealRaw(message, count, data, route)
+                if !hasSucceeded { unsafe sodium_memzero(message, count) }
+                return hasSucceeded
             }
         }
-        guard done else { throw .libraryFailure(function: .init("EVP_EncryptFinal_ex")) }
+        guard isSealed else { throw .libraryFailure(function: .init("EVP_EncryptFinal_ex")) }
     }
 
     /// Decrypts `count` bytes of `buffer` from `offset` on, in place. The last 16 of them are the
@@ -86,16 +86,16 @@ public struct AEAD: ~Copyable, Sendable {
         let length = count - AEADAlgorithm.tagLength
         let route = try prepare(for: length)
         writeNonce(nonce)
-        let done = unsafe buffer.withUnsafeMutableBufferPointer { buffer in
+        let isAuthentic = unsafe buffer.withUnsafeMutableBufferPointer { buffer in
             unsafe additionalData.withUnsafeBufferPointer { data in
                 guard let base = buffer.baseAddress else { return false }
                 let message = unsafe base + offset
-                let ok = unsafe opened(message, length, data, route)
-                if !ok { unsafe sodium_memzero(message, length) }
-                return ok
+                let hasSucceeded = unsafe openRaw(message, length, data, route)
+                if !hasSucceeded { unsafe sodium_memzero(message, length) }
+                return hasSucceeded
             }
         }
-        guard done else { throw .authenticationFailed }
+        guard isAuthentic else { throw .authenticationFailed }
     }
 
     // MARK: Choice of the library
@@ -128,8 +128,9 @@ public struct AEAD: ~Copyable, Sendable {
         return .sodiumAESGCM
     }
 
-    /// Encrypts raw memory, with the nonce that `writeNonce` has written.
-    private func sealed(
+    /// Encrypts in raw memory, with the nonce that `writeNonce` has written. Returns false after an
+    /// error.
+    private func sealRaw(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int,
         _ data: UnsafeBufferPointer<UInt8>, _ route: Route
     ) -> Bool {
@@ -147,8 +148,9 @@ public struct AEAD: ~Copyable, Sendable {
         }
     }
 
-    /// Decrypts raw memory; `count` is the plaintext's length.
-    private func opened(
+    /// Decrypts in raw memory; `count` is the plaintext's length. Returns false after an error or
+    /// for a wrong tag.
+    private func openRaw(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int,
         _ data: UnsafeBufferPointer<UInt8>, _ route: Route
     ) -> Bool {

@@ -92,17 +92,17 @@ public struct HashContext: ~Copyable, Sendable {
         unsafe output.withUnsafeMutableBufferPointer { output in
             guard let start = output.baseAddress else { return }
             var counter: UInt8 = 0
-            var done = 0
-            while done < count {
+            var written = 0
+            while written < count {
                 unsafe beginHMAC(block: block, key: extracted, count: length)
                 if counter > 0 { unsafe digest.update(latest, count: length) }
                 update(info)
                 counter += 1
                 unsafe digest.update(&counter, count: 1)
                 unsafe endHMAC(block: block, into: latest)
-                let part = min(length, count - done)
-                unsafe (start + done).update(from: latest, count: part)
-                done += part
+                let part = min(length, count - written)
+                unsafe (start + written).update(from: latest, count: part)
+                written += part
             }
         }
     }

@@ -34,8 +34,8 @@ internal import CBLESecSQLite
         unsafe self.handle = handle
         guard code == SQLITE_OK else { throw failure(code) }
         unsafe sqlite3_extended_result_codes(handle, 1)
-        // If SQLite may not write the file, it opens it for reading, and later writes fail with
-        // other errors.
+        // If SQLite may not write the file, it opens the file for reading only. Later writes would
+        // fail with other errors.
         guard unsafe sqlite3_db_readonly(handle, "main") == 0 else {
             throw Failure(code: SQLITE_READONLY, text: "its file is read-only")
         }

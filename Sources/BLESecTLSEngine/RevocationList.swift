@@ -34,8 +34,8 @@ public struct RevocationList: Sendable {
         self.expiry = expiry
     }
 
-    /// Whether a certificate is revoked. It has the serial number `serial`, was issued with the key
-    /// `issuer`, and has the key `key`.
+    /// Whether a certificate is revoked: a list names its serial number `serial` and its issuer's
+    /// key `issuer`, or its own key `key` is revoked.
     public func contains(serial: SerialNumber, issuer: Fingerprint, key: Fingerprint) -> Bool {
         keys.contains(key) || certificates.contains(Entry(issuer: issuer, serial: serial))
     }

@@ -6,7 +6,7 @@ package struct RevokedSerials: Sendable {
     /// The date on which the authority revoked each certificate, in seconds since 1970.
     package let dates: [SerialNumber: Int64]
     /// The list's CRL number, which counts the authority's lists; 0 if the list has no CRL number,
-    /// or one of more than 64 bits.
+    /// or one that does not fit into 64 bits.
     package let number: UInt64
     /// From the time when the authority wrote the list to the last second in which the list is up
     /// to date, in seconds since 1970.

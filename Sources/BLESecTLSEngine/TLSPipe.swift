@@ -2,8 +2,8 @@ internal import CBLESecOpenSSL
 
 /// Connects OpenSSL's input and output to the caller's buffers for the duration of one call.
 ///
-/// What OpenSSL writes without an output buffer are handshake messages and alerts. The pipe keeps
-/// them until `takeFlight()`.
+/// While there is no output buffer, OpenSSL writes only handshake messages and alerts. The pipe
+/// keeps them until `takeFlight()`.
 @safe final class TLSPipe {
     /// The state. OpenSSL calls several callbacks for each record, and they access the state
     /// without reference counting or exclusivity checks.
