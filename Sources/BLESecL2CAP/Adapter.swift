@@ -2,7 +2,7 @@ package import BLESecLinks
 
 /// A Bluetooth controller of this machine.
 package struct Adapter: Sendable, Hashable, CustomStringConvertible {
-    /// The kernel's name for it: `hci0`.
+    /// The kernel's name for the adapter, such as `hci0`.
     package let name: String
     /// Its public address.
     package let address: BluetoothAddress
@@ -52,7 +52,7 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
         throw LinkError(.noSuchAdapter, reason)
     }
 
-    /// The kernel's number for it, which is the end of its name.
+    /// The kernel's number for the adapter, such as 0 for `hci0`.
     var number: UInt16 {
         get throws(LinkError) {
             guard let number = UInt16(name.dropFirst("hci".count)) else {

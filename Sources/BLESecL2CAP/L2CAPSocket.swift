@@ -27,8 +27,8 @@ package enum L2CAPSocket {
     /// The size of both socket buffers: the default maximum for an unprivileged process
     /// (`net.core.wmem_max`); the kernel doubles it.
     ///
-    /// With a small receive buffer, the kernel stops giving credits for ever in the middle of an
-    /// SDU; with a small send buffer, the kernel never takes a large SDU.
+    /// With a small receive buffer, the kernel gives no more credits in the middle of an SDU, and
+    /// the channel stalls for ever. With a small send buffer, the kernel never takes a large SDU.
     static let bufferSize: Int32 = 212_992
 
     /// Opens a socket and binds it, for connect or listen; the caller owns the descriptor.

@@ -3,7 +3,7 @@ internal import Glibc
 
 /// An open LE link of an adapter.
 package struct OpenLink: Sendable, Hashable {
-    /// The kernel's number for it (Core Specification 5.4, volume 4, part E, 5.3.1).
+    /// The connection handle (Core Specification 5.4, volume 4, part E, 5.3.1).
     let handle: UInt16
     /// The address of the other device.
     package let peer: BluetoothAddress

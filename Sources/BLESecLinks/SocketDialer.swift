@@ -117,7 +117,7 @@ package final class SocketDialer: @unchecked Sendable {
         guard let source else { return }
         let outcome = Outcome { () throws(LinkError) in
             let link = try makeLink(source)
-            // The link itself wants events once it has a handler.
+            // No events are wanted until the link has a handler.
             source.want(read: false, write: false)
             self.source = nil
             return link
