@@ -26,7 +26,7 @@ import Testing
         }
     }
 
-    @Test("a socket's file has mode 0600 by default, and its owner gets the permissions asked for")
+    @Test("a socket's file has mode 0600 by default, and otherwise the requested owner permissions")
     func permissions() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -86,7 +86,7 @@ import Testing
                 #expect(error?.code == .addressInUse)
             }
             #expect(exists(address.path))
-            // The attempts were no peers: the first one that is accepted is this one.
+            // The refused attempts queued no connection: the next dial is the first one accepted.
             async let accepted = first.accept()
             let dialed = try await SocketLink.dial(address, loop: loop)
             let peer = try await accepted
@@ -112,7 +112,7 @@ import Testing
         }
     }
 
-    @Test("closing a listener does not remove the file of another one that has its path now")
+    @Test("closing a listener does not remove the file of a newer listener on the same path")
     func keepsOtherListenersFile() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -126,7 +126,7 @@ import Testing
         }
     }
 
-    @Test("of eight listeners that try to replace one stale socket at the same time, one succeeds")
+    @Test("of eight listeners that try to replace one stale socket at once, exactly one succeeds")
     func race() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -136,8 +136,8 @@ import Testing
                     for _ in 0..<8 {
                         group.addTask { try? await UnixListener.listen(address, loop: .shared) }
                     }
-                    return await group.reduce(into: []) { found, one in
-                        if let one { found.append(one) }
+                    return await group.reduce(into: []) { found, listener in
+                        if let listener { found.append(listener) }
                     }
                 }
                 #expect(winners.count == 1)
@@ -222,10 +222,10 @@ import Testing
             await loop.settle()
             let second = Task(executorPreference: loop) { try await listener.accept() }
             await loop.settle()
-            let a = try await SocketLink.dial(address, loop: loop)
-            let b = try await SocketLink.dial(address, loop: loop)
-            _ = try a.send([1])
-            _ = try b.send([2])
+            let firstDialed = try await SocketLink.dial(address, loop: loop)
+            let secondDialed = try await SocketLink.dial(address, loop: loop)
+            _ = try firstDialed.send([1])
+            _ = try secondDialed.send([2])
             try #expect(await first.value.receive().bytes == [1])
             try #expect(await second.value.receive().bytes == [2])
             await listener.close()
@@ -249,7 +249,7 @@ import Testing
                 recorder.whenReadable = { arrived += (try? accepted.receive().bytes) ?? [] }
                 accepted.setHandler(recorder)
                 accepted.wantsRead = true
-                // Of the accepting loop's sources only the dialed link may be left at the end.
+                // From here on, the dialed link is the only source of the accepting loop.
                 await listener.close()
                 await loop.run { dialed.wantsRead = true }
                 #expect(target.load.sources == 1)
@@ -348,7 +348,7 @@ import Testing
         }
     }
 
-    @Test("an empty path, one of 108 bytes and one with a zero byte are invalid; 107 bytes are not")
+    @Test("a path that is empty, has 108 bytes or has a zero byte is invalid; 107 bytes are valid")
     func badPaths() {
         for path in ["", String(repeating: "x", count: 108), "a\0b"] {
             let error = #expect(throws: LinkError.self) { try UnixAddress(path: path) }

@@ -2,7 +2,7 @@ import BLESec
 import BLESecNoise
 import BLESecPrimitives
 
-//: control: a handshake is written, read and split once
+//: control: a handshake writes a message, reads a message, and is split once
 func handshake(_ name: ProtocolName, _ keyPair: DHKeyPair) throws -> [UInt8] {
     var initiator = try HandshakeState(protocolName: name, role: .initiator, localStatic: keyPair)
     var responder = try HandshakeState(protocolName: name, role: .responder, localStatic: keyPair)
@@ -20,7 +20,7 @@ func handshake(_ name: ProtocolName, _ keyPair: DHKeyPair) throws -> [UInt8] {
     return [UInt8(keys.count)]
 }
 
-//: control: a secret is compared, lent and wiped
+//: control: a secret is written through a span, compared and wiped
 func secret(_ secret: inout SecretBytes, _ other: borrowing SecretBytes) -> Bool {
     var bytes = secret.mutableSpan
     bytes[0] = 1
@@ -28,7 +28,7 @@ func secret(_ secret: inout SecretBytes, _ other: borrowing SecretBytes) -> Bool
     return secret.isEqual(to: other) && constantTimeEqual(secret.span, other.span)
 }
 
-//: control: a secret becomes a key, and a key pair lends its own
+//: control: a secret becomes a key, and a key pair passes its private key to a closure
 func keys(_ secret: consuming SecretBytes) throws -> Int {
     let pair = try DHKeyPair(curve: .x25519, privateKey: secret)
     let psk = try PreSharedKey(SecretBytes(randomCount: PreSharedKey.length))
@@ -57,5 +57,5 @@ func errors(_ listener: SecureListener) async -> Bool {
     }
 }
 
-//: control: a policy asks somebody
+//: control: a trust policy decides with a closure
 func policy() -> TrustPolicy { .asking { $0.fingerprint == nil ? .refuse("no key") : .admit } }

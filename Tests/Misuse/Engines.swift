@@ -2,7 +2,7 @@
 import BLESec
 import BLESecChannelCore
 
-//: an engine is no existential, which could be copied
+//: an engine cannot be stored as an existential, which could be copied
 func storeAsExistential<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
     let _: any SecureEngine = engine  // error: Copyable
 }

@@ -1,21 +1,21 @@
 import BLESec
 
-//: a channel is asked from outside with await
+//: a call to a channel from outside its actor needs await
 func sendWithoutAwait(_ channel: SecureChannel) throws {
     try channel.send([1])  // error: 'async' call in a function that does not support concurrency
 }
 
-//: who the peer is belongs to the channel's loop
+//: a channel's peer cannot be read from outside its actor without await
 func readPeerWithoutAwait(_ channel: SecureChannel) -> PeerIdentity {
     channel.peer  // error: actor-isolated property 'peer' can not be referenced
 }
 
-//: a channel is not aborted from another thread in passing
+//: a channel cannot be aborted from outside its actor without await
 func abortWithoutAwait(_ channel: SecureChannel) {
     channel.abort()  // error: call to actor-isolated instance method 'abort()'
 }
 
-//: a policy that asks somebody carries nothing that threads cannot share
+//: the closure of an asking policy cannot change a captured variable, which threads would share
 func askWithMutableCapture() -> TrustPolicy {
     var asked = 0
     return .asking { _ in

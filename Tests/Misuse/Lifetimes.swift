@@ -1,13 +1,13 @@
 import BLESecPrimitives
 
-//: the bytes of a secret are not read once it is wiped
+//: a span of a secret's bytes cannot be read after the secret is wiped
 func readWiped(_ secret: inout SecretBytes) -> UInt8 {
     let bytes = secret.span
     secret.wipe()  // error: overlapping accesses
     return bytes[0]
 }
 
-//: the bytes of a secret end with it
+//: a span of a secret's bytes cannot outlive the secret
 func readAfterSecretEnds() -> UInt8 {
     var bytes = Span<UInt8>()
     do {
@@ -17,7 +17,7 @@ func readAfterSecretEnds() -> UInt8 {
     return bytes[0]
 }
 
-//: a secret is not written while it is read
+//: a secret cannot be written while another span reads it
 func writeWhileReading(_ secret: inout SecretBytes) -> UInt8 {
     let bytes = secret.span
     var target = secret.mutableSpan  // error: overlapping accesses

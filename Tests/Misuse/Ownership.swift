@@ -9,24 +9,24 @@ func splitTwice(_ state: consuming HandshakeState) throws {
     _ = try state.split()  // error: 'state' consumed more than once
 }
 
-//: a handshake cannot go on behind its split
+//: a handshake cannot write a message after its split
 func writeAfterSplit(_ state: consuming HandshakeState, _ output: inout OutputSpan<UInt8>) throws {
     _ = try state.split()
     try state.writeMessage(into: &output)  // error: 'state' used after consume
 }
 
-//: a handshake has no copy that could use its ephemeral again
+//: a handshake cannot be copied: a copy could use the ephemeral key again
 func copyHandshake(_ state: consuming HandshakeState) -> Bool {
     let copy = state
     return copy.isMyTurn && state.isMyTurn  // error: 'state' used after consume
 }
 
-//: a handshake that is only lent cannot be split
+//: a borrowed handshake cannot be split
 func splitBorrowed(_ state: borrowing HandshakeState) throws {
     _ = try state.split()  // error: 'state' is borrowed and cannot be consumed
 }
 
-//: an attempt that fell back cannot go on
+//: a handshake that was replaced by a fallback cannot read a message
 func readAfterFallback(
     _ attempt: consuming HandshakeState, _ name: ProtocolName, _ payload: inout OutputSpan<UInt8>
 ) throws {
@@ -34,7 +34,7 @@ func readAfterFallback(
     try attempt.readMessage(Span(), payload: &payload)  // error: 'attempt' used after consume
 }
 
-//: nothing is sent on a transport that has become another one
+//: a transport cannot encrypt after its conversion to a stateless transport
 func encryptAfterConversion(
     _ transport: consuming TransportState, _ message: [UInt8], _ output: inout OutputSpan<UInt8>
 ) throws {
@@ -42,54 +42,54 @@ func encryptAfterConversion(
     try transport.encrypt(message.span, into: &output)  // error: 'transport' used after consume
 }
 
-//: a transport has no copy that could use a nonce again
+//: a transport cannot be copied: a copy could use a nonce again
 func copyTransport(_ transport: consuming TransportState) throws {
     var copy = transport
     try copy.rekeySend()
     try transport.rekeySend()  // error: 'transport' used after consume
 }
 
-//: the keys for other layers stay where they are
+//: the additional symmetric keys cannot be moved out of a borrowed transport
 func takeAdditionalKeys(_ transport: borrowing TransportState) -> AdditionalSymmetricKeys {
     transport.additionalKeys  // error: cannot be consumed
 }
 
-//: a secret has no copy
+//: a secret cannot be copied
 func copySecret(_ secret: consuming SecretBytes) -> Int {
     let copy = secret
     return copy.count + secret.count  // error: 'secret' used after consume
 }
 
-//: a secret that became a pre-shared key is nobody else's
+//: a secret cannot be used after it became a pre-shared key
 func useSecretOfPreSharedKey(_ secret: consuming SecretBytes) throws -> Bool {
     let key = try PreSharedKey(secret)
     return key === key && secret.count > 0  // error: 'secret' used after consume
 }
 
-//: a secret that became a private key is nobody else's
+//: a secret cannot be used after it became a private key
 func useSecretOfKeyPair(_ secret: consuming SecretBytes) throws -> Int {
     let pair = try DHKeyPair(curve: .x25519, privateKey: secret)
     return pair.publicKey.count + secret.count  // error: 'secret' used after consume
 }
 
-//: an optional engine has no copy either
+//: an optional engine cannot be copied
 func copyOptionalEngine<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine?) -> Bool {
     let copy = engine
     return copy == nil || engine == nil  // error: 'engine' used after consume
 }
 
-//: an engine that has been handed over is the channel's
+//: an engine cannot be used after it was consumed
 func driveAfterConsume<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) throws {
     _ = consume engine
     _ = try engine.nextHandshake()  // error: 'engine' used after consume
 }
 
-//: a handshake is not split by a closure that may run twice
+//: a handshake cannot be split by a closure that may run twice
 func splitInEscapingClosure(_ state: consuming HandshakeState) -> () throws -> Void {
     { _ = try state.split() }  // error: cannot be consumed when captured by an escaping closure
 }
 
-//: an engine is driven by one channel, and no task takes it along
+//: an engine cannot be used in a detached task
 func useEngineInDetachedTask<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
     Task.detached { _ = engine.phase }  // error: sending
 }

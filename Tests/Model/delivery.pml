@@ -1,46 +1,47 @@
 /*
  * A model of docs/delivery.md for the checker Spin. `run` checks it.
  *
- * The model has one direction: the program of A gives messages, the program of B takes them. The other
- * direction has the same rules. It carries no messages here, but B has an epoch for it, and a record of it can
- * be the first that follows a `resume` (OTHER). A message has two chunks, so that a link can be lost in the
+ * The model has one direction: A's program queues messages, and B's program takes them. The other direction
+ * has the same rules, but carries no messages here. B has an epoch for it, and a record of that direction can
+ * be the first one after a `resume` (OTHER). A message has two chunks, so that a link can be lost in the
  * middle of a message. The model has no credit.
  *
  * Each side has a state in memory and a committed state. A crash loses the state in memory: the side opens its
  * store as a new instance. A rollback also replaces the committed state by an older copy, which was made at any
- * commit point. A loss leaves an empty store. The program's record is rolled back with its store: a message that
- * B's program has taken is again not taken. The record outlives a loss of B's store.
+ * commit point. A loss leaves an empty store. B's program keeps a record of the messages that it has taken. A
+ * rollback of B's store also rolls this record back, so these messages count as not taken. A loss of B's store
+ * leaves the record as it is.
  *
  * A link can be cut at any time. A side may notice it at once, later, or when it begins to use the next link;
  * until then it still takes what is in flight. A new link can also come up while both sides still use the old
  * one. From any state on, faults may stop for good (`quiet`). Then every message must be decided.
  *
- * Every step is one transition. Messages have the identities 1, 2, 3 in the order in which they are given, and
- * sets are bit masks. Identities are never used again, numbers in an epoch are. Tokens and epochs are numbers,
- * and 0 stands for zeros.
+ * Every step is one transition. Messages have the identities 1, 2, 3 in the order in which they are queued, and
+ * sets are bit masks. An identity is never used again, but each epoch numbers its messages from 1. Tokens and
+ * epochs are small numbers here, and 0 is the identifier of zeros.
  *
  * Bounds are macros: see the defaults below. MISTAKE selects a seeded mistake:
  *    1  `confirm` is sent before the position is committed
- *    2  that a message may have left is not committed: a restarted sender uses its number as if new
- *    3  neither side asks whether it was rolled back
+ *    2  the mark that a message may have left is not committed: a restarted sender uses its number again
+ *    3  neither side checks whether it was rolled back
  *    4  the receiver takes chunks from an old link after it has sent `resume` on a new one
  *    5  the sender does not check positions: it takes *held* for *confirmed*
  *    6  a side takes over the peer's token and epoch at `resume`, not at the first record after it
  *    7  a `confirm` of another epoch counts
- *    8  the sender does not ask whether the peer's state goes on
- *    9  the peer's state also goes on if *peer epoch* is this side's epoch
- *   10  a rollback does not make the messages unknown that the store had and that are not marked
+ *    8  the sender does not check whether the peer's state goes on
+ *    9  the peer's state also counts as going on if *peer epoch* is this side's epoch
+ *   10  after a rollback, the unmarked messages of the store do not become unknown
  *   11  `resume` has a position *confirmed* that is not committed
  */
 
 #ifndef MISTAKE
 #define MISTAKE 0
 #endif
-#ifndef MESSAGES            /* how many messages A's program gives */
+#ifndef MESSAGES            /* how many messages A's program queues */
 #define MESSAGES 3
 #endif
-#ifndef GIVEN               /* how many of them it gives at the start; the others at any time */
-#define GIVEN MESSAGES
+#ifndef QUEUED_AT_START     /* how many of them it queues at the start; the others at any time */
+#define QUEUED_AT_START MESSAGES
 #endif
 #ifndef CUTS                /* how often a link that is up is cut or replaced */
 #define CUTS 2
@@ -86,14 +87,14 @@
 
 /* What A's store has. */
 typedef Sender {
-  byte given;               /* all messages that the program gave: for the checks only */
+  byte queued;               /* all messages that the program queued: for the checks only */
   byte pending;
   byte confirmed;
   byte unknown;
   byte left;                /* pending messages that are marked: they may have left */
   byte first;               /* the number of the first pending message */
   byte epoch;
-  byte epochs, tokens;      /* all epochs and tokens that count as its own */
+  byte epochs, tokens;      /* all epochs and tokens that count as A's own */
   byte seenToken, seenEpoch;     /* what B's last `resume` had */
   byte peerToken, peerEpoch;     /* B's token and epoch, taken over */
   byte past                 /* B's earlier epochs */
@@ -102,7 +103,7 @@ typedef Sender {
 /* What B's store has. */
 typedef Receiver {
   byte taken;               /* the messages that the program has taken */
-  byte own;                 /* its own epoch, of the other direction */
+  byte own;                 /* B's own epoch, of the other direction */
   byte epochs, tokens;
   byte peerToken, peerEpoch;
   byte past;
@@ -130,7 +131,7 @@ byte whole;                 /* pending messages that may have left: their last b
 byte old;                   /* messages that were pending when this instance began */
 byte nextNumber;            /* the next chunk to send */
 byte nextOffset;
-byte arrivedToken, arrivedEpoch;   /* B's, of its `resume` on this link; 0 once they are taken over */
+byte arrivedToken, arrivedEpoch;   /* from B's `resume` on this link; 0 once they are taken over */
 bool silentA = 1;           /* A has sent nothing after `resume` */
 bool waitsA;                /* B was rolled back: A waits until B ends the link */
 
@@ -138,21 +139,21 @@ bool waitsA;                /* B was rolled back: A waits until B ends the link 
 byte tokenB = 1;
 byte originB = FRESH;
 byte waiting;               /* whole messages of this epoch that wait for the program */
-byte waitingOld;            /* the same, of former epochs */
-byte held;                  /* the position */
+byte waitingOld;            /* whole messages of earlier epochs that wait for the program */
+byte held;                  /* the position *held* */
 byte partial;               /* the message of which B has the first chunk, or 0 */
 byte told;                  /* the position *confirmed* that A was told on this link */
-byte fromToken, fromEpoch, fromFirst;   /* A's, of its `resume` on this link; 0 once they are taken over */
+byte fromToken, fromEpoch, fromFirst;   /* from A's `resume` on this link; 0 once they are taken over */
 bool silentB = 1;
 bool waitsB;
 #define OFFSET (partial -> 1 : 0)
 
-/* The last ones that were drawn. A's tokens and B's are apart, and so are their epochs. */
+/* The numbers drawn last. Each side has its own series of tokens, and of epochs. */
 byte lastMessage, lastEpochA = 1, lastEpochB = 1, lastTokenA = 1, lastTokenB = 1;
 
-/* What the checks remember. It is never lost. */
+/* What the checks remember. No fault changes it. */
 byte everWhole;             /* messages whose last byte has left */
-byte doubt;                 /* messages of which A cannot know it after a restart */
+byte doubt;                 /* messages of which a restarted A cannot know whether they have left */
 byte undone;                /* taken messages that a rollback of B has undone */
 bool lost;                  /* a store was lost or rolled back */
 bool lostA;                 /* A's store was rolled back */
@@ -181,17 +182,19 @@ Resumes resume[2];
 chan toB[2] = [ROOM] of { byte, byte, byte, byte };   /* CHUNK number offset message, EPOCH epoch, OTHER */
 chan toA[2] = [ROOM] of { byte, byte };               /* confirm: epoch and position; OTHER: 0 0 */
 
-byte l, k, m, n, o;         /* used within one step, else 0 */
+/* Used within one step only. Usually l is a link, k an epoch or the kind of a record, m a message, n its number,
+   and o an offset; r is "rolled back", and g is "the peer's state goes on". */
+byte l, k, m, n, o;
 bit r, g;
 
 #define COPY_SENDER(to, from) \
-  to.given = from.given; to.pending = from.pending; to.confirmed = from.confirmed; \
+  to.queued = from.queued; to.pending = from.pending; to.confirmed = from.confirmed; \
   to.unknown = from.unknown; to.left = from.left; to.first = from.first; \
   to.epoch = from.epoch; to.epochs = from.epochs; to.tokens = from.tokens; \
   to.seenToken = from.seenToken; to.seenEpoch = from.seenEpoch; \
   to.peerToken = from.peerToken; to.peerEpoch = from.peerEpoch; to.past = from.past
 #define CLEAR_SENDER(it) \
-  it.given = 0; it.pending = 0; it.confirmed = 0; it.unknown = 0; it.left = 0; it.first = 0; \
+  it.queued = 0; it.pending = 0; it.confirmed = 0; it.unknown = 0; it.left = 0; it.first = 0; \
   it.epoch = 0; it.epochs = 0; it.tokens = 0; it.seenToken = 0; it.seenEpoch = 0; \
   it.peerToken = 0; it.peerEpoch = 0; it.past = 0
 #define COPY_RECEIVER(to, from) \
@@ -224,7 +227,7 @@ inline emptyToB(x) {
   forgetResumeA(x)
 }
 
-/* A copy that cannot be used any more has no influence. */
+/* The next copy may be made. A copy that no rollback can use is cleared, since it would only multiply the states. */
 inline forgetCopies() {
 #if ROLLBACKS_A
   aCopied = 0;
@@ -237,14 +240,14 @@ inline forgetCopies() {
   skip
 }
 
-/* A side that has dropped a link takes nothing from it any more: what is sent on it is lost. */
+/* A side that has dropped a link takes nothing from that link: what its peer sends there is lost. */
 #if MISTAKE == 4
 #define READS(side, x) (1)
 #else
 #define READS(side, x) (link[side] == (x) || (up && newest == (x)))
 #endif
 
-/* A side drops its link, and all that is in flight to it. */
+/* A side drops its link, and all that is in flight on it to this side. */
 inline dropA() {
   if :: link[A] != NONE -> emptyToA(link[A]); link[A] = NONE :: else fi;
   sent[A] = 0; ready[A] = 0; nextNumber = 0; nextOffset = 0;
@@ -318,11 +321,11 @@ inline confirmUpTo(number) {
      a.first++
   :: else -> break
   od;
-  a.first = (number >= a.first -> number + 1 : a.first);   /* only with a mistake */
+  a.first = (number >= a.first -> number + 1 : a.first);   /* happens only with a seeded mistake */
   m = 0
 }
 
-/* The last messages of which all bytes, or a byte, may have left. */
+/* The number of the last message of which all bytes may have left, and of the last of which a byte may have. */
 #define LAST_WHOLE (a.first - 1 + SIZE(a.pending & whole))
 #define LAST_BEGUN (a.first - 1 + SIZE(a.pending & begun))
 /* The positions exceed what may have left. */
@@ -388,8 +391,8 @@ init {
     a.first = 1; a.epoch = 1; a.epochs = BIT(1); a.tokens = BIT(1);
     b.own = 1; b.epochs = BIT(1); b.tokens = BIT(1);
     do
-    :: lastMessage < GIVEN ->
-       lastMessage++; a.pending = a.pending | BIT(lastMessage); a.given = a.pending
+    :: lastMessage < QUEUED_AT_START ->
+       lastMessage++; a.pending = a.pending | BIT(lastMessage); a.queued = a.pending
     :: else -> break
     od;
     COMMIT_A; COMMIT_B;
@@ -483,19 +486,19 @@ init {
        printf("B sends resume on link %d: token %d peer token %d epoch %d\n",
               newest, tokenB, b.peerToken, b.own);
        printf("  peer epoch %d confirmed %d held %d offset %d\n", b.peerEpoch, told, held, OFFSET) }
-  :: d_step { link[B] == NONE && (waiting || partial) ->     /* B drops what it merely holds */
+  :: d_step { link[B] == NONE && (waiting || partial) ->     /* B drops unconfirmed messages */
        waiting = 0; partial = 0; held = b.confirmed }
 
   /* The sender. */
 
   :: d_step { lastMessage < MESSAGES ->
-       lastMessage++; a.pending = a.pending | BIT(lastMessage); a.given = a.given | BIT(lastMessage);
-       COMMIT_A; printf("A's program gives message %d\n", lastMessage) }
+       lastMessage++; a.pending = a.pending | BIT(lastMessage); a.queued = a.queued | BIT(lastMessage);
+       COMMIT_A; printf("A's program queues message %d\n", lastMessage) }
 
   :: d_step { link[A] != NONE && !ready[A] && resume[link[A]].fromB ->
        l = link[A]; printf("A receives resume on link %d\n", l);
        k = resume[l].bPeerEpoch;
-       /* Step 1. r: A was rolled back. */
+       /* Step 1 of "A received `resume`" in docs/delivery.md. r: A was rolled back. */
        r = originA == RESTORED && (ALIEN(resume[l].bPeerToken, a.tokens) ||
                                    ALIEN(k, a.epochs) || (k == a.epoch && EXCEED(resume[l])));
 #if MISTAKE == 3
@@ -565,7 +568,7 @@ init {
           fi;
           forgetResumeB(l)
        fi;
-       assert(a.given == (a.pending | a.confirmed | a.unknown));   /* no loss */
+       assert(a.queued == (a.pending | a.confirmed | a.unknown));   /* no loss */
        l = 0; k = 0; n = 0; r = 0; g = 0 }
 
 #define SENDS_A (sent[A] && ready[A] && !waitsA && nfull(toB[link[A]]))
@@ -621,11 +624,11 @@ init {
           assert(n >= a.first && n <= LAST_WHOLE);
 #endif
           confirmUpTo(n)
-       :: else                                               /* it has crossed `epoch` */
+       :: else                                               /* the `confirm` has crossed an `epoch` */
        fi;
        n = 0; k = 0 }
 
-  /* What a record of B decided is committed at any time. */
+  /* A commits, at any time, what a record of B has changed. */
   :: d_step { aStore.first != a.first || aStore.peerToken != a.peerToken ||
        aStore.peerEpoch != a.peerEpoch -> COMMIT_A }
 
@@ -717,7 +720,7 @@ init {
   /* Nothing can happen any more: a link is up, no message is pending, none is lost. */
 
   :: timeout ->
-       assert(up && a.pending == 0 && a.given == (a.confirmed | a.unknown));
+       assert(up && a.pending == 0 && a.queued == (a.confirmed | a.unknown));
        assert(lost || a.unknown == 0);
        break
   od

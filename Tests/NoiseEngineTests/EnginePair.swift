@@ -57,12 +57,12 @@ struct EnginePair: ~Copyable {
     }
 
     /// Hands the dialer's next handshake message to the acceptor.
-    mutating func dialerSpeaks() throws {
+    mutating func passDialerMessage() throws {
         if let message = try dialer.nextHandshake() { try acceptor.receiveHandshake(message.span) }
     }
 
     /// Hands the acceptor's next handshake message to the dialer.
-    mutating func acceptorSpeaks() throws {
+    mutating func passAcceptorMessage() throws {
         if let message = try acceptor.nextHandshake() { try dialer.receiveHandshake(message.span) }
     }
 }

@@ -5,7 +5,7 @@ import BLESecPrimitives
 import FoundationEssentials
 import Testing
 
-/// Whether a side may use a pattern depends on who can see this side's static key in it.
+/// Whether a side may use a pattern depends on who can see the side's static key in this pattern.
 @Suite struct ExposureTests {
     @Test(
         "a dialer needs an opt-in for exactly the patterns that docs/noise.md marks",
@@ -32,8 +32,8 @@ import Testing
         }
     }
 
-    /// Whether a plan with `pattern` is accepted. If it is not, expects that the error gives the
-    /// exposed key as the reason.
+    /// Whether a plan with `pattern` is accepted. If the plan is refused, expects an error which says
+    /// that the pattern shows this side's key.
     private func isAccepted(
         _ pattern: HandshakePattern, _ role: ChannelRole, allowsExposedIdentity: Bool
     ) throws -> Bool {

@@ -7,9 +7,9 @@ import Testing
 /// The seed of this run's property tests: a fixed value, unless `BLESEC_SEED` sets another.
 enum PropertySeed {
     static let value: UInt64 = {
-        let given = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
-        let seed = given ?? 34
-        print("NoiseTests: properties from seed \(seed); BLESEC_SEED=N takes another")
+        let requested = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
+        let seed = requested ?? 34
+        print("NoiseTests: properties from seed \(seed); set BLESEC_SEED=N to change it")
         return seed
     }()
 
@@ -100,8 +100,8 @@ struct Exchange {
     /// the side of `role`, or a change that `changing` makes to the message. `seen` gets the number
     /// and the bytes of each message before a change.
     ///
-    /// Expects that a reader refuses a message: at the latest the first authenticated message from
-    /// `index` on, `index` included, and none before `index`. An unauthenticated message can be
+    /// Expects that a reader refuses one message: none before `index`, and at the latest the first
+    /// authenticated message from `index` on (`index` included). An unauthenticated message can be
     /// refused too, since a key in clear or a length can be invalid by itself.
     func expectFailure(
         from index: Int, _ difference: Difference? = nil, of role: Role = .responder,
@@ -140,9 +140,9 @@ struct Exchange {
 
 extension CaseIterable {
     fileprivate static func random(_ generator: inout SeededGenerator) -> Self {
-        guard let one = allCases.randomElement(using: &generator) else {
+        guard let value = allCases.randomElement(using: &generator) else {
             preconditionFailure("the type has no cases")
         }
-        return one
+        return value
     }
 }

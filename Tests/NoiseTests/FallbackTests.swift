@@ -9,7 +9,7 @@ import Testing
     let fallback: ProtocolName
     let alice: DHKeyPair
     let bob: DHKeyPair
-    /// The key pair that Alice takes for Bob's: Bob no longer has it.
+    /// Bob's former key pair, which Alice still expects. Bob no longer has it.
     let formerBob: DHKeyPair
 
     init() throws {
@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test(
-        "a fallback needs an initiator that has only sent its first message, and a whole ephemeral in it"
+        "a fallback needs an initiator that has sent only its first message, with a complete ephemeral"
     )
     func tooEarlyOrLate() throws {
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {

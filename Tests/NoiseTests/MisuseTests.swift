@@ -85,10 +85,10 @@ import Testing
     @Test("a number of psks other than the pattern's is refused")
     func pskCount() throws {
         let psks = try Parties(.x25519).psks
-        for given in [0, 1, 3] {
-            #expect(throws: NoiseError.wrongPSKCount(expected: 2, given: given)) {
+        for count in [0, 1, 3] {
+            #expect(throws: NoiseError.wrongPSKCount(expected: 2, given: count)) {
                 try makeHandshake(
-                    "Noise_NNpsk0+psk2_25519_ChaChaPoly_SHA256", psks: Array(psks.prefix(given)))
+                    "Noise_NNpsk0+psk2_25519_ChaChaPoly_SHA256", psks: Array(psks.prefix(count)))
             }
         }
         #expect(throws: NoiseError.wrongPSKCount(expected: 0, given: 1)) {

@@ -20,7 +20,7 @@ struct Parties {
         responder = try curve.keyPair(&generator)
         unrelated = try curve.keyPair(&generator)
         // A pattern of four messages takes at most five psks. No protocol uses the sixth psk, so it
-        // can serve as a wrong one.
+        // can serve as a wrong psk.
         var psks: [PreSharedKey] = []
         for _ in 0..<6 {
             let key = generator.keyBytes(PreSharedKey.length)
@@ -111,7 +111,7 @@ struct Pair: ~Copyable {
         return try initiator.read(responder.write(payload))
     }
 
-    /// The other side's static key as `role` knows it.
+    /// The peer's static key, if the side of `role` knows it.
     func remoteStatic(knownTo role: Role) -> [UInt8]? {
         role == .initiator ? initiator.remoteStatic : responder.remoteStatic
     }

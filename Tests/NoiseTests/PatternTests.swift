@@ -68,7 +68,7 @@ import Testing
         #expect(HandshakePattern.all.filter(\.isOneWay).map(\.name) == ["N", "K", "X"])
     }
 
-    @Test("a pattern tells which static keys each role needs, and which roles it authenticates")
+    @Test("a pattern states which static keys each role needs, and which roles it authenticates")
     func keys() throws {
         let xx = try #require(HandshakePattern.named("XX"))
         let nk = try #require(HandshakePattern.named("NK"))

@@ -23,7 +23,7 @@ enum TestVectors {
     }
 }
 
-/// The bytes that `text`, which has only hexadecimal digits, stands for.
+/// Decodes `text`, which has only hexadecimal digits.
 func hex(_ text: String) -> [UInt8] {
     guard let bytes = [UInt8](hex: text) else { preconditionFailure("not hexadecimal digits") }
     return bytes

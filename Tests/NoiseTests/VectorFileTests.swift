@@ -172,7 +172,7 @@ import Testing
     }
 
     @Test(
-        "a file with a changed byte is an error, has a failing vector, lacks a member, or means the same"
+        "a file with a changed byte is refused, has a failing vector, lacks a member, or has the same vectors"
     )
     func changes() throws {
         let vector = try #require(try TestVectors.load("one-way").first)
@@ -202,7 +202,7 @@ import Testing
     }
 
     @Test(
-        "a folder gives its vector files; a folder without any, a missing and an endless file are errors"
+        "a folder gives its vector files; a folder without any, a missing file and an endless file are errors"
     )
     func paths() throws {
         #expect {

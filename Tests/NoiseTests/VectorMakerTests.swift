@@ -24,7 +24,7 @@ import Testing
         #expect(next.initiator.ephemeral != first.initiator.ephemeral)
     }
 
-    @Test("a maker with given protocol names uses the names in turn")
+    @Test("a maker with a list of protocol names uses the names in order, again and again")
     func names() throws {
         let names = try ["NN", "XXfallback+psk0", "IKpsk1+psk2"].map {
             try ProtocolName("Noise_\($0)_25519_ChaChaPoly_SHA256")
@@ -37,7 +37,7 @@ import Testing
     }
 
     @Test(
-        "608 vectors without given names cover every pattern in every suite; some have psks or fallbacks"
+        "608 vectors with default names cover every pattern in every suite; some have psks or fallbacks"
     )
     func coverage() throws {
         let maker = VectorMaker(seed: 3)

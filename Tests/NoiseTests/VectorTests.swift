@@ -189,6 +189,7 @@ import Testing
         return try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: key.span))
     }
 
+    /// The last three parts of a protocol name, in every combination.
     private var suites: [String] {
         ["25519", "448"].flatMap { curve in
             ["ChaChaPoly", "AESGCM"].flatMap { cipher in
