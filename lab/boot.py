@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""lab/boot.py: starts the virtual machine, passes on what the guest writes, and ends it.
+"""lab/boot.py: starts the virtual machine, passes on what the guest writes, and stops the machine.
 
     boot.py --kernel F --ramdisk F --out FOLDER --controllers N --bluetoothd yes|no
             --timeout S --console yes|no -- COMMAND ARG...
@@ -124,9 +124,9 @@ class Stream(threading.Thread):
                     self.trailer = rest
                     break
                 # The last bytes may be the beginning of the mark. They wait for the next read.
-                keep = next((n for n in range(min(len(pending), len(self.mark) - 1), 0, -1) if pending.endswith(self.mark[:n])), 0)
-                self.write(pending[: len(pending) - keep])
-                pending = pending[len(pending) - keep :]
+                kept = next((n for n in range(min(len(pending), len(self.mark) - 1), 0, -1) if pending.endswith(self.mark[:n])), 0)
+                self.write(pending[: len(pending) - kept])
+                pending = pending[len(pending) - kept :]
             else:
                 self.write(pending)
         except BrokenPipeError:

@@ -4,8 +4,9 @@ import Testing
 @Suite struct AEADTests {
     static let key = hex("1c9240a5eb55d38af333888604f6b5f0473917c1402b80099dca5cbc207075c0")
     static let additionalData = hex("f33388860000000000004e91")
+
     @Test(
-        "sealed bytes open again, at lengths below and above the crossover of the two libraries",
+        "sealed bytes open again, both at the lengths that libsodium seals and at those that OpenSSL seals",
         arguments: AEADAlgorithm.allCases)
     func roundTrip(_ algorithm: AEADAlgorithm) throws {
         for count in [0, 1, 15, 16, 17, 64, 255, 256, 257, 383, 384, 385, 1024, 65_519] {
@@ -16,7 +17,7 @@ import Testing
     }
 
     @Test(
-        "both libraries give the same bytes, for messages from 0 to 65,519 bytes",
+        "libsodium and OpenSSL give the same bytes, for messages from 0 to 65,519 bytes",
         arguments: AEADAlgorithm.allCases)
     func libraries(_ algorithm: AEADAlgorithm) throws {
         let key = SecretBytes(copying: Self.key.span)
@@ -92,7 +93,7 @@ import Testing
     }
 
     @Test(
-        "a context seals and opens, and after a change of key seals as a new context does",
+        "a context seals and opens, and gives the same bytes as a new context after a change of key",
         arguments: AEADAlgorithm.allCases)
     func keyReplacement(_ algorithm: AEADAlgorithm) throws {
         var context = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))

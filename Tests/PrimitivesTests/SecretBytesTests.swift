@@ -146,7 +146,7 @@ private struct MemoryMap {
     }
 }
 
-/// A secret that takes a slot of 4 KiB, of which a slab has sixteen.
+/// A secret that takes a slot of 4 KiB. A slab has sixteen such slots.
 private final class LargeSecret {
     static let size = 3_000
     let secret = SecretBytes(count: LargeSecret.size)
@@ -172,7 +172,7 @@ private func equal(_ secret: borrowing SecretBytes, _ bytes: [UInt8]) -> Bool {
     secret.isEqual(to: SecretBytes(copying: bytes.span))
 }
 
-/// Makes a secret storable in an array, which cannot contain noncopyable values.
+/// A class around a secret, since an array cannot contain noncopyable values.
 private final class Holder {
     let secret: SecretBytes
     init(_ byte: UInt8) { secret = SecretBytes(copying: [UInt8](repeating: byte, count: 32).span) }

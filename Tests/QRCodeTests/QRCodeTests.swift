@@ -42,7 +42,7 @@ import Testing
     }
 
     @Test(
-        "zbarimg reads the text on a terminal, with colours on a dark and on a light background",
+        "zbarimg reads the code that a terminal shows, in each style",
         arguments: [1, 50, 150, 300],
         [
             (QRCode.TerminalStyle.colours, true), (.colours, false), (.darkBackground, true),
@@ -55,7 +55,7 @@ import Testing
         #expect(try read(picture.image.png()) == text + "\n")
     }
 
-    @Test("a terminal has room for the code if it is as wide and as high as the code says")
+    @Test("the lines for a terminal have the width and the height that the code states")
     func room() throws {
         for style in QRCode.TerminalStyle.allCases {
             let code = try QRCode(Self.text(50))
@@ -106,7 +106,9 @@ import Testing
         }
     }
 
-    @Test("an image has as many pixels for each module as asked for", arguments: [1, 2, 7, 64])
+    @Test(
+        "each module of an image has the requested width and height in pixels",
+        arguments: [1, 2, 7, 64])
     func scale(_ scale: Int) throws {
         let png = try QRCode("A").png(scale: scale)
         // The width and the height are in the first chunk, 32 bits each, big-endian.

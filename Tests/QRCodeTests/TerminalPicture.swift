@@ -1,6 +1,6 @@
 import BLESecQRCode
 
-/// What a terminal shows after it was given lines with half blocks, as an image.
+/// An image of what a terminal shows for lines that are drawn with half blocks.
 ///
 /// A cell has 8 × 16 pixels. The terminal has some empty cells around the lines.
 struct TerminalPicture {

@@ -21,6 +21,7 @@ struct StoreFileTests {
         try SQLiteStore(at: path, own: "own", peer: "peer")
     }
 
+    /// Why `body` fails; empty if it does not.
     private func reason(_ body: () throws(StoreFailure) -> Void) -> String {
         do throws(StoreFailure) {
             try body()
@@ -70,7 +71,9 @@ struct StoreFileTests {
         }
     }
 
-    @Test("what is read again is what the changes make in memory, after random changes")
+    @Test(
+        "after random changes, an opened store has the state that the same changes make in memory"
+    )
     func changes() throws {
         try make()
         var generator = SeededGenerator(seed: 5)
@@ -91,7 +94,9 @@ struct StoreFileTests {
         #expect(try open().stored == expected)
     }
 
-    @Test("more states are lost, and more identifiers known, than are kept")
+    @Test(
+        "beyond the limits for fates and identifiers, an opened store has what the state in memory has"
+    )
     func bounds() throws {
         try make()
         var generator = SeededGenerator(seed: 6)
@@ -100,7 +105,7 @@ struct StoreFileTests {
         for id in 1...UInt64(2 * Fates.mostRanges + 500) {
             var changes: [StoreChange] = [.message(.init(id: id, bytes: [1]))]
             let epoch = Identifier(using: &generator)
-            // Every second message is lost, so that the ranges do not touch.
+            // Every second message becomes unknown, so that the ranges do not touch.
             changes +=
                 id % 2 == 0 ? [.epoch(epoch, keeping: [])] : [.retired(through: expected.first)]
             changes.append(.peerEpoch(epoch, confirmed: 0))
@@ -126,7 +131,7 @@ struct StoreFileTests {
         try store.commit([.confirmed(1)])
     }
 
-    @Test("a newer store, one of other keys, and other databases are refused")
+    @Test("a store of a newer version or of other keys, and a damaged database, are refused")
     func refused() throws {
         for (sql, text) in [
             ("PRAGMA user_version = 3", "newer blesec (version 3)"),
@@ -170,7 +175,7 @@ struct StoreFileTests {
         #expect(try Database(path).run("PRAGMA user_version") == [[.integer(2)]])
     }
 
-    @Test("a dropped message has its fate in the order of the ids, and others keep their ids")
+    @Test("dropped messages get their fates in the order of the ids, and the others keep their ids")
     func dropped() throws {
         try make()
         let store = try open()
@@ -181,7 +186,7 @@ struct StoreFileTests {
         #expect(stored.messages.map(\.id) == [1, 2, 5])
         #expect(stored.nextID == 7 && stored.first == 1)
         #expect((1...6).allSatisfy { stored.fates.fate(id: $0) == nil })
-        // The number that message 3 would have had is that of message 5.
+        // Message 5 has the number that message 3 would have had.
         try open().commit([.left(through: 3), .retired(through: 2)])
         stored = try open().stored
         let early = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
@@ -213,7 +218,7 @@ struct StoreFileTests {
         }
     }
 
-    @Test("a store that was cut at any multiple of 4 KiB is refused, or has what it had")
+    @Test("a store that was cut at any multiple of 4 KiB is refused")
     func truncated() throws {
         try make()
         var expected = StoredEndpoint()
@@ -271,7 +276,7 @@ struct StoreFileTests {
         #expect(seen.count > 5)
     }
 
-    @Test("a full disk fails the commit, and the store keeps what it had")
+    @Test("on a full disk the commit fails, and the store keeps what was committed before")
     func full() throws {
         try make()
         var expected = StoredEndpoint()
@@ -294,7 +299,7 @@ struct StoreFileTests {
 }
 
 extension SQLiteStore {
-    /// Lets the database grow to so many pages only.
+    /// Limits the database to this number of pages.
     fileprivate func limit(pages: Int) throws {
         try database.withLock { _ = try $0?.run("PRAGMA max_page_count = \(pages)") }
     }

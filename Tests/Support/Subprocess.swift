@@ -263,13 +263,13 @@ internal import Glibc
         }
         give(.errors, as: 2)
         // The child has this pipe open until it ends, even if it closes the other three. So the end
-        // of this pipe tells that the child has ended.
+        // of this pipe shows that the child has ended.
         give(.lifetime, as: 9)
         try unsafe spawn(executable, arguments, &actions, environment)
     }
 
-    /// `POSIX_SPAWN_SETSID` of `<spawn.h>`, which the Glibc module lacks: the program has no
-    /// terminal, and so cannot ask the person who runs the tests.
+    /// `POSIX_SPAWN_SETSID` of `<spawn.h>`, which the Glibc module lacks. In a session of its own a
+    /// program has no terminal, so it cannot prompt the person who runs the tests.
     private static let startsSession: Int32 = 0x80
 
     private func spawn(
@@ -291,7 +291,7 @@ internal import Glibc
         for name in Self.inheritedVariables {
             if let value = unsafe getenv(name) { unsafe variables[name] = String(cString: value) }
         }
-        variables.merge(environment) { _, given in given }
+        variables.merge(environment) { _, override in override }
         // Otherwise the thread sanitizer makes each process sleep for a second at its end.
         variables["TSAN_OPTIONS", default: ""] += " atexit_sleep_ms=0"
         let argumentStrings = unsafe ([executable] + arguments).map { unsafe strdup($0) } + [nil]

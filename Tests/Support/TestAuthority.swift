@@ -23,8 +23,8 @@ public final class TestAuthority: Sendable {
         try issuer.issue(name, extensions ?? Self.authorityExtensions("CA:TRUE"))
     }
 
-    /// Uses an authority that was made before: its certificate and key are in the folder of the
-    /// authority that has issued the certificate.
+    /// An authority that exists already: `issuer` has issued its certificate, and its files are in
+    /// the folder of `issuer`.
     public init(_ name: String, in issuer: TestAuthority) {
         folder = issuer.folder
         self.name = name

@@ -16,8 +16,7 @@ struct ContextTests {
         for name in ["X25519", "P-256", "P-384", "X448"] {
             #expect(TLSContext.supports(group: name))
         }
-        // The names from `?X25519` on are lists of OpenSSL 3.5 that stand for one group, for none or for
-        // several.
+        // OpenSSL 3.5 reads the names from `?X25519` on as lists, of one group, of none or of several.
         for name in [
             "", "X25519:P-256", "X25518", "P-256 ", "X25519/P-256", "?X25519", "?nonsense",
             "*X25519", "-X25519", "DEFAULT", "Default",
@@ -45,7 +44,7 @@ struct ContextTests {
             (["P-384"], ["P-384"]), (["X25519MLKEM768", "X25519"], ["X25519MLKEM768"]),
         ])
     func negotiatedGroups(dialer: [String], acceptor: [String]) throws {
-        // An older OpenSSL has no post-quantum groups; then `supports` must say so.
+        // An older OpenSSL has no post-quantum groups; then `supports` must return false.
         guard (dialer + acceptor).allSatisfy(TLSContext.supports) else {
             #expect(!TLSContext.supports(group: "X25519MLKEM768"))
             return
