@@ -14,7 +14,7 @@ final class BusSession {
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
-    /// Why bluetoothd has not listed its objects, although it runs; nil once it has.
+    /// Why bluetoothd has not listed its objects the last time, although it runs; nil if it has.
     private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
     private var isClosed = false
@@ -111,12 +111,14 @@ final class BusSession {
         }
     }
 
-    /// Repeats what has failed, after a delay.
+    /// Repeats what has failed after ``retryDelay``: the connection to the bus, the question for
+    /// bluetoothd, the listing of its objects, and the registrations.
     func retrySoon() { if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) } }
 
     // MARK: - Calling bluetoothd
 
-    /// Calls a method of bluetoothd and waits for the reply.
+    /// Calls a method of bluetoothd and waits for the reply. `action` completes "cannot …" in the
+    /// reason of an error.
     func call(
         to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue], timeout: Duration, isolation: isolated (any Actor)
@@ -130,7 +132,7 @@ final class BusSession {
     }
 
     /// Calls a method of bluetoothd without waiting. Calls `done` once, with nil after a reply, or
-    /// with an error.
+    /// with an error, whose reason `action` completes as in the other method.
     func send(
         to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue], done: @escaping (DiscoveryError?) -> Void
@@ -152,7 +154,7 @@ final class BusSession {
         _ property: String, to value: BusValue, of path: String, _ interface: String
     ) throws(DiscoveryError) {
         guard let bus, owner != nil else {
-            throw DiscoveryError(.noService, "cannot notify: bluetoothd does not run")
+            throw DiscoveryError(.noService, "cannot notify: bluetoothd does not run, or has not listed its objects")
         }
         do throws(BusError) {
             try bus.signal(
@@ -210,6 +212,8 @@ extension BusSession: TimerHandler {
             open()
         } else if owner == nil {
             askOwner()
+        } else if listingFailure != nil {
+            listObjects()
         }
         bluetoothd?.assumeIsolated { $0.retry() }
     }

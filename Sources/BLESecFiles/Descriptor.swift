@@ -24,7 +24,7 @@ struct FileFailure: Error, Equatable {
 }
 
 /// An open file or folder, which is closed with the object. Used on one thread.
-final class Descriptor {
+final class Descriptor: Sendable {
     let number: Int32
 
     private init(_ number: Int32) { self.number = number }

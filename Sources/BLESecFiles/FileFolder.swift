@@ -22,7 +22,8 @@ final class FileFolder {
     /// The name of `partial`: a hash of the peer's key.
     private let peer: String
 
-    /// How long incomplete files are kept, in seconds.
+    /// How long incomplete files, and notes about stored ones, are kept after their last change, in
+    /// seconds.
     private static let lifetime = 7 * 86_400
     /// How many bytes of the file system a transfer always leaves free.
     private static let leastFree: UInt64 = 16 << 20
@@ -43,8 +44,8 @@ final class FileFolder {
             }
             // Another transfer may be removing the empty folder at this moment.
             guard allPartial.lockShared(), allPartial.isThere else {
-                // The other transfer needs only a few system calls for that, and this thread has
-                // nothing else to do.
+                // A blocking wait is right here: the removal takes only a few system calls, and
+                // this thread has nothing else to do.
                 usleep(10_000)
                 continue
             }
@@ -57,8 +58,8 @@ final class FileFolder {
 
     private static let attempts = 200
 
-    /// The sender knows that everything is stored: removes the note about it, and the folders of
-    /// incomplete files if they are empty and nobody else uses them.
+    /// Removes the note that the offer is stored, and the folders of incomplete files if they are
+    /// empty and nobody else uses them. Called when the sender knows that everything is stored.
     func forget(_ offer: FileFrame.Offer) {
         partial.remove(Self.noteName(offer))
         removeEmpty()
@@ -99,7 +100,7 @@ final class FileFolder {
     }
 
     /// Opens the folder with what is held of an offer, and locks it for one transfer. First removes
-    /// whatever has been incomplete for a week.
+    /// what has not changed for a week: incomplete files and notes, of all peers.
     func open(_ offer: FileFrame.Offer) throws(FileFailure) -> Descriptor {
         removeOld()
         for _ in 0..<Self.attempts {
@@ -114,9 +115,14 @@ final class FileFolder {
 
     // MARK: - Space
 
-    /// How many bytes each transfer of this process needs in all, by the ``key(_:)`` of its offer's
-    /// folder.
-    private static let reserved = Locked<[String: UInt64]>([:])
+    /// What a transfer needs in all, and the folder with what has arrived of its offer.
+    private struct Need {
+        let bytes: UInt64
+        let folder: Descriptor
+    }
+
+    /// What the transfers of this process need, by the ``key(_:)`` of their offers' folders.
+    private static let reserved = Locked<[String: Need]>([:])
 
     /// Space that is reserved for one offer, until the object is released.
     final class Reservation {
@@ -126,38 +132,44 @@ final class FileFolder {
         deinit { FileFolder.reserved.withLock { $0[key] = nil } }
     }
 
-    /// Checks that there is space for an offer besides the space that other transfers still need,
-    /// and reserves it.
+    /// Checks that there is space for an offer besides the space that all other transfers of this
+    /// process still need, and reserves it.
     func reserve(
         _ offer: FileFrame.Offer, in held: Descriptor
     ) throws(FileFailure) -> Reservation {
-        let key = Self.key(held)
         let heldSize = Self.size(of: held)
-        // The bytes of all the peer's offers, and those of them that are still to be written.
-        var total: UInt64 = 0
-        var unwritten: UInt64 = 0
-        for name in try partial.names() where name != Self.name(of: offer) {
-            guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
-            let size = Self.size(of: folder)
-            let reserved = Self.reserved.withLock { $0[Self.key(folder)] } ?? 0
-            total.add(max(size, reserved))
-            unwritten.add(reserved.subtracting(size))
-        }
         var needed = offer.bytes
         needed.add(offer.files * Self.block)
-        total.add(max(heldSize, needed))
+        // Reserved first, so that of two transfers that begin at once, each sees the other. Opened
+        // again, since `held` has the transfer's lock as long as it is open.
+        let need = Need(bytes: needed, folder: try held.open(".", O_RDONLY | O_DIRECTORY))
+        let reservation = Reservation(Self.key(held))
+        let others = Self.reserved.withLock { reserved in
+            reserved[reservation.key] = need
+            return reserved.filter { $0.key != reservation.key }
+        }
+        // The bytes of all the peer's offers.
+        var total = max(heldSize, needed)
+        for name in try partial.names() where name != Self.name(of: offer) {
+            guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
+            total.add(max(Self.size(of: folder), others[Self.key(folder)]?.bytes ?? 0))
+        }
         guard total <= rules.quota else {
             throw FileFailure(
                 .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
         }
-        // What is held needs no more space.
-        unwritten.add(needed.subtracting(heldSize))
+        // The bytes that are still to be written to this file system. What is held needs no more.
+        var unwritten = needed.subtracting(heldSize)
+        for need in others.values where need.folder.status?.st_dev == held.status?.st_dev {
+            // Opened again, since a descriptor has one position for all that read its folder.
+            guard let folder = try? need.folder.open(".", O_RDONLY | O_DIRECTORY) else { continue }
+            unwritten.add(need.bytes.subtracting(Self.size(of: folder)))
+        }
         guard unwritten <= folder.freeSpace.subtracting(Self.leastFree) else {
             throw FileFailure(
                 .noSpace, "\(offer.bytes) bytes are offered, and there is too little space")
         }
-        Self.reserved.withLock { $0[key] = needed }
-        return Reservation(key)
+        return reservation
     }
 
     /// The device and inode of a folder.

@@ -1,4 +1,5 @@
 import BLESecPrimitives
+import Glibc
 import Testing
 
 @testable import BLESecFiles
@@ -8,15 +9,17 @@ import Testing
 struct FileFolderTests {
     private let scratch = TemporaryFolder()
 
-    private func folder(_ rules: FileFolder.Rules = FileFolder.Rules()) throws -> FileFolder {
+    private func folder(
+        _ rules: FileFolder.Rules = FileFolder.Rules(), from peer: UInt8 = 7
+    ) throws -> FileFolder {
         try scratch.makeFolder("in")
-        return try FileFolder(scratch.path("in"), from: [7], rules)
+        return try FileFolder(scratch.path("in"), from: [peer], rules)
     }
 
     /// A receiver that has received this offer, and has accepted it unless the rules forbid that.
     private func receiver(
         _ name: String, isFolder: Bool = false, bytes: UInt64 = 0, id: UInt8 = 1,
-        rules: FileFolder.Rules = FileFolder.Rules()
+        rules: FileFolder.Rules = FileFolder.Rules(), from peer: UInt8 = 7
     ) throws -> FileReceiver {
         let receiver = FileReceiver()
         var frames: [UInt8] = []
@@ -26,7 +29,7 @@ struct FileFolderTests {
                 isFolder: isFolder, files: 1, bytes: bytes, name: name)
         ).append(to: &frames)
         _ = try receiver.receive(frames)
-        _ = receiver.accept(into: try folder(rules))
+        _ = receiver.accept(into: try folder(rules, from: peer))
         return receiver
     }
 
@@ -78,6 +81,23 @@ struct FileFolderTests {
         let large = try receiver("d", bytes: 1 << 60, id: 4)
         #expect(large.refusal?.problem == .noSpace)
         withExtendedLifetime((first, third)) {}
+    }
+
+    @Test("an offer needs space beside what the transfers of other peers still need")
+    func space() throws {
+        var status = statvfs()
+        #expect(unsafe statvfs("/tmp", &status) == 0)
+        let most = UInt64(status.f_bavail) * UInt64(status.f_frsize) / 10 * 6
+        do {
+            let first = try receiver("a", bytes: most, from: 1)
+            #expect(first.refusal == nil)
+            #expect(try receiver("b", bytes: most, from: 2).refusal?.problem == .noSpace)
+            // What was refused reserves nothing.
+            let small = try receiver("c", bytes: most / 10, from: 3)
+            #expect(small.refusal == nil)
+            withExtendedLifetime((first, small)) {}
+        }
+        #expect(try receiver("b", bytes: most, from: 2).refusal == nil)
     }
 
     @Test("one offer is not received twice at the same time")
