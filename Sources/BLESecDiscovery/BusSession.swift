@@ -154,7 +154,8 @@ final class BusSession {
         _ property: String, to value: BusValue, of path: String, _ interface: String
     ) throws(DiscoveryError) {
         guard let bus, owner != nil else {
-            throw DiscoveryError(.noService, "cannot notify: bluetoothd does not run, or has not listed its objects")
+            throw DiscoveryError(
+                .noService, "cannot notify: bluetoothd does not run, or has not listed its objects")
         }
         do throws(BusError) {
             try bus.signal(

@@ -3,8 +3,8 @@
 package enum ServiceAdvertisement: Sendable, Hashable {
     /// The advertisement carries a payload.
     case payload(AdvertisementPayload)
-    /// The advertisement names the service and carries no payload, as from a phone's app in the
-    /// background. The PSM has to be read over GATT.
+    /// The advertisement names the service, and has no payload that can be read, as with a phone's
+    /// app in the background. The PSM has to be read over GATT.
     case serviceOnly
 
     /// The company identifier of manufacturer data that carry a payload: 0xFFFF, reserved for
@@ -20,8 +20,9 @@ package enum ServiceAdvertisement: Sendable, Hashable {
     ///
     /// Service data carry the UUID of their service, so they always count. A name or manufacturer
     /// data count only if the service's UUID is also advertised, since anyone may use the same
-    /// values, and only if no other vendor-specific UUID is advertised. For each device, a scanner
-    /// keeps only one name, and one value for each company, which may belong to the other service.
+    /// values, and only if no other vendor-specific UUID is advertised: a scanner keeps only one
+    /// name for a device, and one value for each company, so with two services the name or the
+    /// value may be that of the other service.
     ///
     /// - Returns: nil when the device does not advertise the service.
     package init?(

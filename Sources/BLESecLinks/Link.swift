@@ -60,12 +60,12 @@ public protocol Link: AnyObject, Sendable {
     /// Whether the link keeps its own send queue short. Initially false.
     ///
     /// While it is true, a send takes nothing if about 16 KiB that were sent before have not
-    /// reached the peer's side yet. So urgent bytes do not wait behind many others. The queue
-    /// always has room for two SDUs of the largest size, except that a Unix packet socket divides
-    /// SDUs above 8 KiB. A Unix socket holds up to about 32 KiB. While the property is false, the
+    /// reached the peer's side yet (on a Unix socket, 15 to 33 KiB). So urgent bytes do not wait
+    /// behind many others. An L2CAP link then has room for two SDUs of the largest size; a Unix
+    /// packet socket takes at most 8 KiB of an SDU in one send. While the property is false, the
     /// queue is as long as the link allows, which takes less processor time.
     ///
-    /// The property may change at any time, and setting it to the same value costs nothing. Bytes
+    /// It may be set at any time, and setting it to the value that it has costs nothing. Bytes
     /// that the link has taken before a change stay queued. A link without a queue of its own
     /// ignores the property, and returns false; so does the default implementation.
     var keepsQueueShort: Bool { get set }

@@ -38,6 +38,7 @@ extension HandshakePattern {
         if let last = modifiers.last, modifier.name < last.name, try lastCommutes(with: modifier) {
             throw .modifiersNotSorted(last.name, modifier.name)
         }
+        // An array of one pattern, since a struct cannot contain itself.
         if modifiers.isEmpty { pattern.unmodified = [self] }
         pattern.modifiers.append(modifier)
         try pattern.checkRules()

@@ -29,7 +29,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private weak var peripheral: RadioLink?
     private var timer: LoopTimer?
     private var phase = Phase.idle
-    /// The anchor point of the next connection event, at which this event has ended.
+    /// The time by which the current event must have ended: the anchor point of the next event.
     private var eventEnd: UInt64 = 0
     /// Whether the central has more to send, or has received the peripheral's MD bit.
     private var hasMore = false

@@ -9,11 +9,11 @@ struct ChatScreen: Sendable {
     private let isOutputTerminal = isatty(STDOUT_FILENO) == 1
     private let isErrorTerminal = isatty(STDERR_FILENO) == 1
 
-    /// Shows a message of the peer on one line, with control characters replaced.
+    /// Shows a message of the peer on one line, with control characters replaced, or as JSON.
     func show(_ message: [UInt8]) async throws(ChannelError) {
         let line: String
         if Diagnostics.isJSON {
-            // Nothing is replaced here: JSON escapes characters that control a terminal.
+            // JSON escapes the characters that control a terminal.
             line = JSONWriter.line(
                 .object([
                     ("event", .string("message")),

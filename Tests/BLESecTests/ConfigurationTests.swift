@@ -31,10 +31,13 @@ struct ConfigurationTests {
         try PreSharedKey(SecretBytes(copying: [UInt8](repeating: 1, count: 32).span))
     }
 
-    @Test("a list of protocols that is empty, repeats a name or has an unknown one is refused")
+    @Test(
+        "a list of protocols that is empty, repeats a name, or has one that cannot be offered is refused"
+    )
     func protocols() throws {
         try Self.expectRefused { $0.protocols = [] }
-        // Only a dialer's list is sent, so a repeated name is refused only on the dialer's side.
+        // `validate` accepts a repeated name; the dialer fails when it makes its hello. An acceptor
+        // sends no list.
         var repeated = try PinnedPeers().configuration(.dialer)
         repeated.protocols = [Self.xx, Self.xx]
         #expect(throws: ChannelError(.configuration, "")) {
@@ -99,7 +102,9 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("an identity key for a hash or curve other than an offer's, or no key, is refused")
+    @Test(
+        "an offer whose hash or curve is not that of the identity key, or without a key, is refused"
+    )
     func identity() throws {
         try Self.expectRefused { $0.protocols = ["Noise_XX_25519_ChaChaPoly_SHA512"] }
         try Self.expectRefused { $0.protocols = [Self.xx, "Noise_XX_25519_ChaChaPoly_BLAKE2s"] }
@@ -148,7 +153,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "options of the other mode, a 256-byte context and a prologue that begins blesec/1 are refused"
+        "options that the mode does not have, a 256-byte context and a prologue with blesec/1 are refused"
     )
     func modes() throws {
         try Self.expectRefused { $0.prologue = [1] }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import BLESec
 
-@Suite("Closing, receiving and claiming memory at the wrong moment")
+@Suite("Closing, receiving and claiming memory in unusual situations")
 struct WrongMomentTests {
     /// A dialer with a full inbox, and its acceptor. The acknowledgement of the dialer's message
     /// waits behind the message that fills the inbox.
@@ -111,7 +111,7 @@ struct WrongMomentTests {
         #expect(pair.acceptor.peer == nil && pair.acceptor.outcome?.code == .truncated)
     }
 
-    @Test("the first piece of a message directly after ready counts towards its peer's share")
+    @Test("a piece of a message that arrives together with ready counts towards its peer's share")
     func share() throws {
         let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
@@ -241,7 +241,9 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a close waits while the link takes bytes every 9 seconds, and fails if it takes none")
+    @Test(
+        "a close waits while the link takes bytes every 9 seconds; without an acknowledgement it fails"
+    )
     func slowLink() throws {
         let peer = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(600) }
         _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))

@@ -68,7 +68,7 @@ struct AnswerTests {
     }
 
     @Test(
-        "a reflected hello that is read as an answer has the length of its first name as the index"
+        "if a reflected hello reads as an answer, its index is the length of the hello's first name"
     )
     func reflected() throws {
         var random = Random(seed: 4)

@@ -373,7 +373,8 @@ struct CertificateAuthorityTests {
         "an invalid URI is refused with the reason",
         arguments: [
             ("", "no scheme"), ("lamp", "no scheme"), (":lamp", "no scheme"),
-            ("1a:lamp", "no scheme"), ("a_b:lamp", "no scheme"), ("blesec:", "nothing after the scheme"),
+            ("1a:lamp", "no scheme"), ("a_b:lamp", "no scheme"),
+            ("blesec:", "nothing after the scheme"),
             ("blesec://a b", "has to be written as %"), ("blesec://ä", "has to be written as %"),
             ("blesec://a\u{0}b", "has to be written as %"), ("a:b\n", "has to be written as %"),
             ("a:<b>", "has to be written as %"), ("a:%2", "two hexadecimal digits"),

@@ -53,7 +53,7 @@ struct ReportPlots {
     }
 
     private var roundTripPanels: [Panel] {
-        linkPanels("Round trip", unit: "µs: p50, and up to p90 and p99") { result in
+        linkPanels("Round trip", unit: "µs: p50; the bar's ticks are p90 and p99") { result in
             result.roundTrip.map {
                 Panel.Point(
                     size: result.size, value: $0.p50 / 1e3, above: [$0.p90 / 1e3, $0.p99 / 1e3])

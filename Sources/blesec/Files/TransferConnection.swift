@@ -17,7 +17,7 @@ struct TransferConnection: Sendable {
     private let explained: @Sendable (ChannelError) -> ChannelError
     private let end: @Sendable () async -> Void
 
-    /// Takes TARGET from the operands; nil with --service, unless a peer is named.
+    /// Takes TARGET from the operands; nil with --service, unless the first operand is peer:NAME.
     static func takeTarget(
         _ operands: inout [String], _ arguments: Arguments
     ) throws(ChannelError) -> String? {
@@ -28,8 +28,8 @@ struct TransferConnection: Sendable {
         return operands.removeFirst()
     }
 
-    /// Starts a connection to the peer at `target`; without a target, both sides look for each
-    /// other.
+    /// Starts a connection: dials the target or, with --listen, waits at it; without a target, both
+    /// sides look for each other.
     static func start(
         _ arguments: Arguments, target text: String?, _ interruption: Interruption
     ) async throws(ChannelError) -> TransferConnection {
@@ -42,23 +42,24 @@ struct TransferConnection: Sendable {
                 "--listen waits at an endpoint, and not at \(text): name the endpoint, and "
                     + "`--remember \(peer)` to accept only that peer")
         }
-        let target =
+        let dialTarget =
             try isWaiting
             ? nil
             : text.map { text throws(ChannelError) in
                 try Target(text, arguments, memory)
             }
-        let known = try target?.peer == nil ? memory.expected : nil
-        let options = try ChannelOptions(arguments, expecting: target?.peer, known: known, memory)
+        let remembered = try dialTarget?.peer == nil ? memory.expected : nil
+        let options = try ChannelOptions(
+            arguments, expecting: dialTarget?.peer, known: remembered, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         if !options.isPinned { configuration.trust = notes.firstComer }
         let route: PeerRoute
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
         let end: @Sendable () async -> Void
-        if let target {
+        if let dialTarget {
             let dialed = try DialedTarget(
-                target, arguments, options, configuration, isOnlyAttempt: false, expecting: known,
-                memory, notes)
+                dialTarget, arguments, options, configuration, isOnlyAttempt: false,
+                expecting: remembered, memory, notes)
             (route, explained, end) = (.dialing(dialed.dial), dialed.explained, dialed.end)
         } else {
             let routing = try await RouteArguments(
@@ -68,15 +69,15 @@ struct TransferConnection: Sendable {
         var delivery = PeerConnection.DeliveryOptions()
         delivery.streams.window = 1 << 20
         let connection = await PeerConnection.start(
-            route, to: target?.peer ?? known, delivery: .exactlyOnce(delivery))
+            route, to: dialTarget?.peer ?? remembered, delivery: .exactlyOnce(delivery))
         return TransferConnection(
             connection: connection, interruption: interruption, timeLimit: options.timeLimit,
             notes: notes, explained: explained, end: end)
     }
 
     /// Reports the connection's states while `body` runs, and then ends the connection: in good
-    /// order if `body` returns true. Throws the first error of `body`, of the connection or of a
-    /// signal.
+    /// order if `body` returns true. Throws the error of a signal or of the time limit, if there is
+    /// one, and otherwise the error of `body`, or that of the connection if it is the cause.
     func run(
         _ body: @escaping @Sendable () async throws(ChannelError) -> Bool
     ) async throws(ChannelError) {
@@ -128,7 +129,7 @@ struct TransferConnection: Sendable {
         let timeLimitFailure = await limiting.value
         let connectionFailure = await watching.value
         await end()
-        // A signal or the time limit has caused all other errors.
+        // A signal, or the time limit, is the cause of any other error.
         if let error = interruption.error ?? timeLimitFailure { throw error }
         if let failure {
             // The error that closed the connection explains more than the error of a call that
