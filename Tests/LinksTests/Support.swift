@@ -67,7 +67,7 @@ func mode(_ path: String) -> UInt32? {
 /// The number of this process's open descriptors below 4,096.
 func openDescriptors() -> Int { (0..<4_096).count { fcntl(Int32($0), F_GETFD) >= 0 } }
 
-/// Makes a socket file on which nothing listens, as a crash leaves behind.
+/// Makes a socket file on which no process listens, such as a crash leaves.
 func makeStaleSocket(_ address: UnixAddress, loop: EventLoop) async throws {
     let listener = try await UnixListener.listen(address, loop: loop)
     // Closing removes the file at the listener's path. A second name keeps the socket's file.

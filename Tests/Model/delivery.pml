@@ -28,8 +28,8 @@
  *    5  the sender does not check positions: it takes *held* for *confirmed*
  *    6  a side takes over the peer's token and epoch at `resume`, not at the first record after it
  *    7  a `confirm` of another epoch counts
- *    8  the sender does not check whether the peer's state goes on
- *    9  the peer's state also counts as going on if *peer epoch* is this side's epoch
+ *    8  the sender does not check whether the peer's state continues
+ *    9  the peer's state also counts as continuing if *peer epoch* is this side's epoch
  *   10  after a rollback, the unmarked messages of the store do not become unknown
  *   11  `resume` has a position *confirmed* that is not committed
  */
@@ -183,7 +183,7 @@ chan toB[2] = [ROOM] of { byte, byte, byte, byte };   /* CHUNK number offset mes
 chan toA[2] = [ROOM] of { byte, byte };               /* confirm: epoch and position; OTHER: 0 0 */
 
 /* Used within one step only. Usually l is a link, k an epoch or the kind of a record, m a message, n its number,
-   and o an offset; r is "rolled back", and g is "the peer's state goes on". */
+   and o an offset; r is "rolled back", and g is "the peer's state continues". */
 byte l, k, m, n, o;
 bit r, g;
 
@@ -522,7 +522,7 @@ init {
           if
           :: IN(resume[l].bEpoch, a.past) -> waitsA = 1      /* step 2 */
           :: else ->
-             /* Step 3. g: B's state goes on. */
+             /* Step 3. g: B's state continues. */
              g = resume[l].bToken == a.seenToken || resume[l].bEpoch == a.seenEpoch;
 #if MISTAKE == 8
              g = 1;
