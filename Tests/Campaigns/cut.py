@@ -61,6 +61,9 @@ class Proxy(threading.Thread):
         with selectors.DefaultSelector() as ready, dialer, acceptor:
             for end in opposite:
                 ready.register(end, selectors.EVENT_READ)
+            if allowance == 0:
+                self.cuts += 1
+                return
             while opposite:
                 for key, _ in ready.select():
                     end = key.fileobj

@@ -382,7 +382,7 @@ def cases(tools, options, generator, check):
         if arrived_bytes > 30_000_000 and statuses == (0, 0):
             continue  # The whole file was sent before it changed.
         check(
-            statuses[0] == 65 and "changed" in sender_log or "shorter" in sender_log,
+            statuses[0] == 65 and ("changed" in sender_log or "shorter" in sender_log),
             f"{name}: {statuses} {sender_log}")
         check(not list(target.glob("changing*")), f"{name}: an incomplete file is there")
 
