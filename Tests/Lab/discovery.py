@@ -186,10 +186,12 @@ class DiscoveryTests(LabTests):
         for _ in range(3):
             # Without a channel, the same PSM is told again.
             self.assertEqual(read(), told[-1])
-            open_channel(*ends, told[-1]).close()
+            channel = open_channel(*ends, told[-1])
+            # The listener has to accept the channel while it is open.
             deadline = time.monotonic() + 20
             while (psm := read()) == told[-1]:
                 self.assertLess(time.monotonic(), deadline, told)
+            channel.close()
             told.append(psm)
         self.assertEqual(told[0], advertised)
         self.assertEqual(len(set(told)), 4, told)
