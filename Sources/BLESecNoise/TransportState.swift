@@ -109,18 +109,21 @@ public struct TransportState: ~Copyable, Sendable {
     public mutating func encrypt(
         _ plaintext: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
-        let needed = plaintext.count + Self.overhead
+        try encrypt(nil, plaintext, into: &output)
+    }
+
+    /// Encrypts `first`, if there is such a byte, and then `plaintext`, and appends the message to
+    /// `output`.
+    ///
+    /// - Throws: as `encrypt(inPlace:at:count:)`.
+    package mutating func encrypt(
+        _ first: UInt8?, _ plaintext: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(NoiseError) {
+        let needed = (first == nil ? 0 : 1) + plaintext.count + Self.overhead
+        guard !isOneWay || role == .initiator else { throw .oneWay }
+        guard needed <= HandshakeState.maximumMessageLength else { throw .messageTooLong(needed) }
         guard needed <= output.freeCapacity else { throw .outputTooSmall(needed: needed) }
-        let start = output.count
-        output.append(copying: plaintext)
-        output.append(repeating: 0, count: Self.overhead)
-        var buffer = output.mutableSpan
-        do throws(NoiseError) {
-            try encrypt(inPlace: &buffer, at: start, count: plaintext.count)
-        } catch {
-            output.removeLast(needed)
-            throw error
-        }
+        try sending.encrypt(first, plaintext, into: &output)
     }
 
     /// Decrypts `message` and appends the plaintext to `output`, which needs room for the message.

@@ -153,17 +153,12 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         let count = payload.count + (type == nil ? 0 : 1)
         let sealed = count + Self.overhead - Self.lengthSize
         precondition(output.freeCapacity >= sealedLength(count), "too little room for a record")
-        let start = output.count + Self.lengthSize
         output.append(UInt8(truncatingIfNeeded: sealed >> 8))
         output.append(UInt8(truncatingIfNeeded: sealed))
-        if let type { output.append(type) }
-        output.append(copying: payload)
-        output.append(repeating: 0, count: sealed - count)
-        var buffer = output.mutableSpan
         do throws(NoiseError) {
-            try transport?.encrypt(inPlace: &buffer, at: start, count: count)
+            try transport?.encrypt(type, payload, into: &output)
         } catch {
-            output.removeLast(sealedLength(count))
+            output.removeLast(Self.lengthSize)
             throw ChannelError(noise: error)
         }
         owesProof = false

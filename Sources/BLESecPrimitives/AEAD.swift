@@ -69,6 +69,75 @@ public struct AEAD: ~Copyable, Sendable {
         guard isSealed else { throw .libraryFailure(function: .init("EVP_EncryptFinal_ex")) }
     }
 
+    /// Encrypts `first`, if there is such a byte, and then `message`, and appends the ciphertext and
+    /// its tag to `output`. Most of a long message is encrypted from where it is, without a copy.
+    ///
+    /// - Throws: `CryptoError.libraryFailure`; nothing is appended then.
+    package mutating func seal(
+        _ first: UInt8?, _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>,
+        nonce: UInt64
+    ) throws(CryptoError) {
+        let start = output.count
+        let count = message.count + (first == nil ? 0 : 1)
+        let needed = count + AEADAlgorithm.tagLength
+        precondition(
+            count <= Int(Int32.max) && needed <= output.freeCapacity,
+            "no room for the message and its tag")
+        if let first { output.append(first) }
+        if count >= max(Self.leastUncopied, crossover) {
+            let copied = Self.firstPiece - (output.count - start)
+            output.append(copying: message.extracting(first: copied))
+            do throws(CryptoError) {
+                try sealLong(&output, message.extracting(droppingFirst: copied), nonce)
+            } catch {
+                output.removeLast(Self.firstPiece)
+                throw error
+            }
+            return
+        }
+        output.append(copying: message)
+        output.append(repeating: 0, count: AEADAlgorithm.tagLength)
+        var buffer = output.mutableSpan
+        do throws(CryptoError) {
+            try seal(&buffer, at: start, count: count, nonce: nonce)
+        } catch {
+            output.removeLast(needed)
+            throw error
+        }
+    }
+
+    /// Messages of at least this many bytes are not copied, except for the first piece.
+    private static let leastUncopied = 8 << 10
+    /// The bytes that OpenSSL's first call encrypts in place: whole blocks, as many as OpenSSL's
+    /// fastest code processes together.
+    private static let firstPiece = 1 << 10
+
+    /// Encrypts the last ``firstPiece`` bytes of `output` in place, and appends the ciphertext of `rest`
+    /// and the tag.
+    private mutating func sealLong(
+        _ output: inout OutputSpan<UInt8>, _ rest: Span<UInt8>, _ nonce: UInt64
+    ) throws(CryptoError) {
+        if bulk == nil { bulk = try BulkCipher(algorithm, key: key.span) }
+        writeNonce(nonce)
+        let isSealed = unsafe output.withUnsafeMutableBufferPointer { buffer, initialized in
+            unsafe rest.withUnsafeBufferPointer { rest in
+                guard let base = buffer.baseAddress else { return false }
+                let message = unsafe base + initialized - Self.firstPiece
+                guard
+                    unsafe bulk?.seal(
+                        message, Self.firstPiece, rest, nonceStart,
+                        UnsafeBufferPointer(start: nil, count: 0)) == true
+                else {
+                    unsafe sodium_memzero(message, Self.firstPiece + rest.count)
+                    return false
+                }
+                initialized += rest.count + AEADAlgorithm.tagLength
+                return true
+            }
+        }
+        guard isSealed else { throw .libraryFailure(function: .init("EVP_EncryptFinal_ex")) }
+    }
+
     /// Decrypts `count` bytes of `buffer` from `offset` on, in place. The last 16 of them are the
     /// tag; the plaintext is the first `count` − 16 bytes.
     ///
@@ -144,7 +213,7 @@ public struct AEAD: ~Copyable, Sendable {
             return unsafe crypto_aead_aes256gcm_encrypt_afternm(
                 message, nil, message, UInt64(count), data.baseAddress, UInt64(data.count), nil,
                 nonceStart, Self.state(state)) == 0
-        case .openSSL: return unsafe bulk?.seal(message, count, nonceStart, data) ?? false
+        case .openSSL: return unsafe bulk?.seal(message, count, nil, nonceStart, data) ?? false
         }
     }
 

@@ -24,20 +24,27 @@ internal import CBLESecOpenSSL
 
     deinit { unsafe EVP_CIPHER_CTX_free(context) }
 
-    /// Encrypts in place and writes the tag after the message; false if OpenSSL fails.
+    /// Encrypts `count` bytes in place, and then the bytes of `rest`, if any, to the memory that follows
+    /// them; writes the tag after the message. False if OpenSSL fails.
     func seal(
-        _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
-        _ data: UnsafeBufferPointer<UInt8>
+        _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ rest: UnsafeBufferPointer<UInt8>?,
+        _ nonce: UnsafePointer<UInt8>, _ data: UnsafeBufferPointer<UInt8>
     ) -> Bool {
+        var end = unsafe message + count
         var length: Int32 = 0
         guard unsafe EVP_CipherInit_ex(context, nil, nil, nil, nonce, 1) == 1,
             unsafe addData(data),
-            unsafe EVP_CipherUpdate(context, message, &length, message, Int32(count)) == 1,
-            unsafe EVP_CipherFinal_ex(context, message + Int(length), &length) == 1
+            unsafe EVP_CipherUpdate(context, message, &length, message, Int32(count)) == 1
         else { return false }
-        return unsafe withTag(message + count) {
-            unsafe EVP_CIPHER_CTX_get_params(context, $0) == 1
+        if let rest = unsafe rest {
+            guard
+                unsafe EVP_CipherUpdate(context, end, &length, rest.baseAddress, Int32(rest.count))
+                    == 1
+            else { return false }
+            unsafe end += rest.count
         }
+        guard unsafe EVP_CipherFinal_ex(context, end, &length) == 1 else { return false }
+        return unsafe withTag(end) { unsafe EVP_CIPHER_CTX_get_params(context, $0) == 1 }
     }
 
     /// Decrypts in place; false if the tag after the message is wrong, or OpenSSL fails.

@@ -40,6 +40,29 @@ import Testing
     }
 
     @Test(
+        "a message that is encrypted into another buffer, with or without a byte before it, has the same ciphertext as in place",
+        arguments: AEADAlgorithm.allCases, [0, Int.max])
+    func appended(_ algorithm: AEADAlgorithm, _ crossover: Int) throws {
+        var aead = AEAD(
+            algorithm, key: SecretBytes(copying: Self.key.span), crossover: crossover)
+        let before: [UInt8] = [0xAA, 0xBB]
+        for count in [0, 1, 15, 383, 1_000, 8_190, 8_191, 8_192, 8_193, 16_384, 65_518] {
+            let message = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 13) }
+            for first in [nil, 0x5C] as [UInt8?] {
+                var expected =
+                    (first.map { [$0] } ?? []) + message + [UInt8](repeating: 0, count: 16)
+                var span = expected.mutableSpan
+                try aead.seal(&span, count: span.count - 16, nonce: 7)
+                let appended = try [UInt8](capacity: before.count + expected.count) { output in
+                    output.append(copying: before.span)
+                    try aead.seal(first, message.span, into: &output, nonce: 7)
+                }
+                #expect(appended == before + expected)
+            }
+        }
+    }
+
+    @Test(
         "a changed bit, nonce or additional data is refused, and the ciphertext is wiped",
         arguments: AEADAlgorithm.allCases, [20, 600])
     func tampering(_ algorithm: AEADAlgorithm, _ count: Int) throws {
