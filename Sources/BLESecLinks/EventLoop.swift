@@ -49,6 +49,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     var callsOfTask = 0
     var timers = TimerHeap()
     var sources = SourceTable()
+    lazy var packetSpace = PacketSpace()
     var idleWaiters: [CheckedContinuation<Void, Never>] = []
     var isStopping = false
 

@@ -195,17 +195,18 @@ package enum Socket {
     /// Receives one packet; bytes that do not fit into `buffer` go to `spill`. Returns the packet's
     /// length, 0 at the end, and -EMSGSIZE for a packet that is too large for both.
     static func receivePacket(
-        _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: PacketSpill
+        _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: inout PacketSpill,
+        _ space: PacketSpace
     ) -> Int {
         unsafe buffer.withUnsafeMutableBufferPointer { buffer, used in
             guard let base = buffer.baseAddress else { return -Int(EINVAL) }
             let room = buffer.count - used
             var truncated = false
             let count =
-                if room >= PacketSpill.capacity {
+                if room >= PacketSpace.capacity {
                     unsafe receiveWhole(descriptor, base + used, room, &truncated)
                 } else {
-                    unsafe spill.receive(descriptor, base + used, room, &truncated)
+                    unsafe space.receive(descriptor, base + used, room, &spill, &truncated)
                 }
             if truncated { return -Int(EMSGSIZE) }
             guard count > 0 else { return count }
@@ -311,41 +312,52 @@ package enum Socket {
     }
 }
 
-/// Keeps the part of a packet that did not fit into the reader's buffer.
-@safe final class PacketSpill {
+/// The part of a packet that did not fit into the reader's buffer.
+struct PacketSpill {
+    private var bytes: [UInt8] = []
+    private var start = 0
+
+    var isEmpty: Bool { start == bytes.count }
+
+    /// Moves bytes to `buffer`, as many as fit; the last ones free the memory.
+    mutating func move(into buffer: inout OutputSpan<UInt8>) {
+        let taken = min(bytes.count - start, buffer.freeCapacity)
+        unsafe bytes.withUnsafeBufferPointer { source in
+            unsafe buffer.withUnsafeMutableBufferPointer { target, used in
+                guard let base = target.baseAddress, let first = source.baseAddress else { return }
+                unsafe (base + used).update(from: first + start, count: taken)
+                used += taken
+            }
+        }
+        start += taken
+        if isEmpty { self = PacketSpill() }
+    }
+
+    fileprivate mutating func fill(_ bytes: UnsafeBufferPointer<UInt8>) {
+        unsafe self.bytes = Array(bytes)
+        start = 0
+    }
+}
+
+/// The memory in which the kernel stores the part of a packet that does not fit into the reader's
+/// buffer. The links of a loop share it: it is in use during one call only.
+@safe final class PacketSpace {
     /// The length of the longest packet that a peer may send, in bytes.
     static let capacity = 65_536
 
-    private let storage: UnsafeMutablePointer<UInt8>
-    private var start = 0
-    private var end = 0
-
-    init() { unsafe storage = .allocate(capacity: Self.capacity) }
+    private let storage = UnsafeMutablePointer<UInt8>.allocate(capacity: capacity)
 
     deinit { unsafe storage.deallocate() }
 
-    var isEmpty: Bool { start == end }
-
-    /// Moves kept bytes to `buffer`, as many as fit.
-    func move(into buffer: inout OutputSpan<UInt8>) {
-        let taken = min(end - start, buffer.freeCapacity)
-        unsafe buffer.withUnsafeMutableBufferPointer { target, used in
-            guard let base = target.baseAddress else { return }
-            unsafe (base + used).update(from: storage + start, count: taken)
-            used += taken
-        }
-        start += taken
-    }
-
     fileprivate func receive(
         _ descriptor: Int32, _ target: UnsafeMutablePointer<UInt8>, _ room: Int,
-        _ truncated: inout Bool
+        _ spill: inout PacketSpill, _ truncated: inout Bool
     ) -> Int {
         var parts = unsafe (
             iovec(iov_base: target, iov_len: room),
             iovec(iov_base: storage, iov_len: Self.capacity)
         )
-        return unsafe withUnsafeMutableBytes(of: &parts) { raw in
+        let count = unsafe withUnsafeMutableBytes(of: &parts) { raw in
             guard let base = raw.baseAddress else { return -Int(EINVAL) }
             var message = unsafe msghdr()
             unsafe message.msg_iov = base.assumingMemoryBound(to: iovec.self)
@@ -354,11 +366,14 @@ package enum Socket {
                 let count = unsafe recvmsg(descriptor, &message, 0)
                 if count >= 0 {
                     unsafe truncated = message.msg_flags & Int32(MSG_TRUNC) != 0
-                    (start, end) = (0, max(0, count - room))
                     return count
                 }
                 if errno != EINTR { return -Int(errno) }
             }
         }
+        if count > room {
+            unsafe spill.fill(UnsafeBufferPointer(start: storage, count: count - room))
+        }
+        return count
     }
 }

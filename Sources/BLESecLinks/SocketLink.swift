@@ -36,7 +36,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     private let source: EventSource
     private let traits: Traits
     private weak var handler: (any LinkHandler)?
-    private var spill: PacketSpill?
+    private var spill = PacketSpill()
     private var isScheduled = false
     /// Whether the last receive seems to have emptied the socket; false after the next event.
     private var isDry = false
@@ -102,7 +102,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         precondition(!buffer.isFull, "there must be room for one byte")
         if hasEnded { return .end }
         if let receiveFailure { throw receiveFailure }
-        if let spill, !spill.isEmpty {
+        if !spill.isEmpty {
             spill.move(into: &buffer)
             reportSpill()
             return .bytes
@@ -268,9 +268,8 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     private func receivePacket(into buffer: inout OutputSpan<UInt8>) -> Int {
-        let spill = spill ?? PacketSpill()
-        self.spill = spill
-        return Socket.receivePacket(source.fileDescriptor, into: &buffer, spill: spill)
+        Socket.receivePacket(
+            source.fileDescriptor, into: &buffer, spill: &spill, loop.packetSpace)
     }
 
     private func end() -> LinkReceive {
@@ -299,14 +298,14 @@ package final class SocketLink: Link, @unchecked Sendable {
 extension SocketLink: DeferredWork {
     /// Schedules a call of the handler for bytes in ``spill``, which the kernel does not report.
     private func reportSpill() {
-        guard let spill, !spill.isEmpty, wantsRead, !isScheduled else { return }
+        guard !spill.isEmpty, wantsRead, !isScheduled else { return }
         isScheduled = true
         loop.runSoon(self)
     }
 
     package func runDeferred() {
         isScheduled = false
-        guard let spill, !spill.isEmpty, wantsRead else { return }
+        guard !spill.isEmpty, wantsRead else { return }
         handler?.linkIsReadable()
         if handler != nil { reportSpill() }
     }
