@@ -8,6 +8,11 @@ internal import BLESecTLSEngine
 extension ChannelConfiguration {
     /// Refuses a configuration that contradicts itself or lacks a part, before anything is sent.
     func validate(for role: ChannelRole) throws(ChannelError) {
+        _ = try OfferPlans(self, for: role)
+    }
+
+    /// Refuses settings that contradict each other or the role, whatever the protocols are.
+    fileprivate func validateSettings(for role: ChannelRole) throws(ChannelError) {
         try validatePairing(for: role)
         try require(!offers.isEmpty, "a channel needs at least one protocol")
         try require(context.count <= 255, "the context has at most 255 bytes")
@@ -29,23 +34,6 @@ extension ChannelConfiguration {
                 !prologue.starts(with: "blesec/1".utf8),
                 "a prologue of direct mode may not begin with blesec/1")
         }
-        var plans: [NoisePlan] = []
-        for offer in offers {
-            if offer == TLSContext.protocolName {
-                _ = try tls(for: role)
-            } else {
-                plans.append(try plan(offer, for: role))
-            }
-        }
-        try require(
-            trust.pairingRule == nil || plans.allSatisfy { $0.identity != nil },
-            "pairing needs protocols in which this side proves its key too")
-        // A pre-shared key may be used with one hash only (Noise §14) and, unlike a static key, is
-        // stored without its hash.
-        let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
-        try require(
-            hashes.count <= 1,
-            "a pre-shared key belongs to one hash; offer protocols that use the same hash")
     }
 
     /// Refuses a pairing that contradicts the role or the protocols.
@@ -89,16 +77,6 @@ extension ChannelConfiguration {
         return features
     }
 
-    func makeEngine(
-        _ offer: String, role: ChannelRole, prologue: [UInt8]
-    ) throws(ChannelError) -> Engine {
-        guard offer != TLSContext.protocolName else {
-            return Engine(
-                try TLSEngine(try tls(for: role), role: role, isNegotiated: mode == .negotiated))
-        }
-        return Engine(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
-    }
-
     /// The policy that decides about a peer that uses `protocolName`.
     func policy(for protocolName: String) -> TrustPolicy {
         guard protocolName == TLSContext.protocolName, var policy = certificateTrust else {
@@ -123,7 +101,7 @@ extension ChannelConfiguration {
         return key == identity?.fingerprint || key == tls?.identity.fingerprint
     }
 
-    private func tls(for role: ChannelRole) throws(ChannelError) -> TLSContext {
+    fileprivate func tls(for role: ChannelRole) throws(ChannelError) -> TLSContext {
         let name = TLSContext.protocolName
         guard let tls else {
             throw ChannelError(.configuration, "\(name) needs a certificate and its key")
@@ -139,17 +117,6 @@ extension ChannelConfiguration {
         return tls
     }
 
-    /// The plan of a fallback to `offer` after the first message of `attempt`, another offer; `nil`
-    /// if there is no fallback between the two.
-    func fallback(
-        _ offer: String, from attempt: String, for role: ChannelRole
-    ) throws(ChannelError) -> NoisePlan? {
-        guard offer != TLSContext.protocolName, let attempted = try? ProtocolName(attempt) else {
-            return nil
-        }
-        return try plan(offer, for: role).fallback(from: attempted)
-    }
-
     /// The secret of an invitation as a pre-shared key; nil without an invitation.
     private func pairingKeys() throws(ChannelError) -> [PreSharedKey]? {
         guard let invitation = trust.pairingRule?.invitation else { return nil }
@@ -160,12 +127,77 @@ extension ChannelConfiguration {
         }
     }
 
-    private func plan(_ offer: String, for role: ChannelRole) throws(ChannelError) -> NoisePlan {
+    fileprivate func plan(_ offer: String, for role: ChannelRole) throws(ChannelError) -> NoisePlan
+    {
         var plan = try NoisePlan(
             offer, role: role, identity: identity, trust: trust,
             presharedKeys: try pairingKeys() ?? presharedKeys,
             allowsExposedIdentity: allowsExposedIdentity)
         plan.fixedEphemeral = fixedEphemeral
         return plan
+    }
+}
+
+/// The protocols that a side offers or accepts in one role, each checked and ready for use. A listener
+/// makes this once for all of its channels.
+struct OfferPlans: Sendable {
+    private let role: ChannelRole
+    private let isNegotiated: Bool
+    private let noise: [String: NoisePlan]
+    /// Nil if TLS is not offered.
+    private let tls: TLSContext?
+
+    /// - Throws: `configuration` if the configuration contradicts itself or lacks a part.
+    init(
+        _ configuration: ChannelConfiguration, for role: ChannelRole
+    ) throws(ChannelError) {
+        try configuration.validateSettings(for: role)
+        self.role = role
+        isNegotiated = configuration.mode == .negotiated
+        var noise: [String: NoisePlan] = [:]
+        var tls: TLSContext?
+        for offer in configuration.offers {
+            if offer == TLSContext.protocolName {
+                tls = try configuration.tls(for: role)
+            } else {
+                noise[offer] = try configuration.plan(offer, for: role)
+            }
+        }
+        self.noise = noise
+        self.tls = tls
+        try require(
+            configuration.trust.pairingRule == nil
+                || noise.values.allSatisfy { $0.identity != nil },
+            "pairing needs protocols in which this side proves its key too")
+        // A pre-shared key may be used with one hash only (Noise §14) and, unlike a static key, is
+        // stored without its hash.
+        let hashes = Set(noise.values.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
+        try require(
+            hashes.count <= 1,
+            "a pre-shared key belongs to one hash; offer protocols that use the same hash")
+    }
+
+    /// Makes an engine for `offer`, which must be one of the configuration's offers.
+    func makeEngine(_ offer: String, prologue: [UInt8]) throws(ChannelError) -> Engine {
+        if let tls, offer == TLSContext.protocolName {
+            return Engine(try TLSEngine(tls, role: role, isNegotiated: isNegotiated))
+        }
+        guard let plan = noise[offer] else { throw .notOffered(offer) }
+        return Engine(try NoiseEngine(plan, prologue: prologue))
+    }
+
+    /// The plan of a fallback to `offer` after the first message of `attempt`, another offer; `nil`
+    /// if there is no fallback between the two.
+    func fallback(_ offer: String, from attempt: String) -> NoisePlan? {
+        guard let plan = noise[offer], let attempted = try? ProtocolName(attempt) else {
+            return nil
+        }
+        return plan.fallback(from: attempted)
+    }
+}
+
+extension ChannelError {
+    fileprivate static func notOffered(_ offer: String) -> ChannelError {
+        ChannelError(.internal, "\(offer) is none of this side's offers")
     }
 }

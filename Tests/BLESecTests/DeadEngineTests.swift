@@ -155,9 +155,8 @@ struct DeadEngineTests {
         var pair = try EnginePair(CertificateFixture.tls)
         let configuration = try PinnedPeers().configuration(.dialer)
         let plan = try #require(
-            try configuration.fallback(
-                CertificateFixture.noise,
-                from: "Noise_IK_25519_ChaChaPoly_SHA256", for: .dialer))
+            try OfferPlans(configuration, for: .dialer).fallback(
+                CertificateFixture.noise, from: "Noise_IK_25519_ChaChaPoly_SHA256"))
         #expect(throws: ChannelError.self) { try pair.dialer.fallBack(to: plan, prologue: []) }
         Self.expectFailed(&pair.dialer)
     }
@@ -214,10 +213,10 @@ private struct EnginePair: ~Copyable {
 
     init(_ offer: String) throws {
         let fixture = try CertificateFixture.shared()
-        let dialer = try fixture.configuration(.dialer, [offer])
-            .makeEngine(offer, role: .dialer, prologue: [])
-        let acceptor = try fixture.configuration(.acceptor, [offer])
-            .makeEngine(offer, role: .acceptor, prologue: [])
+        let dialer = try OfferPlans(fixture.configuration(.dialer, [offer]), for: .dialer)
+            .makeEngine(offer, prologue: [])
+        let acceptor = try OfferPlans(fixture.configuration(.acceptor, [offer]), for: .acceptor)
+            .makeEngine(offer, prologue: [])
         self.dialer = dialer
         self.acceptor = acceptor
     }

@@ -28,15 +28,17 @@ public actor SecureChannel {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Makes a channel that owns `link` from now on; see ``start()``.
+    /// Makes a channel that owns `link` from now on; see ``start()``. `plans` are those of the
+    /// configuration and the role, if they were made before.
     init(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
-        limits: TrustRequests.Limits = .dialers, progress: HandshakeProgress? = nil
+        plans: OfferPlans? = nil, limits: TrustRequests.Limits = .dialers,
+        progress: HandshakeProgress? = nil
     ) {
         self.link = link
         loop = link.loop
         let machine = ChannelMachine(
-            role: role, configuration: configuration, maximumSDU: link.maximumSDU,
+            role: role, configuration: configuration, plans: plans, maximumSDU: link.maximumSDU,
             now: link.loop.now.nanoseconds)
         parameters = machine.parameters
         driver = ChannelDriver(over: link, machine, TrustRequests(limits))

@@ -47,6 +47,8 @@ public actor SecureListener {
     public nonisolated let localEndpoint: Endpoint
     private let listener: any LinkListener
     private let configuration: ChannelConfiguration
+    /// Nil if the configuration contradicts itself; each channel then fails when it begins.
+    private let plans: OfferPlans?
     private let limits: Limits
     private let trustLimits: TrustRequests.Limits
     private let channelLoops: ChannelLoops
@@ -128,6 +130,7 @@ public actor SecureListener {
         self.listener = listener
         localEndpoint = endpoint
         self.configuration = configuration
+        plans = try? OfferPlans(configuration, for: .acceptor)
         self.limits = limits
         trustLimits = TrustRequests.Limits(
             decisions: ConcurrencyLimit(limits.awaitingTrustDecision),
@@ -214,8 +217,8 @@ public actor SecureListener {
         }
         let progress = HandshakeProgress(channelLoops.seat(on: link.loop))
         let channel = SecureChannel(
-            over: link, role: .acceptor, configuration: configuration, limits: trustLimits,
-            progress: progress)
+            over: link, role: .acceptor, configuration: configuration, plans: plans,
+            limits: trustLimits, progress: progress)
         do throws(ChannelError) {
             // On another loop, the task of the handshake starts the channel.
             if isOwn(channel.loop) { try await channel.start() }

@@ -51,14 +51,18 @@ struct ChannelMachine: ~Copyable {
     private(set) var outcome: Outcome?
     /// Whether the link is lost, and its remaining bytes are being read.
     private var isLinkLost = false
+    /// What the configuration offers, if the configuration was checked before; nil once begun.
+    private var checkedPlans: OfferPlans?
     /// Ends the channel when its part of the memory budget is revoked.
     private var onBudgetRevoked: @Sendable () -> Void = {}
 
-    /// Call ``begin(onBudgetRevoked:)`` next. An SDU of the link holds `maximumSDU` bytes.
+    /// Call ``begin(onBudgetRevoked:)`` next. An SDU of the link holds `maximumSDU` bytes. `plans` are
+    /// those of the configuration and the role, if they were made before.
     init(
-        role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, now: UInt64,
-        budget: ReassemblyBudget = .shared
+        role: ChannelRole, configuration: ChannelConfiguration, plans: OfferPlans? = nil,
+        maximumSDU: Int, now: UInt64, budget: ReassemblyBudget = .shared
     ) {
+        checkedPlans = plans
         parameters = ChannelParameters(
             role: role, configuration: configuration, maximumSDU: maximumSDU, start: now,
             budget: budget)
@@ -72,12 +76,18 @@ struct ChannelMachine: ~Copyable {
         if let outcome { throw outcome.error }
         self.onBudgetRevoked = onBudgetRevoked
         do throws(ChannelError) {
-            try parameters.configuration.validate(for: parameters.role)
+            let plans: OfferPlans
+            if let checkedPlans {
+                plans = checkedPlans
+            } else {
+                plans = try OfferPlans(parameters.configuration, for: parameters.role)
+            }
+            checkedPlans = nil
             stage =
                 switch (parameters.configuration.mode, parameters.role) {
-                case (.direct, _): try Handshake(direct: parameters)
-                case (.negotiated, .dialer): try Negotiation(dialer: parameters)
-                case (.negotiated, .acceptor): Negotiation(acceptor: parameters)
+                case (.direct, _): try Handshake(direct: parameters, plans)
+                case (.negotiated, .dialer): try Negotiation(dialer: parameters, plans)
+                case (.negotiated, .acceptor): Negotiation(acceptor: parameters, plans)
                 }
         } catch {
             outcome = .failed(error.during(.negotiating))
@@ -135,7 +145,7 @@ struct ChannelMachine: ~Copyable {
     ) throws(LinkError) -> Transmission {
         sealPending(now: now)
         guard let stage, !stage.records.outbound.isEmpty else { return .nothing }
-        let limit = parameters.maximumSDU
+        let limit = parameters.maximumSend
         let sent = try stage.records.outbound.withBytes { bytes throws(LinkError) in
             try send(bytes.span.extracting(first: limit))
         }

@@ -4,15 +4,16 @@ internal import BLESecChannelCore
 final class ChannelParameters: Sendable {
     let role: ChannelRole
     let configuration: ChannelConfiguration
-    /// The most bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link.
+    /// The largest SDU of the link, or ``largestPiece`` if that is less.
     let maximumSDU: Int
+    /// The most bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link.
+    let maximumSend: Int
     /// When the channel took over the link.
     let start: UInt64
     let budget: ReassemblyBudget
 
-    /// The limit of ``maximumSDU``, even if the link takes more: an incomplete SDU and the record
-    /// that completes it must fit into the buffer.
-    private static let largestSDU = 32 << 10
+    /// So many sealed bytes and one more record fit into the buffer for outgoing bytes.
+    private static let largestPiece = 32 << 10
 
     init(
         role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, start: UInt64,
@@ -20,7 +21,8 @@ final class ChannelParameters: Sendable {
     ) {
         self.role = role
         self.configuration = configuration
-        self.maximumSDU = min(maximumSDU, Self.largestSDU)
+        self.maximumSDU = min(maximumSDU, Self.largestPiece)
+        maximumSend = maximumSDU
         self.start = start
         self.budget = budget
     }

@@ -28,7 +28,7 @@ final class Handshake: UnauthenticatedStage {
     }
 
     /// Begins direct mode, with its only protocol.
-    init(direct parameters: ChannelParameters) throws(ChannelError) {
+    init(direct parameters: ChannelParameters, _ plans: OfferPlans) throws(ChannelError) {
         let configuration = parameters.configuration
         protocolName = configuration.offers[0]
         transcript = nil
@@ -36,8 +36,7 @@ final class Handshake: UnauthenticatedStage {
         resumed = parameters.start
         super.init(
             parameters,
-            try configuration.makeEngine(
-                protocolName, role: parameters.role, prologue: configuration.prologue))
+            try plans.makeEngine(protocolName, prologue: configuration.prologue))
         if parameters.role == .dialer, let message = try records.sendHandshake() {
             dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
         }

@@ -14,18 +14,21 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     private var expected: Expected
+    private let plans: OfferPlans
     private(set) var transcript: NegotiationTranscript
     /// The features of this side that the peer's hello or answer lists too.
     private var features: ChannelFeatures = []
 
-    init(acceptor parameters: ChannelParameters) {
+    init(acceptor parameters: ChannelParameters, _ plans: OfferPlans) {
+        self.plans = plans
         transcript = NegotiationTranscript(context: parameters.configuration.context)
         expected = .hello
         super.init(parameters)
     }
 
     /// The dialer's side: sends the hello, followed by the first message of the first offer.
-    init(dialer parameters: ChannelParameters) throws(ChannelError) {
+    init(dialer parameters: ChannelParameters, _ plans: OfferPlans) throws(ChannelError) {
+        self.plans = plans
         let configuration = parameters.configuration
         let hello = try Hello(
             offers: configuration.offers, extensions: configuration.features.extensions)
@@ -34,8 +37,7 @@ final class Negotiation: UnauthenticatedStage {
         expected = .answer(offers: hello.offers)
         super.init(
             parameters,
-            try configuration.makeEngine(
-                hello.offers[0], role: .dialer, prologue: transcript.prologue(for: .accept)))
+            try plans.makeEngine(hello.offers[0], prologue: transcript.prologue(for: .accept)))
         guard let early = try records.engine.nextHandshake() else { throw .engineIsDead }
         transcript.early = early
         dialToken = configuration.pendingDials.insert(early, by: configuration.ownKeys)
@@ -121,16 +123,14 @@ final class Negotiation: UnauthenticatedStage {
         guard index > 0 else { throw .unreadable }
         try sendAcceptance(.switch, index: index)
         records.replaceEngine(
-            try configuration.makeEngine(
-                offers[index], role: .acceptor, prologue: transcript.prologue(for: .switch)))
+            try plans.makeEngine(offers[index], prologue: transcript.prologue(for: .switch)))
         return offers[index]
     }
 
     /// Accepts the first offer; returns false if the early message fails to authenticate.
     private func acceptFirst(_ offer: String, _ early: [UInt8]) throws(ChannelError) -> Bool {
         records.replaceEngine(
-            try configuration.makeEngine(
-                offer, role: .acceptor, prologue: transcript.prologue(for: .accept)))
+            try plans.makeEngine(offer, prologue: transcript.prologue(for: .accept)))
         do throws(ChannelError) {
             guard try records.engine.receiveHandshake(early.span) == early.count else {
                 throw .violation("an early message with bytes behind it")
@@ -148,9 +148,7 @@ final class Negotiation: UnauthenticatedStage {
     private func fallBack(_ offers: [String], from early: [UInt8]) throws(ChannelError) -> String? {
         for (index, offer) in offers.enumerated().dropFirst()
         where configuration.offers.contains(offer) {
-            guard
-                let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
-            else { continue }
+            guard let plan = plans.fallback(offer, from: offers[0]) else { continue }
             try sendAcceptance(.fallback, index: index)
             records.replaceEngine(
                 Engine(
@@ -187,17 +185,13 @@ final class Negotiation: UnauthenticatedStage {
         case .accept: return .next(handshake(offers[0], now: now))
         case .switch:
             records.replaceEngine(
-                try configuration.makeEngine(
-                    offers[answer.index], role: .dialer, prologue: transcript.prologue(for: .switch)
-                ))
+                try plans.makeEngine(
+                    offers[answer.index], prologue: transcript.prologue(for: .switch)))
             guard let message = try records.sendHandshake() else { throw .engineIsDead }
             dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
             return .next(handshake(offers[answer.index], now: now))
         case .fallback:
-            guard
-                let plan = try configuration.fallback(
-                    offers[answer.index], from: offers[0], for: .dialer)
-            else {
+            guard let plan = plans.fallback(offers[answer.index], from: offers[0]) else {
                 throw ChannelError(
                     .protocolViolation, "the peer answers with a fallback that was not offered")
             }
