@@ -151,9 +151,8 @@ final class ChannelDriver {
     /// queued; otherwise at the end of the turn, together with what is queued until then.
     func flush() {
         let isFirst = lastSendTurn != loop.turn
-        // A full link reports when it has room; trying earlier would cost a system call each time.
-        let isMuch = machine.queuedBytes >= Self.flushSize && !link.wantsWrite
-        if isFirst || isMuch { pump() } else { flushAtEndOfTurn() }
+        let isMuch = machine.queuedBytes >= Self.flushSize
+        if isFirst || isMuch, !link.wantsWrite { pump() } else { flushAtEndOfTurn() }
     }
 
     /// Processes the received records that have waited for the ``DeliveryPort``, and sends the records
@@ -188,7 +187,9 @@ final class ChannelDriver {
     /// channel, so that only what the link would not take is lost.
     private func sendAll() {
         isFlushPending = false
-        if machine.isReady { transmit(calls: .max, now: now) }
+        guard machine.isReady else { return }
+        link.wantsWrite = false
+        transmit(calls: .max, now: now)
     }
 
     /// Sends what can be sent, wakes waiting tasks, and arms the timer.
@@ -243,7 +244,8 @@ final class ChannelDriver {
             isQueueShort = machine.keepsQueueShort
             link.keepsQueueShort = isQueueShort
         }
-        while calls > 0, sendError == nil, !machine.isOver {
+        // A full link reports when it has room; trying earlier would cost a system call each time.
+        while calls > 0, sendError == nil, !machine.isOver, !link.wantsWrite {
             calls -= 1
             do throws(LinkError) {
                 let transmission = try machine.transmit(now: now) { bytes throws(LinkError) in
@@ -351,6 +353,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
 
     func linkIsWritable() {
         checkCaller()
+        link.wantsWrite = false
         pump()
     }
 

@@ -4,6 +4,12 @@ internal import BLESecChannelCore
 struct Inbox: ~Copyable {
     private var whole = MessageQueue()
     private var partial: [UInt8] = []
+    /// The length of the last message of several pieces. The next one is likely to have the same
+    /// length, so the array gets room for it, and need not grow with each piece.
+    private var lastLength = 0
+    /// The most room in bytes that a message gets before its pieces have arrived. The memory budget
+    /// does not count this room.
+    private static let largestReserve = 64 << 10
     /// This channel's part of the memory budget, for the incomplete message; set before its first
     /// piece.
     var part: ReassemblyBudget.Part?
@@ -35,8 +41,10 @@ struct Inbox: ~Copyable {
         guard part?.take(piece.count, limit: maximumMessageLength) == true else {
             throw .tooMuchUnderWay
         }
+        if partial.isEmpty { partial.reserveCapacity(min(lastLength, Self.largestReserve)) }
         partial.append(piece, in: 0..<piece.count)
         guard isLast else { return }
+        lastLength = partial.count
         keep(partial)
         removePartial()
     }
