@@ -83,8 +83,11 @@ public struct AEAD: ~Copyable, Sendable {
         precondition(
             count <= Int(Int32.max) && needed <= output.freeCapacity,
             "no room for the message and its tag")
+        let isLong = count >= max(Self.leastUncopied, crossover)
+        // Before any plaintext is in the output, because this may fail.
+        _ = try prepare(for: count)
         if let first { output.append(first) }
-        if count >= max(Self.leastUncopied, crossover) {
+        if isLong {
             let copied = Self.firstPiece - (output.count - start)
             output.append(copying: message.extracting(first: copied))
             do throws(CryptoError) {
@@ -112,12 +115,11 @@ public struct AEAD: ~Copyable, Sendable {
     /// fastest code processes together.
     private static let firstPiece = 1 << 10
 
-    /// Encrypts the last ``firstPiece`` bytes of `output` in place, and appends the ciphertext of `rest`
-    /// and the tag.
+    /// Encrypts with OpenSSL's context, which must exist, the last ``firstPiece`` bytes of `output` in
+    /// place, and appends the ciphertext of `rest` and the tag.
     private mutating func sealLong(
         _ output: inout OutputSpan<UInt8>, _ rest: Span<UInt8>, _ nonce: UInt64
     ) throws(CryptoError) {
-        if bulk == nil { bulk = try BulkCipher(algorithm, key: key.span) }
         writeNonce(nonce)
         let isSealed = unsafe output.withUnsafeMutableBufferPointer { buffer, initialized in
             unsafe rest.withUnsafeBufferPointer { rest in

@@ -29,6 +29,8 @@ final class ChannelDriver {
     private var sendError: ChannelError?
     /// Whether the link has nothing more to read.
     private var hasLinkEnded = false
+    /// Whether the link took nothing when it was last tried, and has not reported room since.
+    private var isLinkFull = false
     /// Whether the link was asked to keep its queue short.
     private var isQueueShort = false
     private var halfClose = HalfClose.possible
@@ -94,8 +96,7 @@ final class ChannelDriver {
     // MARK: - The link
 
     func read() {
-        // The bytes that are read may end the channel, so queued messages are sent first.
-        flushPending()
+        flushBeforeEnd()
         let now = now
         read(calls: Self.callsPerTurn, now: now)
         pump(now: now)
@@ -142,8 +143,7 @@ final class ChannelDriver {
 
     /// Reads again if there was no room before and there is room now.
     func resumeReading(wasFull: Bool, now: UInt64) {
-        // The bytes that have arrived may end the channel, so queued messages are sent first.
-        if wasFull { flushPending() }
+        if wasFull { flushBeforeEnd() }
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }
 
@@ -152,7 +152,7 @@ final class ChannelDriver {
     func flush() {
         let isFirst = lastSendTurn != loop.turn
         let isMuch = machine.queuedBytes >= Self.flushSize
-        if isFirst || isMuch, !link.wantsWrite { pump() } else { flushAtEndOfTurn() }
+        if isFirst || isMuch, !isLinkFull { pump() } else { flushAtEndOfTurn() }
     }
 
     /// Processes the received records that have waited for the ``DeliveryPort``, and sends the records
@@ -165,7 +165,7 @@ final class ChannelDriver {
     /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true, nothing was
     /// sent in this turn and the link has room; otherwise at the end of the turn.
     func portHasRecords(_ hasMessage: Bool) {
-        if hasMessage, lastSendTurn != loop.turn, !link.wantsWrite {
+        if hasMessage, lastSendTurn != loop.turn, !isLinkFull {
             pump()
         } else {
             flushAtEndOfTurn()
@@ -179,16 +179,23 @@ final class ChannelDriver {
         loop.runAtEndOfTurn(self)
     }
 
-    /// Runs ``pump()`` now if it is to run at the end of the turn. Called before the channel can
-    /// end, so that the link gets what was queued before.
+    /// Runs ``pump()`` now if it is to run at the end of the turn.
     func flushPending() { if isFlushPending { pump() } }
+
+    /// Sends what was queued in this turn, as far as the link has room now. Called before bytes are
+    /// processed, because they may end the channel.
+    private func flushBeforeEnd() {
+        guard isFlushPending else { return }
+        isLinkFull = false
+        pump()
+    }
 
     /// Sends what is queued, as far as the link has room now. Called before this side ends the
     /// channel, so that only what the link would not take is lost.
     private func sendAll() {
         isFlushPending = false
         guard machine.isReady else { return }
-        link.wantsWrite = false
+        isLinkFull = false
         transmit(calls: .max, now: now)
     }
 
@@ -245,7 +252,7 @@ final class ChannelDriver {
             link.keepsQueueShort = isQueueShort
         }
         // A full link reports when it has room; trying earlier would cost a system call each time.
-        while calls > 0, sendError == nil, !machine.isOver, !link.wantsWrite {
+        while calls > 0, sendError == nil, !machine.isOver, !isLinkFull {
             calls -= 1
             do throws(LinkError) {
                 let transmission = try machine.transmit(now: now) { bytes throws(LinkError) in
@@ -255,7 +262,8 @@ final class ChannelDriver {
                 }
                 if transmission != .nothing { lastSendTurn = loop.turn }
                 guard case .sent = transmission else {
-                    link.wantsWrite = transmission == .blocked
+                    isLinkFull = transmission == .blocked
+                    link.wantsWrite = isLinkFull
                     return
                 }
             } catch {
@@ -353,7 +361,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
 
     func linkIsWritable() {
         checkCaller()
-        link.wantsWrite = false
+        isLinkFull = false
         pump()
     }
 

@@ -139,7 +139,7 @@ struct ChannelMachine: ~Copyable {
     /// The minimum buffer space for one read; most reads have much more.
     private static let readSize = 16 << 10
 
-    /// Seals what waits, and offers at most one SDU to the link; `send` returns what the link took.
+    /// Seals what waits, and offers sealed bytes to the link; `send` returns how many it took.
     mutating func transmit(
         now: UInt64, to send: (Span<UInt8>) throws(LinkError) -> Int
     ) throws(LinkError) -> Transmission {
@@ -167,7 +167,7 @@ struct ChannelMachine: ~Copyable {
     /// Whether the link keeps its queue short; see ``Session/keepsQueueShort``.
     var keepsQueueShort: Bool { session?.keepsQueueShort ?? false }
 
-    /// Seals records until a whole SDU waits or nothing is left to seal.
+    /// Seals records until ``sealAhead`` bytes wait or nothing is left to seal.
     mutating func sealPending(now: UInt64) {
         guard let stage else { return }
         do throws(ChannelError) {

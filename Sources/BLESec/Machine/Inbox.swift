@@ -45,7 +45,9 @@ struct Inbox: ~Copyable {
         partial.append(piece, in: 0..<piece.count)
         guard isLast else { return }
         lastLength = partial.count
-        keep(partial)
+        // A short message does not keep the room for a long one.
+        let hasMuchRoom = partial.capacity > 2 * partial.count + Self.overhead
+        keep(hasMuchRoom ? partial.span.array : partial)
         removePartial()
     }
 
