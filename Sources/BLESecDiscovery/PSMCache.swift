@@ -2,7 +2,7 @@ package import BLESecL2CAP
 
 /// A bounded cache of one PSM for each candidate; at the limit, the oldest PSM is dropped.
 ///
-/// The key is the candidate, with its tag, since a peer renews its PSM together with its tag.
+/// The key is the candidate, with its tag, since a peer renews its advertised PSM together with its tag.
 package struct PSMCache: Sendable {
     private let capacity: Int
     private var known: [Candidate: PSM] = [:]

@@ -61,8 +61,11 @@ enum HCI {
         while true {
             let left = (deadline - .now) / .milliseconds(1)
             var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            guard left > 0, unsafe poll(&event, 1, Int32(left.rounded(.up))) != 0 else {
-                throw SystemError(ETIMEDOUT)
+            let ready = left > 0 ? unsafe poll(&event, 1, Int32(left.rounded(.up))) : 0
+            guard ready != 0 else { throw SystemError(ETIMEDOUT) }
+            if ready < 0 {
+                guard errno == EINTR else { throw SystemError(errno) }
+                continue
             }
             let count = unsafe read(descriptor, &buffer, buffer.count)
             guard count >= 0 || errno == EINTR else { throw SystemError(errno) }

@@ -24,6 +24,8 @@ import Testing
         #expect(PHYAnswer([0x04, 0x0F, 4, 0x01, 1, 0x30, 0x20], to: 1) == .refused)
         #expect(PHYAnswer([0x04, 0x0F, 4, 0x01, 1, 0x31, 0x20], to: 1) == .other)
         #expect(PHYAnswer([0x04, 0x0F, 4, 0x00, 1, 0x30, 0x20], to: 1) == .other)
+        #expect(PHYAnswer([0x04, 0x0E, 4, 1, 0x30, 0x20, 0x01], to: 1) == .refused)
+        #expect(PHYAnswer([0x04, 0x0E, 4, 1, 0x31, 0x20, 0x01], to: 1) == .other)
         var unknownLink = complete
         unknownLink[6] = 0x02
         #expect(PHYAnswer(unknownLink[...], to: 0x0E01) == .refused)

@@ -16,6 +16,9 @@ actor RenewableListener: LinkListener {
     /// No new PSM is opened for a device while this many PSMs are served: an adapter has 128 dynamic
     /// PSMs, and any device nearby can read the characteristic.
     private static let mostPSMs = 16
+    /// How many of the served PSMs may have been opened for one device, so that one device cannot keep
+    /// others from getting new ones.
+    private static let mostPSMsOfDevice = 4
     /// How many users of the characteristic's PSM are remembered.
     private static let mostUsers = 64
     /// How many opened PSMs are remembered, so that they are not opened again soon: a device may still
@@ -26,6 +29,8 @@ actor RenewableListener: LinkListener {
     private struct Service {
         let listener: L2CAPListener
         let task: Task<Void, Never>
+        /// The device that was told this PSM because it had used the one before.
+        var reader: DeviceAddress?
         /// Whether the PSM is no longer published, and the listener is closed after ``grace``.
         var isRetiring = false
     }
@@ -88,9 +93,9 @@ actor RenewableListener: LinkListener {
 
     /// The PSM for a device that reads the characteristic; `nil` without L2CAP.
     func psmForReading(by device: DeviceAddress?) -> PSM? {
-        if let device, users.contains(device), services.count < Self.mostPSMs,
-            let fresh = try? open()
-        {
+        guard !isClosed else { return nil }
+        if let device, users.contains(device), mayOpen(for: device), let fresh = try? open() {
+            services[ObjectIdentifier(fresh)]?.reader = device
             publish(fresh)
         }
         return readable?.localAddress.psm
@@ -145,6 +150,11 @@ actor RenewableListener: LinkListener {
         return try L2CAPListener.listen(on: adapter, loop: loop)
     }
 
+    private func mayOpen(for device: DeviceAddress) -> Bool {
+        services.count < Self.mostPSMs
+            && services.values.count { $0.reader == device } < Self.mostPSMsOfDevice
+    }
+
     /// Listens on another PSM; `nil` without L2CAP, and once closed.
     private func open() throws(LinkError) -> L2CAPListener? {
         guard let adapter, !isClosed else { return nil }
@@ -161,6 +171,18 @@ actor RenewableListener: LinkListener {
         serve(fresh)
     }
 
+    /// Remembers that a device has used the characteristic's PSM. If too many have, another PSM takes its
+    /// place, which nobody has used; only without a free PSM, the device that used it first is
+    /// forgotten.
+    private func addUser(_ device: DeviceAddress) {
+        guard !users.contains(device) else { return }
+        if users.count == Self.mostUsers {
+            if services.count < Self.mostPSMs, let fresh = try? open() { return publish(fresh) }
+            users.removeFirst()
+        }
+        users.append(device)
+    }
+
     /// Puts a PSM into the characteristic, and retires the PSMs that are no longer published.
     private func publish(_ fresh: L2CAPListener) {
         readable = fresh
@@ -170,9 +192,9 @@ actor RenewableListener: LinkListener {
             && !service.isRetiring
         {
             services[key]?.isRetiring = true
-            Task(executorPreference: loop) { [loop, weak self] in
+            Task(executorPreference: loop) { [loop, weak self, weak listener = service.listener] in
                 try? await loop.sleep(for: Self.grace)
-                await self?.end(service.listener)
+                if let listener { await self?.end(listener) }
             }
         }
     }
@@ -195,10 +217,7 @@ actor RenewableListener: LinkListener {
     }
 
     private func take(_ link: any Link, from listener: L2CAPListener) async {
-        if listener === readable, let device = link.peerAddress?.device, !users.contains(device) {
-            if users.count == Self.mostUsers { users.removeFirst() }
-            users.append(device)
-        }
+        if listener === readable, let device = link.peerAddress?.device { addUser(device) }
         try? await waiting.wait(for: .room, on: self) { arrived.count < Self.backlog || isClosed }
         if Task.isCancelled { link.close() } else { admit(link) }
     }

@@ -317,24 +317,28 @@ struct Findings {
         guard let adapter = try? Adapter.all().first(where: { $0.name == name }),
             let links = try? adapter.openLinks(), !links.isEmpty
         else { return }
-        do throws(LinkError) {
-            for link in links {
-                guard let phys = try adapter.phys(of: link) else { continue }
-                let text = "the link to \(link.peer) \(phys)"
-                if phys.sending == .le2M, phys.receiving == .le2M {
-                    add(.good, name, text)
-                } else {
-                    add(
-                        .note, name, text + ", which is slower than LE 2M",
-                        remedy: "`btmgmt --index \(name) phy LE1MTX LE1MRX LE2MTX LE2MRX` allows "
-                            + "LE 2M for new links; the other side has to allow it too")
-                }
+        for (index, link) in links.enumerated() {
+            do throws(LinkError) {
+                if let phys = try adapter.phys(of: link) { add(phys, of: link, name) }
+            } catch {
+                let rest = links.count - index
+                return add(
+                    .note, name,
+                    "\(rest == 1 ? "one link" : "\(rest) links"), whose PHY is not known: "
+                        + error.reason,
+                    remedy: error.code == .permission ? "`sudo blesec doctor` shows it" : nil)
             }
-        } catch {
-            let count = links.count == 1 ? "one link" : "\(links.count) links"
-            add(
-                .note, name, "\(count), whose PHY is not known: \(error.reason)",
-                remedy: error.code == .permission ? "`sudo blesec doctor` shows it" : nil)
         }
+    }
+
+    private mutating func add(_ phys: LinkPHYs, of link: OpenLink, _ name: String) {
+        let text = "the link to \(link.peer) \(phys)"
+        if phys.sending == .le2M, phys.receiving == .le2M { return add(.good, name, text) }
+        add(
+            .note, name, text + ", which is slower than LE 2M",
+            remedy:
+                "`btmgmt --index \(name) phy` lists the PHYs that are selected for new links; the "
+                + "same command with all of these, and LE2MTX LE2MRX, selects LE 2M too; the other "
+                + "side has to allow it as well")
     }
 }
