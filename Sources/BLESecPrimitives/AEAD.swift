@@ -85,7 +85,7 @@ public struct AEAD: ~Copyable, Sendable {
             "no room for the message and its tag")
         let isLong = count >= max(Self.leastUncopied, crossover)
         // Before any plaintext is in the output, because this may fail.
-        _ = try prepare(for: count)
+        if isLong { _ = try prepare(for: count) }
         if let first { output.append(first) }
         if isLong {
             let copied = Self.firstPiece - (output.count - start)
@@ -104,6 +104,7 @@ public struct AEAD: ~Copyable, Sendable {
         do throws(CryptoError) {
             try seal(&buffer, at: start, count: count, nonce: nonce)
         } catch {
+            for index in start..<start + count { buffer[index] = 0 }
             output.removeLast(needed)
             throw error
         }
