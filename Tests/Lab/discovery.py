@@ -156,7 +156,7 @@ class DiscoveryTests(LabTests):
             found.send_signal(signal.SIGINT)
             rest = found.stdout.read()
         self.assertRegex(
-            line, rf'"address": "{self.address["hci1"]}".*"tag": "[0-9a-f]{{8}}", "psm": 1[2-9]')
+            line, rf'"address": "{self.address["hci1"]}".*"tag": "[0-9a-f]{{8}}", "psm": (?:1[2-9]|2[0-5])\d,')
         self.assertEqual(rest, "", "a line follows the first one")
         other = subprocess.run(scan(OTHER_SERVICE, 6), capture_output=True, text=True, timeout=60)
         self.assertEqual((other.returncode, other.stdout), (0, ""), other.stderr)
