@@ -36,12 +36,18 @@ enum CertificateOptions {
 
     /// Refuses an option without another option that it needs.
     static func check(_ arguments: Arguments) throws(ChannelError) {
-        for (option, needed) in [
-            (certificate, key), (key, certificate), (authority, certificate),
-            (revoked, authority), (peerURI, authority),
-        ] where arguments.has(option) && !arguments.has(needed) {
-            throw arguments.usage("\(option.name) goes with \(needed.usage)")
-        }
+        try check(certificate, needs: key, arguments)
+        try check(key, needs: certificate, arguments)
+        try check(authority, needs: certificate, arguments)
+        try check(revoked, needs: authority, arguments)
+        try check(peerURI, needs: authority, arguments)
+    }
+
+    private static func check(
+        _ option: Option, needs needed: Option, _ arguments: Arguments
+    ) throws(ChannelError) {
+        guard arguments.has(option), !arguments.has(needed) else { return }
+        throw arguments.usage("\(option.name) goes with \(needed.usage)")
     }
 
     static func context(_ arguments: Arguments) throws(ChannelError) -> TLSContext {
