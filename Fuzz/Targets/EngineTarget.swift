@@ -128,10 +128,10 @@ private struct EngineScene: ~Copyable {
         _ engine: inout Engine, _ type: UInt8, _ payload: [UInt8], _ isNegotiated: Bool
     ) -> [UInt8] {
         guard case .established = engine.phase else { return [] }
-        let type = isNegotiated ? type : nil
-        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        let head = isNegotiated ? [type] : []
+        let length = engine.sealedLength(head.count + payload.count)
         let record = try? [UInt8](capacity: length) { output throws(ChannelError) in
-            try engine.seal(type, payload.span, into: &output)
+            try engine.seal(head.span, payload.span, into: &output)
         }
         return record ?? []
     }

@@ -109,7 +109,8 @@ final class MachineScene {
         let type = peer.parameters.configuration.mode == .direct ? nil : type
         let length = records.engine.sealedLength(payload.count + (type == nil ? 0 : 1))
         let record = try? [UInt8](capacity: length) { output throws(ChannelError) in
-            try records.engine.seal(type, payload.span, into: &output)
+            let head: [1 of UInt8] = [type]
+            try records.engine.seal(head.span, payload.span, into: &output)
         }
         append(record ?? [])
         if type == RecordType.rekey.rawValue { try? records.engine.rekeySending() }

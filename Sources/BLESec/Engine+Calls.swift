@@ -35,11 +35,11 @@ extension Engine {
     mutating func refuse() -> Refusal { (try? call({ $0.refuse() }, { $0.refuse() })) ?? .silent }
 
     mutating func seal(
-        _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
+        _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         try call(
-            { engine throws(ChannelError) in try engine.seal(type, payload, into: &output) },
-            { engine throws(ChannelError) in try engine.seal(type, payload, into: &output) })
+            { engine throws(ChannelError) in try engine.seal(head, payload, into: &output) },
+            { engine throws(ChannelError) in try engine.seal(head, payload, into: &output) })
     }
 
     mutating func open(_ buffer: inout MutableSpan<UInt8>) throws(ChannelError) -> OpenedRecord? {

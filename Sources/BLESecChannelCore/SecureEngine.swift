@@ -81,10 +81,11 @@ package protocol SecureEngine: ~Copyable {
     /// The length of a sealed record with `count` bytes of plaintext.
     func sealedLength(_ count: Int) -> Int
 
-    /// Seals the plaintext `type` (if there is one) followed by `payload` as one record. Writes it
-    /// directly to `output`, which has room for ``sealedLength(_:)``.
+    /// Seals the plaintext `head` (such as the record's type) followed by `payload` as one record.
+    /// Writes it directly to `output`, which has room for ``sealedLength(_:)``. `head` has at most
+    /// 1,024 bytes.
     mutating func seal(
-        _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
+        _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError)
 
     /// Opens the record at the start of `buffer` in place, or returns `nil` while it is incomplete.

@@ -42,6 +42,21 @@ extension DeliveryRecord {
 
     /// Appends the bytes, without the type.
     package func append(to bytes: inout [UInt8]) {
+        appendHeader(to: &bytes)
+        bytes += data
+    }
+
+    /// The bytes of a message or a stream, with which the record ends; empty in other records.
+    package var data: ArraySlice<UInt8> {
+        switch self {
+        case .chunk(let chunk): chunk.bytes
+        case .stream(.bytes(_, _, let bytes)): bytes
+        default: []
+        }
+    }
+
+    /// Appends the bytes before ``data``, without the type.
+    package func appendHeader(to bytes: inout [UInt8]) {
         switch self {
         case .resume(let resume):
             for identifier in [resume.token, resume.peerToken, resume.epoch, resume.peerEpoch] {
@@ -53,11 +68,9 @@ extension DeliveryRecord {
             ] { bytes.append(number: number) }
             bytes.append(resume.streams)
         case .chunk(let chunk):
-            bytes.reserveCapacity(chunk.bytes.count + Self.longestDataHeader)
             bytes.append(number: chunk.number)
             bytes.append(number: UInt64(chunk.offset))
             bytes.append(number: UInt64(chunk.length))
-            bytes += chunk.bytes
         case .confirm(let epoch, let number):
             bytes.append(epoch)
             bytes.append(number: number)
@@ -222,11 +235,9 @@ extension [UInt8] {
             append(number: id)
             append(number: UInt64(priority.rawValue))
             self += label.utf8
-        case .bytes(let id, let offset, let bytes):
-            reserveCapacity(bytes.count + DeliveryRecord.longestDataHeader)
+        case .bytes(let id, let offset, _):
             append(number: id)
             append(number: offset)
-            self += bytes
         case .fin(let id, let size):
             append(number: id)
             append(number: size)

@@ -61,18 +61,18 @@ public struct CipherState: ~Copyable, Sendable {
         nonce += 1
     }
 
-    /// EncryptWithAd(no ad, `first` and `message`); appends the ciphertext and its tag to `output`. The
+    /// EncryptWithAd(no ad, `head` and `message`); appends the ciphertext and its tag to `output`. The
     /// state must have a key.
     ///
     /// - Throws: `NoiseError.nonceExhausted`.
     mutating func encrypt(
-        _ first: UInt8?, _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>
+        _ head: Span<UInt8>, _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
         guard !hasFailed else { throw .failed }
         precondition(hasKey, "without a key, a message would leave as plaintext")
         guard nonce <= Self.lastNonce else { throw fail(.nonceExhausted) }
         do {
-            try key?.seal(first, message, into: &output, nonce: nonce)
+            try key?.seal(head, message, into: &output, nonce: nonce)
         } catch {
             throw fail(NoiseError(error))
         }

@@ -109,21 +109,21 @@ public struct TransportState: ~Copyable, Sendable {
     public mutating func encrypt(
         _ plaintext: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
-        try encrypt(nil, plaintext, into: &output)
+        try encrypt(Span(), plaintext, into: &output)
     }
 
-    /// Encrypts `first`, if there is such a byte, and then `plaintext`, and appends the message to
-    /// `output`.
+    /// Encrypts `head` and then `plaintext`, and appends the message to `output`. `head` has at most
+    /// 1,024 bytes.
     ///
     /// - Throws: as `encrypt(inPlace:at:count:)`.
     package mutating func encrypt(
-        _ first: UInt8?, _ plaintext: Span<UInt8>, into output: inout OutputSpan<UInt8>
+        _ head: Span<UInt8>, _ plaintext: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
-        let needed = (first == nil ? 0 : 1) + plaintext.count + Self.overhead
+        let needed = head.count + plaintext.count + Self.overhead
         guard !isOneWay || role == .initiator else { throw .oneWay }
         guard needed <= HandshakeState.maximumMessageLength else { throw .messageTooLong(needed) }
         guard needed <= output.freeCapacity else { throw .outputTooSmall(needed: needed) }
-        try sending.encrypt(first, plaintext, into: &output)
+        try sending.encrypt(head, plaintext, into: &output)
     }
 
     /// Decrypts `message` and appends the plaintext to `output`, which needs room for the message.

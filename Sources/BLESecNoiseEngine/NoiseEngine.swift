@@ -146,17 +146,17 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     package func sealedLength(_ count: Int) -> Int { count + Self.overhead }
 
     package mutating func seal(
-        _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
+        _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         // Without keys, the record would be plaintext.
         guard transport != nil else { throw .outOfPlace }
-        let count = payload.count + (type == nil ? 0 : 1)
+        let count = head.count + payload.count
         let sealed = count + Self.overhead - Self.lengthSize
         precondition(output.freeCapacity >= sealedLength(count), "too little room for a record")
         output.append(UInt8(truncatingIfNeeded: sealed >> 8))
         output.append(UInt8(truncatingIfNeeded: sealed))
         do throws(NoiseError) {
-            try transport?.encrypt(type, payload, into: &output)
+            try transport?.encrypt(head, payload, into: &output)
         } catch {
             output.removeLast(Self.lengthSize)
             throw ChannelError(noise: error)

@@ -69,24 +69,25 @@ public struct AEAD: ~Copyable, Sendable {
         guard isSealed else { throw .libraryFailure(function: .init("EVP_EncryptFinal_ex")) }
     }
 
-    /// Encrypts `first`, if there is such a byte, and then `message`, and appends the ciphertext and
-    /// its tag to `output`. Most of a long message is encrypted from where it is, without a copy.
+    /// Encrypts `head` and then `message`, and appends the ciphertext and its tag to `output`. Most of
+    /// a long message is encrypted from where it is, without a copy. `head` has at most 1,024 bytes.
     ///
     /// - Throws: `CryptoError.libraryFailure`; nothing is appended then.
     package mutating func seal(
-        _ first: UInt8?, _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>,
+        _ head: Span<UInt8>, _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>,
         nonce: UInt64
     ) throws(CryptoError) {
         let start = output.count
-        let count = message.count + (first == nil ? 0 : 1)
+        let count = head.count + message.count
         let needed = count + AEADAlgorithm.tagLength
         precondition(
             count <= Int(Int32.max) && needed <= output.freeCapacity,
             "no room for the message and its tag")
+        precondition(head.count <= Self.firstPiece, "the head is too long")
         let isLong = count >= max(Self.leastUncopied, crossover)
         // Before any plaintext is in the output, because this may fail.
         if isLong { _ = try prepare(for: count) }
-        if let first { output.append(first) }
+        output.append(copying: head)
         if isLong {
             let copied = Self.firstPiece - (output.count - start)
             output.append(copying: message.extracting(first: copied))

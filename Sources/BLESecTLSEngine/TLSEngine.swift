@@ -179,11 +179,11 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var pendingLength: Int { session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0 }
 
     package mutating func seal(
-        _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
+        _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         // Without keys, nothing may be written, since OpenSSL would send plaintext.
         guard let session = established else { throw .outOfPlace }
-        let count = payload.count + (type == nil ? 0 : 1)
+        let count = head.count + payload.count
         guard count <= TLSRecords.longestRecord else { throw .outOfPlace }
         let room = sealedLength(count)
         precondition(output.freeCapacity >= room, "too little room for a record")
@@ -205,13 +205,12 @@ package struct TLSEngine: ~Copyable, SecureEngine {
                 unsafe next[1] = UInt8(truncatingIfNeeded: count)
                 unsafe next += TLSRecords.lengthSize
             }
-            if let type {
-                unsafe next[0] = type
-                unsafe next += 1
-            }
-            unsafe payload.withUnsafeBufferPointer { source in
-                guard let first = source.baseAddress else { return }
-                unsafe next.update(from: first, count: source.count)
+            for piece in 0..<2 {
+                unsafe (piece == 0 ? head : payload).withUnsafeBufferPointer { source in
+                    guard let first = source.baseAddress else { return }
+                    unsafe next.update(from: first, count: source.count)
+                    unsafe next += source.count
+                }
             }
             used += try unsafe session.write(count: plaintext, to: start, room: room)
         }

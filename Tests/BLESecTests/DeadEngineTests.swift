@@ -18,7 +18,7 @@ struct DeadEngineTests {
         let text = [UInt8]("do not show this".utf8)
         let written = [UInt8](capacity: 100) { output in
             #expect(throws: ChannelError(.internal, "")) {
-                try pair.dialer.seal(0, text.span, into: &output)
+                try pair.dialer.seal(text.span, text.span, into: &output)
             }
         }
         #expect(written.isEmpty)
@@ -269,8 +269,10 @@ private struct EnginePair: ~Copyable {
 extension Engine {
     /// Seals a record, and returns it as an array.
     fileprivate mutating func sealed(_ type: UInt8, _ payload: [UInt8]) throws -> [UInt8] {
-        try [UInt8](capacity: sealedLength(payload.count + 1)) { output throws(ChannelError) in
-            try seal(type, payload.span, into: &output)
+        let head = [type]
+        return try [UInt8](capacity: sealedLength(payload.count + 1)) {
+            output throws(ChannelError) in
+            try seal(head.span, payload.span, into: &output)
         }
     }
 

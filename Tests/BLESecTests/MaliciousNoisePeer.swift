@@ -124,9 +124,10 @@ final class MaliciousNoisePeer {
 
     /// A sealed record. Without `type` its plaintext is `payload` alone.
     func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
-        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        let head = type.map { [$0] } ?? []
+        let length = engine.sealedLength(head.count + payload.count)
         return try [UInt8](capacity: length) { output throws(ChannelError) in
-            try engine.seal(type, payload.span, into: &output)
+            try engine.seal(head.span, payload.span, into: &output)
         }
     }
 

@@ -56,7 +56,8 @@ struct EnginePair: ~Copyable {
     ) throws {
         try unsafe wire.withUnsafeMutableBufferPointer { storage in
             var output = unsafe OutputSpan(buffer: storage, initializedCount: 0)
-            try sender.seal(RecordType.data.rawValue, payload.span, into: &output)
+            let head: [1 of UInt8] = [RecordType.data.rawValue]
+            try sender.seal(head.span, payload.span, into: &output)
             _ = unsafe output.finalize(for: storage)
         }
     }

@@ -70,9 +70,10 @@ struct EnginePair: ~Copyable {
 extension NoiseEngine {
     /// Seals a record, and returns it as an array.
     mutating func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
-        let length = sealedLength(payload.count + (type == nil ? 0 : 1))
+        let head = type.map { [$0] } ?? []
+        let length = sealedLength(head.count + payload.count)
         return try [UInt8](capacity: length) { output throws(ChannelError) in
-            try seal(type, payload.span, into: &output)
+            try seal(head.span, payload.span, into: &output)
         }
     }
 

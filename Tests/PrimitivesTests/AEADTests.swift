@@ -40,7 +40,7 @@ import Testing
     }
 
     @Test(
-        "a message that is encrypted into another buffer, with or without a byte before it, has the same ciphertext as in place",
+        "a message that is encrypted into another buffer, with or without bytes before it, has the same ciphertext as in place",
         arguments: AEADAlgorithm.allCases, [0, Int.max])
     func appended(_ algorithm: AEADAlgorithm, _ crossover: Int) throws {
         var aead = AEAD(
@@ -48,14 +48,14 @@ import Testing
         let before: [UInt8] = [0xAA, 0xBB]
         for count in [0, 1, 15, 383, 1_000, 8_190, 8_191, 8_192, 8_193, 16_384, 65_518] {
             let message = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 13) }
-            for first in [nil, 0x5C] as [UInt8?] {
-                var expected =
-                    (first.map { [$0] } ?? []) + message + [UInt8](repeating: 0, count: 16)
+            for headCount in [0, 1, 25, 1_024] {
+                let head = [UInt8](repeating: 0x5C, count: headCount)
+                var expected = head + message + [UInt8](repeating: 0, count: 16)
                 var span = expected.mutableSpan
                 try aead.seal(&span, count: span.count - 16, nonce: 7)
                 let appended = try [UInt8](capacity: before.count + expected.count) { output in
                     output.append(copying: before.span)
-                    try aead.seal(first, message.span, into: &output, nonce: 7)
+                    try aead.seal(head.span, message.span, into: &output, nonce: 7)
                 }
                 #expect(appended == before + expected)
             }

@@ -36,7 +36,8 @@ struct AllocationTests {
     ) throws {
         let record = try unsafe buffer.withUnsafeMutableBufferPointer { bytes in
             var output = unsafe OutputSpan(buffer: bytes, initializedCount: 0)
-            try pair.dialer.seal(0, payload.span, into: &output)
+            let head: [1 of UInt8] = [0]
+            try pair.dialer.seal(head.span, payload.span, into: &output)
             let count = unsafe output.finalize(for: bytes)
             var sealed = unsafe MutableSpan(_unsafeElements: .init(rebasing: bytes[..<count]))
             return try pair.acceptor.open(&sealed)

@@ -28,7 +28,7 @@ final class DirectSession: Session {
     }
 
     private func seal(_ payload: Span<UInt8>) throws(ChannelError) {
-        try records.seal(nil, payload)
+        try records.seal(payload)
     }
 
     // MARK: - Session

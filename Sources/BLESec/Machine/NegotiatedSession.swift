@@ -63,8 +63,8 @@ final class NegotiatedSession: Session {
     private let carriesDelivery: Bool
     /// Where the records of delivery go; the peer's first one waits until there is a port.
     private var port: (any DeliveryPort)?
-    /// The bytes of a record of delivery, which keep their memory from record to record.
-    private var recordBytes: [UInt8] = []
+    /// The type and the header of a record of delivery; they keep their memory from record to record.
+    private var recordHead: [UInt8] = []
     /// Since when this side has owed the peer a confirmation; nil if it owes none.
     private var confirmationOwedSince: UInt64?
     /// Whether a record of delivery has shown that messages move.
@@ -171,9 +171,19 @@ final class NegotiatedSession: Session {
         }
         keepsQueueShort = hasStreams
         guard let record else { return false }
-        recordBytes.removeAll(keepingCapacity: true)
-        record.append(to: &recordBytes)
-        try records.seal(RecordType(rawValue: record.kind.rawValue), recordBytes)
+        // Moved, because a span of the property would be an access to the whole session.
+        var head = exchange(&recordHead, with: [])
+        defer { recordHead = head }
+        head.removeAll(keepingCapacity: true)
+        head.append(record.kind.rawValue)
+        record.appendHeader(to: &head)
+        let data = record.data
+        if data.isEmpty {
+            // The header may be too long for a head.
+            try records.seal(Span(), head.span)
+        } else {
+            try records.seal(head.span, data.span)
+        }
         return true
     }
 

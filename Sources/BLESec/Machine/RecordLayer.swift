@@ -84,13 +84,23 @@ final class RecordLayer {
 
     // MARK: - Records
 
-    /// Seals a record of `type`, or of no type in direct mode.
-    func seal(_ type: RecordType?, _ payload: Span<UInt8>) throws(ChannelError) {
-        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
-        try outbound.append(room: length) { space throws(ChannelError) in
-            try engine.seal(type?.rawValue, payload, into: &space)
+    /// Seals a record of direct mode, which has no type.
+    func seal(_ payload: Span<UInt8>) throws(ChannelError) { try seal(Span(), payload) }
+
+    /// Seals a record of `type`.
+    func seal(_ type: RecordType, _ payload: Span<UInt8>) throws(ChannelError) {
+        let head: [1 of UInt8] = [type.rawValue]
+        try seal(head.span, payload)
+    }
+
+    /// Seals a record whose plaintext is `head`, which begins with the record's type, and then
+    /// `payload`.
+    func seal(_ head: Span<UInt8>, _ payload: Span<UInt8>) throws(ChannelError) {
+        let count = head.count + payload.count
+        try outbound.append(room: engine.sealedLength(count)) { space throws(ChannelError) in
+            try engine.seal(head, payload, into: &space)
         }
-        sending.add(payload.count)
+        sending.add(count)
     }
 
     func seal(_ type: RecordType, _ payload: [UInt8]) throws(ChannelError) {

@@ -136,9 +136,10 @@ extension EngineLayer {
         _ payload: Span<UInt8>, _ repetitions: Int
     ) throws {
         let length = sender.sealedLength(payload.count + 1)
+        let head: [1 of UInt8] = [RecordType.data.rawValue]
         for _ in 0..<repetitions {
             try wire.append(room: length) { output throws(ChannelError) in
-                try sender.seal(RecordType.data.rawValue, payload, into: &output)
+                try sender.seal(head.span, payload, into: &output)
             }
             let record = try wire.withBytes { bytes throws(ChannelError) in
                 try receiver.open(&bytes)
