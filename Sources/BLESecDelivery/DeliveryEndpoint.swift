@@ -3,7 +3,7 @@
 ///
 /// The endpoint does no input or output. Its owner passes it the records of one link at a time,
 /// sends what ``nextRecord(atMost:)`` returns, and commits what ``takeChanges()`` returns.
-package struct DeliveryEndpoint: Sendable {
+package final class DeliveryEndpoint {
     /// What is reported to the program.
     package enum Event: Sendable, Equatable {
         /// The peer's program has taken the message.
@@ -18,7 +18,7 @@ package struct DeliveryEndpoint: Sendable {
 
     package struct Limits: Sendable {
         /// How many bytes of whole messages may wait for the program, approximately.
-        package var window = 256 << 10
+        package var window = 1 << 20
         /// The longest message of the peer, in bytes.
         package var longest = 16 << 20
         /// Whether a message whose fate is unknown is sent again, and may arrive twice.
@@ -52,10 +52,19 @@ package struct DeliveryEndpoint: Sendable {
         case waitingForEnd
     }
 
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var outgoing: OutgoingMessages
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var incoming: IncomingMessages
-    package var streams: Streams
+    package let streams: Streams
     /// Decides which class sends the next frame.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var schedule = FrameSchedule()
     /// Whether the last frame of the messages' class carried a message, and not a stream's data.
     private var lastWasMessage = false
@@ -88,6 +97,9 @@ package struct DeliveryEndpoint: Sendable {
     private var credit: UInt64 = 0
 
     /// What the store has not committed yet.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var commits: CommitQueue
     /// The highest number of a message that the store was asked to mark as possibly sent.
     private var askedLeft: UInt64
@@ -125,17 +137,17 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Takes the changes that the store must commit next, in one transaction; nil while there are
     /// none, or while the store commits others. ``didCommit()`` must follow.
-    package mutating func takeChanges() -> [StoreChange]? {
+    package func takeChanges() -> [StoreChange]? {
         commits.take(
             CommitQueue.Marks(
                 epoch: outgoing.epoch, left: askedLeft, confirmed: incoming.confirmed))
     }
 
     /// The store has committed the changes that ``takeChanges()`` returned.
-    package mutating func didCommit() { commits.didCommit() }
+    package func didCommit() { commits.didCommit() }
 
     /// The next event; nil while there is none whose changes are committed.
-    package mutating func nextEvent() -> Event? { commits.nextEvent() }
+    package func nextEvent() -> Event? { commits.nextEvent() }
     /// Whether the store has committed everything.
     package var isCommitted: Bool { commits.isEmpty }
 
@@ -148,20 +160,20 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Queues a message, and returns its id. The store commits the program's note together with the
     /// message.
-    package mutating func send(_ bytes: [UInt8], noting note: [UInt8]? = nil) -> UInt64 {
+    package func send(_ bytes: [UInt8], noting note: [UInt8]? = nil) -> UInt64 {
         precondition(!hasFinished, "a program that has finished sends nothing")
         if let note { commits.append(.sentNote(note)) }
         return queue(bytes)
     }
 
     /// Queues this side's end: the program sends nothing more.
-    package mutating func finish() {
+    package func finish() {
         guard !hasFinished else { return }
         hasFinished = true
         _ = queue(nil)
     }
 
-    private mutating func queue(_ bytes: [UInt8]?) -> UInt64 {
+    private func queue(_ bytes: [UInt8]?) -> UInt64 {
         let message = StoredEndpoint.Message(id: nextID, bytes: bytes)
         nextID += 1
         outgoing.append(message)
@@ -170,7 +182,7 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     /// The next message of the peer; nil while there is none, and after the peer's end.
-    package mutating func take() -> [UInt8]? {
+    package func take() -> [UInt8]? {
         defer { confirmEnd() }
         return incoming.take()
     }
@@ -181,7 +193,7 @@ package struct DeliveryEndpoint: Sendable {
 
     /// The program has dealt with the first `count` messages that it took. The store commits the
     /// program's note together with the confirmation.
-    package mutating func confirm(through count: UInt64, noting note: [UInt8]? = nil) {
+    package func confirm(through count: UInt64, noting note: [UInt8]? = nil) {
         if let note { commits.append(.confirmedNote(note)) }
         if incoming.confirm(through: count) {
             commits.append(.confirmed(incoming.confirmed))
@@ -190,11 +202,11 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     /// The program has taken the fates of messages up to this id.
-    package mutating func tookFates(through id: UInt64) {
+    package func tookFates(through id: UInt64) {
         commits.append(.fatesTaken(through: id))
     }
 
-    private mutating func confirmEnd() {
+    private func confirmEnd() {
         guard incoming.confirmEnd() else { return }
         commits.append(.confirmed(incoming.confirmed))
         commits.append(.peerFinished)
@@ -233,14 +245,14 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Begins a link to the peer, and drops the older one. `order` says how this side's key
     /// compares with the peer's; nil if the keys are the same.
-    package mutating func linkBegan(_ order: Streams.Order? = nil) {
+    package func linkBegan(_ order: Streams.Order? = nil) {
         linkEnded()
         self.order = order
         link = .up(sent: false, received: false)
         credit = incoming.linkBegan()
     }
 
-    package mutating func linkEnded() {
+    package func linkEnded() {
         link = .none
         arrived = nil
         owesEpoch = false
@@ -252,7 +264,7 @@ package struct DeliveryEndpoint: Sendable {
     /// Whether the peer was rolled back, and has to end the link.
     package var isWaitingForEnd: Bool { if case .waitingForEnd = link { true } else { false } }
     /// Ends the link, and drops the incomplete message; the peer sends it again.
-    package mutating func dropLink() {
+    package func dropLink() {
         linkEnded()
         dropIncomplete()
     }
@@ -261,7 +273,7 @@ package struct DeliveryEndpoint: Sendable {
     package var incompleteBytes: Int { incoming.positions.offset }
     /// Drops the incomplete message. Must not be called between this side's `resume`, which tells
     /// the peer how much of that message is here, and the end of the link.
-    package mutating func dropIncomplete() { incoming.dropPartial() }
+    package func dropIncomplete() { incoming.dropPartial() }
 
     /// Whether this side must end the link now, since it was rolled back and has begun anew.
     package var mustEndLink: Bool { if case .ending = link { !commits.isBlocked } else { false } }
@@ -288,7 +300,7 @@ package struct DeliveryEndpoint: Sendable {
     /// The next record for the peer, with at most `limit` bytes of data; without a limit, no data.
     /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they
     /// may wait, so that one record covers several messages.
-    package mutating func nextRecord(
+    package func nextRecord(
         atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool = { _ in true }
     ) -> DeliveryRecord? {
         guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
@@ -309,7 +321,9 @@ package struct DeliveryEndpoint: Sendable {
             owesEpoch = false
             return .epoch(outgoing.epoch)
         }
-        if confirms(owedConfirmations), committedConfirmed > toldConfirmed {
+        let owed = owedConfirmations
+        // A credit leaves now. With the confirmation beside it, the peer can release what it keeps.
+        if owed > 0 && incoming.owesCredit || confirms(owed), committedConfirmed > toldConfirmed {
             toldConfirmed = committedConfirmed
             return .confirm(epoch: incoming.epoch, toldConfirmed)
         }
@@ -320,7 +334,7 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     /// The next frame with data, of a message or a stream.
-    private mutating func nextFrame(atMost limit: Int) -> DeliveryRecord? {
+    private func nextFrame(atMost limit: Int) -> DeliveryRecord? {
         let streamClasses = streams.readyClasses()
         var classes = streamClasses
         let hasMessage = mayMessageLeave()
@@ -338,7 +352,7 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Whether a part of a message can leave now. If all that is missing is the store's mark that
     /// the message may have left, asks the store for it.
-    private mutating func mayMessageLeave() -> Bool {
+    private func mayMessageLeave() -> Bool {
         guard let number = outgoing.nextNumber else { return false }
         // This side's end is sent after all its `open` records, so that none follows the end.
         guard !streams.hasUnopened || !outgoing.isEnd(number) else { return false }
@@ -356,7 +370,7 @@ package struct DeliveryEndpoint: Sendable {
     /// Takes a record of the link. A thrown error ends the link. Returns whether the record shows
     /// that messages or streams make progress.
     @discardableResult
-    package mutating func receive(
+    package func receive(
         _ record: DeliveryRecord, using generator: inout some RandomNumberGenerator
     ) throws(DeliveryError) -> Bool {
         guard case .up(let sent, let received) = link else { return false }
@@ -405,7 +419,7 @@ package struct DeliveryEndpoint: Sendable {
 
     // MARK: - Resume
 
-    private mutating func resumed(
+    private func resumed(
         _ resume: Resume, using generator: inout some RandomNumberGenerator
     ) throws(DeliveryError) -> Bool {
         guard resume.token != .none, resume.epoch != .none,
@@ -475,7 +489,7 @@ package struct DeliveryEndpoint: Sendable {
     /// Takes over the peer's token and epoch, at the first record after its `resume`. Such a record
     /// proves that the peer has this side's `resume`, which shows the token and the epoch that this
     /// side knew before. From these, a peer that was rolled back has learned that it was.
-    private mutating func meetPeer() {
+    private func meetPeer() {
         guard let peer = arrived.take() else { return }
         if peer.token != peerToken {
             peerToken = peer.token
@@ -486,7 +500,7 @@ package struct DeliveryEndpoint: Sendable {
         }
     }
 
-    private mutating func retire(through number: UInt64) {
+    private func retire(through number: UInt64) {
         guard number >= outgoing.first else { return }
         commits.append(.retired(through: number))
         while let message = outgoing.retireFirst(through: number) {
@@ -494,14 +508,14 @@ package struct DeliveryEndpoint: Sendable {
         }
     }
 
-    private mutating func begin(peerEpoch epoch: Identifier, after confirmed: UInt64) {
+    private func begin(peerEpoch epoch: Identifier, after confirmed: UInt64) {
         incoming.begin(epoch, after: confirmed)
         toldConfirmed = confirmed
         commits.append(.peerEpoch(epoch, confirmed: confirmed), blocks: true)
     }
 
     /// Begins a new epoch, because the peer's state is lost.
-    private mutating func loseEpoch(using generator: inout some RandomNumberGenerator) {
+    private func loseEpoch(using generator: inout some RandomNumberGenerator) {
         let resendsUnknown = limits.resendsUnknown
         beginEpoch(using: &generator) { _, mayHaveLeft in !mayHaveLeft || resendsUnknown }
         // If `resume` has not been sent yet, it shows the new epoch.
@@ -519,7 +533,7 @@ package struct DeliveryEndpoint: Sendable {
 
     /// Begins anew, because this side's store is an older copy: a new epoch, a new token, and the
     /// end of the link.
-    private mutating func beginAnew(
+    private func beginAnew(
         _ resume: Resume, using generator: inout some RandomNumberGenerator
     ) {
         origin = .rolledBack
@@ -542,16 +556,16 @@ package struct DeliveryEndpoint: Sendable {
     }
 
     /// A peer whose state was lost must learn that this side has finished.
-    private mutating func sendEndAgain() {
+    private func sendEndAgain() {
         if hasFinished, !outgoing.hasEnd { _ = queue(nil) }
     }
 
-    private mutating func add(_ identifier: Identifier) {
+    private func add(_ identifier: Identifier) {
         own.append(identifier)
         if own.count > StoredEndpoint.mostOwn { own.removeFirst() }
     }
 
-    private mutating func beginEpoch(
+    private func beginEpoch(
         using generator: inout some RandomNumberGenerator,
         keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) {

@@ -1,7 +1,7 @@
 /// What two endpoints send each other over a channel; `docs/delivery.md`, "Records".
 package enum DeliveryRecord: Sendable, Equatable {
     /// What each side sends first on every link.
-    case resume(Resume)
+    indirect case resume(Resume)
     /// A part of a message.
     case chunk(Chunk)
     /// The sender's program sends no more messages. Its end has this number, which follows that of

@@ -289,10 +289,25 @@ struct ExactlyOnceTests {
         }
     }
 
+    @Test("a channel is told of a burst's first message only, until it has asked for a record")
+    func burst() throws {
+        let lane = MessageLane(PeerConnection.DeliveryOptions())
+        func isTold() throws -> Bool {
+            try #require(try lane.send([1], noting: nil)).concernsChannel
+        }
+        #expect(try [isTold(), isTold()] == [true, true], "without a link, nobody can be told")
+        for _ in 0..<2 {
+            let port = lane.beginLink(to: .anonymous)
+            #expect(try [isTold(), isTold(), isTold()] == [true, false, false])
+            _ = port.nextRecord(atMost: 1_000) { _ in true }
+            #expect(try [isTold(), isTold()] == [true, false])
+        }
+    }
+
     @Test("an incomplete message that the process has no memory for is sent again on the next link")
     func memory() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
-        func lane() -> MessageLane { MessageLane(PeerConnection.DeliveryOptions()) {} }
+        func lane() -> MessageLane { MessageLane(PeerConnection.DeliveryOptions()) }
         let (sender, receiver) = (lane(), lane())
         let (otherSender, otherReceiver) = (lane(), lane())
         /// Begins a link, and passes records until `count` bytes of messages have arrived. The link

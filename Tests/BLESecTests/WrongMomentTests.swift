@@ -169,8 +169,8 @@ struct WrongMomentTests {
         #expect(await dialing.offer(dialer))
         #expect(await accepting.offer(acceptor))
         await fixture.clock.advance(by: .seconds(101))
-        #expect(await dialing.machine.hasPeerEnded == false)
-        #expect(await accepting.machine.hasPeerEnded == false)
+        #expect(await dialing.hasPeerEnded == false)
+        #expect(await accepting.hasPeerEnded == false)
         await dialing.shut(nil)
         await accepting.shut(nil)
         await dialer.abort()
@@ -324,4 +324,8 @@ struct WrongMomentTests {
         #expect(ended.withLock { $0 } == 0)
         #expect(budget.bytesLeft == 0)
     }
+}
+
+extension PeerConnection {
+    fileprivate var hasPeerEnded: Bool { machine.hasPeerEnded }
 }

@@ -6,7 +6,7 @@ internal import BLESecLinks
 ///
 /// Its inputs are the results of attempts and channels, and the time; its outputs are the status
 /// and the next step. It has no clock, randomness or link of its own.
-struct ConnectionMachine {
+final class ConnectionMachine {
     /// What the caller must do next.
     enum Step: Equatable {
         case nothing
@@ -78,11 +78,10 @@ struct ConnectionMachine {
         enter(.searching, now)
     }
 
-    // Inlined, so that a call does not copy the machine: these run for each message.
-    @inline(__always) var isConnected: Bool { status.state == .connected }
-    @inline(__always) var isClosed: Bool { status.state == .closed }
+    var isConnected: Bool { status.state == .connected }
+    var isClosed: Bool { status.state == .closed }
     /// Whether this side may still send, on this link or a later one.
-    @inline(__always) var canSend: Bool { !isClosed && !hasFinished }
+    var canSend: Bool { !isClosed && !hasFinished }
 
     /// The error of a call after this side has finished, or after the connection was closed.
     var closedError: ChannelError {
@@ -99,7 +98,7 @@ struct ConnectionMachine {
 
     /// Begins an attempt, and returns its number. If there is no room for a new link, the attempt
     /// fails at once, and the result is `nil`.
-    mutating func begin(
+    func begin(
         hasRoom: Bool, at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Int? {
         // From now on, late reports of the previous attempt are ignored.
@@ -110,7 +109,7 @@ struct ConnectionMachine {
     }
 
     /// Records the state that an attempt has reached, or that a service reports.
-    mutating func reached(_ state: ConnectionState, in attempt: Int? = nil, at now: MonotonicTime) {
+    func reached(_ state: ConnectionState, in attempt: Int? = nil, at now: MonotonicTime) {
         guard (attempt ?? self.attempt) == self.attempt, state.isUnderWay, !isConnected,
             !isClosed, status.state != state
         else { return }
@@ -124,7 +123,7 @@ struct ConnectionMachine {
     /// Records that an attempt has failed, or that a service has reported a failed dial.
     ///
     /// - Parameter isFinal: whether no further attempt can be made.
-    mutating func failed(
+    func failed(
         _ error: ChannelError, in attempt: Int? = nil, isFinal: Bool = false,
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Step {
@@ -141,7 +140,7 @@ struct ConnectionMachine {
     /// Decides what to do with a new channel.
     ///
     /// - Parameter isCurrentOver: whether the channel in use is over, or there is none.
-    mutating func admit(
+    func admit(
         _ channel: NewChannel, isCurrentOver: Bool, hasRoom: Bool, at now: MonotonicTime
     ) -> Admission {
         if isClosed { return .refuse(closedError) }
@@ -171,7 +170,7 @@ struct ConnectionMachine {
     /// Decides what to do when the peer of a channel has sent its end.
     ///
     /// - Parameter isFinal: whether the end, if its reason is `done`, holds for later links too.
-    mutating func peerEnded(
+    func peerEnded(
         _ reason: EndReason, isFinal: Bool, hasCarried: Bool, isCurrent: Bool,
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Ending {
@@ -186,7 +185,7 @@ struct ConnectionMachine {
                 using: &generator))
     }
 
-    mutating func finish() { hasFinished = true }
+    func finish() { hasFinished = true }
     /// Whether neither side sends anything more, so that the connection is to be closed.
     var haveBothEnded: Bool { hasFinished && hasPeerEnded && isConnected }
 
@@ -194,7 +193,7 @@ struct ConnectionMachine {
     ///
     /// After a stable link (``LinkOutcome``) the next attempt begins at once; after any other link
     /// it begins after the delay of the backoff.
-    mutating func lost(
+    func lost(
         _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Step {
@@ -216,7 +215,7 @@ struct ConnectionMachine {
     // MARK: - Time
 
     /// Handles the status' deadline; does nothing if the deadline has not come.
-    mutating func timeout(
+    func timeout(
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Step {
         guard let deadline = status.deadline, now >= deadline else { return .nothing }
@@ -237,7 +236,7 @@ struct ConnectionMachine {
     }
 
     /// Closes the connection for good; the first reason stands.
-    mutating func close(_ error: ChannelError?, at now: MonotonicTime) {
+    func close(_ error: ChannelError?, at now: MonotonicTime) {
         attempt += 1
         current = nil
         guard !isClosed else { return }
@@ -245,7 +244,7 @@ struct ConnectionMachine {
         status.failure = error
     }
 
-    private mutating func fail(
+    private func fail(
         _ error: ChannelError?, _ failures: Int, _ now: MonotonicTime,
         _ generator: inout some RandomNumberGenerator
     ) {
@@ -257,7 +256,7 @@ struct ConnectionMachine {
             by: rules.backoff.delay(afterFailures: status.failures, using: &generator))
     }
 
-    private mutating func enter(_ state: ConnectionState, _ now: MonotonicTime) {
+    private func enter(_ state: ConnectionState, _ now: MonotonicTime) {
         status.state = state
         status.since = now
         status.deadline = rules.limit(of: state).map { now.advanced(by: $0) }

@@ -7,7 +7,7 @@ internal import BLESecLocking
 /// connection's channels, which use it from their loops.
 final class MessageLane: Sendable {
     fileprivate struct State {
-        var endpoint: DeliveryEndpoint
+        let endpoint: DeliveryEndpoint
         var generator = SystemRandomNumberGenerator()
         /// The number of the newest link. Calls from channels of older links change nothing.
         var link: UInt64 = 0
@@ -30,6 +30,10 @@ final class MessageLane: Sendable {
         var isNewsPending = false
         /// The last link of which the connection was told that the peer must end it.
         var waitingLink: UInt64?
+        /// Whether the channel in use was told of a message, and has not asked for a record since.
+        var isChannelTold = false
+        /// Tells the connection that something has changed; called on any thread, without the lock.
+        var onNews: @Sendable () -> Void = {}
     }
 
     /// What has changed, as ``takeNews()`` returns it.
@@ -60,12 +64,9 @@ final class MessageLane: Sendable {
     private let state: Locked<State>
     private let options: PeerConnection.DeliveryOptions
     private let store: (any EndpointStore)?
-    /// Tells the connection that something has changed; called on any thread.
-    private let onNews: @Sendable () -> Void
 
-    init(_ options: PeerConnection.DeliveryOptions, onNews: @escaping @Sendable () -> Void) {
+    init(_ options: PeerConnection.DeliveryOptions) {
         self.options = options
-        self.onNews = onNews
         store = options.store?.endpoint
         var limits = DeliveryEndpoint.Limits()
         limits.window = options.readAhead
@@ -101,8 +102,19 @@ final class MessageLane: Sendable {
         }
     }
 
-    private func look<Result>(_ body: (borrowing DeliveryEndpoint) -> Result) -> Result {
+    private func look<Result>(_ body: (DeliveryEndpoint) -> Result) -> Result {
         state.withLock { body($0.endpoint) }
+    }
+
+    /// Calls `onNews` from now on when something has changed, on any thread. What has changed before
+    /// is not reported: call ``takeNews()`` next.
+    func setNewsHandler(_ onNews: @escaping @Sendable () -> Void) {
+        state.withLock { $0.onNews = onNews }
+    }
+
+    private func reportNews() {
+        let onNews = state.withLock { $0.onNews }
+        onNews()
     }
 
     // MARK: - The store
@@ -123,7 +135,7 @@ final class MessageLane: Sendable {
                     state.hasCommitted = true
                     return state.endpoint.takeChanges()
                 }
-                onNews()
+                reportNews()
             }
         }
         if !isStarted {
@@ -145,13 +157,16 @@ final class MessageLane: Sendable {
 
     private func fail(_ error: ChannelError) {
         state.withLock { $0.failure = $0.failure ?? error }
-        onNews()
+        reportNews()
     }
 
     // MARK: - The program
 
     /// Queues a message, and returns its number; nil if there is no room for it now.
-    func send(_ message: [UInt8], noting note: [UInt8]?) throws(ChannelError) -> UInt64? {
+    /// `concernsChannel` is true if the channel must be told of the message.
+    func send(
+        _ message: [UInt8], noting note: [UInt8]?
+    ) throws(ChannelError) -> (number: UInt64, concernsChannel: Bool)? {
         guard message.count <= options.maximumMessageLength, message.count <= options.maximumBytes
         else {
             throw ChannelError(
@@ -161,7 +176,8 @@ final class MessageLane: Sendable {
         }
         return change { state in
             guard hasRoom(for: message.count, state.endpoint.pending) else { return nil }
-            return state.endpoint.send(message, noting: note)
+            let number = state.endpoint.send(message, noting: note)
+            return (number, !exchange(&state.isChannelTold, with: state.link > 0))
         }
     }
 
@@ -269,8 +285,8 @@ final class MessageLane: Sendable {
     }
 
     /// Changes or reads the connection's streams.
-    func changeStreams<Result>(_ body: (inout Streams) -> Result) -> Result {
-        change { body(&$0.endpoint.streams) }
+    func changeStreams<Result>(_ body: (Streams) -> Result) -> Result {
+        change { body($0.endpoint.streams) }
     }
 
     // MARK: - Links
@@ -282,6 +298,7 @@ final class MessageLane: Sendable {
         let (link, kept) = change { state in
             state.link += 1
             state.part = nil
+            state.isChannelTold = false
             state.endpoint.linkBegan(order)
             return (state.link, state.endpoint.incompleteBytes)
         }
@@ -299,7 +316,7 @@ final class MessageLane: Sendable {
     /// the message again.
     private func revoke(_ link: UInt64) {
         drop(link)
-        onNews()
+        reportNews()
     }
 
     private func drop(_ link: UInt64) {
@@ -330,11 +347,13 @@ final class MessageLane: Sendable {
         /// revoke the part of another lane, whose lock is then taken.
         private func count(_ record: DeliveryRecord) throws(DeliveryError) {
             guard case .chunk(let chunk) = record,
+                // A message in one piece is never incomplete.
+                !chunk.isLast || counted.withLock({ $0 }) > 0,
                 let part = lane.state.withLock({ $0.link == link ? $0.part : nil })
             else { return }
             let longest = lane.options.maximumMessageLength
             if chunk.isLast {
-                if counted.withLock({ $0 }) > 0 { part.giveAll() }
+                part.giveAll()
                 counted.withLock { $0 = 0 }
             } else if chunk.offset <= longest, chunk.bytes.count <= longest {
                 let end = chunk.offset + chunk.bytes.count
@@ -360,10 +379,11 @@ final class MessageLane: Sendable {
         ) -> (record: DeliveryRecord?, hasStreams: Bool) {
             let (next, isNews) = lane.change { state -> ((DeliveryRecord?, Bool), Bool) in
                 guard state.link == link else { return ((nil, false), false) }
+                state.isChannelTold = false
                 let record = state.endpoint.nextRecord(atMost: limit, confirms: confirms)
                 return ((record, state.endpoint.streams.openCount > 0), state.noteLink())
             }
-            if isNews { lane.onNews() }
+            if isNews { lane.reportNews() }
             return (next.0, next.1)
         }
 
@@ -380,8 +400,8 @@ final class MessageLane: Sendable {
 
         func didReceiveAll() {
             // What has arrived is news even if a newer link has begun meanwhile.
-            let isNews = lane.state.withLock { $0.noteNews() }
-            if isNews { lane.onNews() }
+            let onNews = lane.state.withLock { $0.noteNews() ? $0.onNews : nil }
+            onNews?()
         }
     }
 }

@@ -7,6 +7,7 @@ internal import BLESecLinks
 extension PeerConnection {
     func begin() {
         timer = LoopTimer(loop: loop, handler: self)
+        observeLane()
         if case .nearby(let service) = route.kind {
             Task(executorPreference: loop) { [weak self] in
                 await service.observe { event in
@@ -47,9 +48,9 @@ extension PeerConnection {
     }
 
     /// Changes the machine, and reports its status if it has entered a state.
-    private func change<Result>(_ body: (inout ConnectionMachine) -> Result) -> Result {
+    private func change<Result>(_ body: (ConnectionMachine) -> Result) -> Result {
         let before = machine.status
-        let result = body(&machine)
+        let result = body(machine)
         reportStatus(since: before)
         return result
     }

@@ -28,8 +28,8 @@ extension PeerConnection {
         /// a longer message of the peer ends every link on which the peer sends it.
         public var maximumMessageLength = 16 << 20
         /// How many bytes of whole messages the peer may send before the program receives them;
-        /// 256 KiB. A message that begins below this limit may exceed it.
-        public var readAhead = 256 << 10
+        /// 1 MiB. A message that begins below this limit may exceed it.
+        public var readAhead = 1 << 20
         /// What to do with a message when there is no room for it.
         public var whenFull = WhenFull.wait
         /// Which messages count as taken: those that ``PeerConnection/receive()`` has returned, or
@@ -118,6 +118,19 @@ extension PeerConnection {
 
 // A connection with a lane.
 extension PeerConnection {
+    /// Queues a message if that needs no wait; otherwise returns nil. Most calls end here: each `async`
+    /// function that they entered in addition would cost a change of executors.
+    func sendNow(
+        _ message: [UInt8], noting note: [UInt8]?, _ whenDisconnected: WhenDisconnected
+    ) throws(ChannelError) -> PendingDelivery? {
+        guard let lane, turns.isEmpty, machine.canSend,
+            current != nil || whenDisconnected == .wait, loop.mayContinue(),
+            let queued = try lane.send(message, noting: note)
+        else { return nil }
+        if queued.concernsChannel { tellChannel(hasMessage: true) }
+        return PendingDelivery(number: queued.number, .connection(self))
+    }
+
     func send(
         _ message: [UInt8], noting note: [UInt8]?, on lane: MessageLane,
         _ whenDisconnected: WhenDisconnected
@@ -126,9 +139,9 @@ extension PeerConnection {
         while true {
             if !machine.canSend { throw machine.closedError }
             if current == nil, whenDisconnected == .fail { throw .noLink }
-            if let number = try lane.send(message, noting: note) {
-                tellChannel(hasMessage: true)
-                return PendingDelivery(number: number, .connection(self))
+            if let queued = try lane.send(message, noting: note) {
+                if queued.concernsChannel { tellChannel(hasMessage: true) }
+                return PendingDelivery(number: queued.number, .connection(self))
             }
             guard lane.whenFull == .wait else {
                 throw ChannelError(
@@ -154,14 +167,23 @@ extension PeerConnection {
         machine.isClosed && !isLeaving && (lane?.isCommitted ?? true || lane?.failure != nil)
     }
 
+    /// The peer's next message, if the program may take one without a wait; see ``sendNow(_:noting:_:)``.
+    func receiveNow() -> [UInt8]? {
+        guard let lane, loop.mayContinue() else { return nil }
+        return take(from: lane)
+    }
+
+    private func take(from lane: MessageLane) -> [UInt8]? {
+        guard let (message, concernsChannel) = lane.take() else { return nil }
+        if concernsChannel { tellChannel() }
+        waiting.wake(.change)
+        return message
+    }
+
     func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
         if !loop.mayContinue() { await loop.giveWay() }
         while true {
-            if let (message, concernsChannel) = lane.take() {
-                if concernsChannel { tellChannel() }
-                waiting.wake(.change)
-                return message
-            }
+            if let message = take(from: lane) { return message }
             if lane.hasPeerFinished {
                 // The peer opens no more streams either.
                 waiting.wake(.stream)

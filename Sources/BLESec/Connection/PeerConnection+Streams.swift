@@ -275,9 +275,9 @@ extension PeerConnection {
     }
 
     fileprivate func change(
-        _ stream: Stream, _ body: (inout Streams, Streams.Handle) -> Void
+        _ stream: Stream, _ body: (Streams, Streams.Handle) -> Void
     ) {
-        lane?.changeStreams { body(&$0, stream.handle) }
+        lane?.changeStreams { body($0, stream.handle) }
         stream.waiting.wakeAll()
         tellChannel(hasMessage: true)
     }

@@ -22,7 +22,7 @@ public actor PeerConnection {
     /// The loop on which the connection runs.
     public nonisolated let loop: EventLoop
     let route: PeerRoute
-    var machine: ConnectionMachine
+    let machine: ConnectionMachine
     var generator = SystemRandomNumberGenerator()
 
     var current: SecureChannel?
@@ -43,7 +43,7 @@ public actor PeerConnection {
     let waiting: LoopCondition
 
     /// The messages that outlive links, if they are to arrive exactly once.
-    private(set) var lane: MessageLane?
+    let lane: MessageLane?
     /// The streams that the program holds.
     var streams: [Streams.Handle: StreamReference] = [:]
     /// The labels of the streams that ``acceptStream(labelled:)`` takes.
@@ -73,32 +73,40 @@ public actor PeerConnection {
         if case .exactlyOnce(let options) = delivery, let store = options.store {
             expected = store.peer
         }
-        let connection = PeerConnection(route, expected, rules, loop ?? route.loop ?? .shared)
+        var lane: MessageLane?
+        var isClaimed = true
         if case .exactlyOnce(let options) = delivery {
-            guard options.store?.endpoint.claim() != false else {
-                await connection.shut(
-                    ChannelError(.store, "the store was used by another connection; open it again"))
-                return connection
-            }
-            await connection.makeLane(options)
+            isClaimed = options.store?.endpoint.claim() != false
+            if isClaimed { lane = MessageLane(options) }
+        }
+        let connection = PeerConnection(
+            route, expected, rules, lane, loop ?? route.loop ?? .shared)
+        guard isClaimed else {
+            await connection.shut(
+                ChannelError(.store, "the store was used by another connection; open it again"))
+            return connection
         }
         await connection.begin()
         return connection
     }
 
     private init(
-        _ route: PeerRoute, _ peer: Fingerprint?, _ rules: ReconnectPolicy, _ loop: EventLoop
+        _ route: PeerRoute, _ peer: Fingerprint?, _ rules: ReconnectPolicy,
+        _ lane: MessageLane?, _ loop: EventLoop
     ) {
         self.route = route
+        self.lane = lane
         self.loop = loop
         machine = ConnectionMachine(
             rules: rules, expected: peer,
             routeSettlesDuplicates: route.settlesDuplicates, now: loop.now)
         waiting = LoopCondition(loop: loop)
+        if lane?.hasFinished == true { machine.finish() }
     }
 
-    private func makeLane(_ options: DeliveryOptions) {
-        lane = MessageLane(options) { [weak self, loop] in
+    /// Handles the lane's news from now on.
+    func observeLane() {
+        lane?.setNewsHandler { [weak self, loop] in
             // A call on another loop is passed on to the connection's loop.
             if loop.isCurrent {
                 self?.assumeIsolated { $0.heardFromLane() }
@@ -106,7 +114,7 @@ public actor PeerConnection {
                 loop.execute { self?.assumeIsolated { $0.heardFromLane() } }
             }
         }
-        if lane?.hasFinished == true { machine.finish() }
+        heardFromLane()
     }
 
     isolated deinit {
@@ -163,7 +171,8 @@ public actor PeerConnection {
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
-        try await send(message, noting: nil, whenDisconnected: whenDisconnected)
+        if let pending = try sendNow(message, noting: nil, whenDisconnected) { return pending }
+        return try await sendInTurn(message, noting: nil, whenDisconnected)
     }
 
     /// Queues a message, and has the store commit `note` together with it: for example, how far the
@@ -171,6 +180,14 @@ public actor PeerConnection {
     /// ``notes``, and so sends nothing twice. Without a store, notes are lost with the process.
     public func send(
         _ message: [UInt8], noting note: [UInt8]?, whenDisconnected: WhenDisconnected = .wait
+    ) async throws(ChannelError) -> PendingDelivery {
+        if let pending = try sendNow(message, noting: note, whenDisconnected) { return pending }
+        return try await sendInTurn(message, noting: note, whenDisconnected)
+    }
+
+    /// Sends the message after those of the calls that wait already.
+    private func sendInTurn(
+        _ message: [UInt8], noting note: [UInt8]?, _ whenDisconnected: WhenDisconnected
     ) async throws(ChannelError) -> PendingDelivery {
         let ticket = turns.take()
         defer {
@@ -216,6 +233,7 @@ public actor PeerConnection {
     /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
     ///   peer's end closed it; `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
+        if let message = receiveNow() { return message }
         if let lane { return try await receive(from: lane) }
         while true {
             guard let channel = unread.first else {

@@ -9,6 +9,9 @@ struct Turns {
         return last
     }
 
+    /// Whether no task waits.
+    var isEmpty: Bool { waiting.isEmpty }
+
     func isNext(_ ticket: UInt64) -> Bool { waiting.first == ticket }
 
     mutating func give(back ticket: UInt64) {

@@ -1,6 +1,6 @@
 /// The streams that two instances share: ordered bytes in both directions, which outlive links
 /// (`docs/delivery.md`, "Streams"). They end when either instance does.
-package struct Streams: Sendable {
+package final class Streams {
     /// Identifies a stream on this side, also before the stream has a number on the link.
     package typealias Handle = UInt64
 
@@ -58,7 +58,13 @@ package struct Streams: Sendable {
     }
 
     private let limits: StreamLimits
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var streams: [Handle: Stream] = [:]
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var handles: [Number: Handle] = [:]
     private var lastHandle: Handle = 0
     private var order: Order?
@@ -94,12 +100,24 @@ package struct Streams: Sendable {
     private var ownOpen = 0
 
     /// Streams that have a record to send that is not data.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var controls = Queue<Handle>()
     /// Streams that have data to send, in a queue for each class.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var ready: [Queue<Handle>] = [Queue(), Queue(), Queue()]
     /// Streams of the peer that the program has not accepted.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var arrived = Queue<Handle>()
     /// Streams for whose program something has changed.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var touched: [Handle] = []
 
     package init(_ limits: StreamLimits) {
@@ -124,7 +142,7 @@ package struct Streams: Sendable {
         arrived.elements.contains { streams[$0].map { isWanted($0.label) } ?? false }
     }
 
-    package mutating func open(_ label: String, _ priority: FramePriority) -> Handle {
+    package func open(_ label: String, _ priority: FramePriority) -> Handle {
         precondition(canOpen && label.utf8.count <= StreamRecord.longestLabel)
         let number = Number(isOwn: true, index: ownCount)
         ownCount += 1
@@ -133,7 +151,7 @@ package struct Streams: Sendable {
     }
 
     /// Accepts the next stream with a wanted label that the peer has opened.
-    package mutating func accept(
+    package func accept(
         where isWanted: (_ label: String) -> Bool = { _ in true }
     ) -> (handle: Handle, label: String, priority: FramePriority)? {
         var accepted: (handle: Handle, label: String, priority: FramePriority)?
@@ -153,7 +171,7 @@ package struct Streams: Sendable {
     }
 
     /// Queues bytes, and returns those for which there is no room.
-    package mutating func write(
+    package func write(
         _ bytes: ArraySlice<UInt8>, to handle: Handle
     ) throws(Failure) -> ArraySlice<UInt8> {
         guard let stream = streams[handle] else { throw .sessionLost }
@@ -180,15 +198,15 @@ package struct Streams: Sendable {
     }
 
     /// The program writes nothing more to the stream.
-    package mutating func finish(_ handle: Handle) { change(handle) { $0.sending.finish() } }
+    package func finish(_ handle: Handle) { change(handle) { $0.sending.finish() } }
 
     /// Gives up this side's direction: what has not arrived may never do so.
-    package mutating func reset(_ handle: Handle, code: UInt32) {
+    package func reset(_ handle: Handle, code: UInt32) {
         change(handle) { $0.sending.reset(code) }
     }
 
     /// The next bytes, at most `most`; none if none have arrived, and nil at the end.
-    package mutating func read(
+    package func read(
         _ handle: Handle, atMost most: Int
     ) throws(Failure) -> [UInt8]? {
         guard let stream = streams[handle] else { throw .sessionLost }
@@ -208,7 +226,7 @@ package struct Streams: Sendable {
     }
 
     /// The program wants no more bytes of the stream.
-    package mutating func stop(_ handle: Handle, code: UInt32) {
+    package func stop(_ handle: Handle, code: UInt32) {
         change(handle) { $0.receiving.stop(code) }
     }
 
@@ -223,7 +241,7 @@ package struct Streams: Sendable {
 
     /// The program has dropped the stream: resets this side's direction unless the program has
     /// finished it, and stops the peer's.
-    package mutating func release(_ handle: Handle) {
+    package func release(_ handle: Handle) {
         change(handle) { stream in
             stream.isHeld = false
             if stream.sending.isOpen { stream.sending.reset(0) }
@@ -239,7 +257,7 @@ package struct Streams: Sendable {
     package private(set) var lostCount = 0
 
     /// The streams for whose program something has changed, each once.
-    package mutating func takeTouched() -> [Handle] {
+    package func takeTouched() -> [Handle] {
         hasForgotten = false
         guard !touched.isEmpty else { return [] }
         defer { touched = [] }
@@ -265,7 +283,7 @@ package struct Streams: Sendable {
     }
 
     /// What `resume` tells the peer.
-    mutating func summary() -> StreamSummary {
+    func summary() -> StreamSummary {
         toldLimit = mayOpen
         var summary = StreamSummary(
             window: UInt64(limits.window),
@@ -283,7 +301,7 @@ package struct Streams: Sendable {
     }
 
     /// The next record that is not data.
-    mutating func nextControl() -> StreamRecord? {
+    func nextControl() -> StreamRecord? {
         guard isLinked else { return nil }
         if owesLimit {
             toldLimit = mayOpen
@@ -323,7 +341,7 @@ package struct Streams: Sendable {
     }
 
     /// The classes of the streams that have data that may leave.
-    mutating func readyClasses() -> FrameSchedule.Set {
+    func readyClasses() -> FrameSchedule.Set {
         var classes = FrameSchedule.Set()
         guard !handles.isEmpty else { return classes }
         for priority in FramePriority.allCases where isReady(priority) { classes.insert(priority) }
@@ -331,7 +349,7 @@ package struct Streams: Sendable {
     }
 
     /// Whether a stream of this class has data that may leave.
-    private mutating func isReady(_ priority: FramePriority) -> Bool {
+    private func isReady(_ priority: FramePriority) -> Bool {
         guard isLinked else { return false }
         while let handle = ready[Int(priority.rawValue)].first {
             if let stream = streams[handle], stream.isOpened, stream.sending.hasBytes {
@@ -344,7 +362,7 @@ package struct Streams: Sendable {
     }
 
     /// The next data of this class; the streams of a class take turns.
-    mutating func nextData(_ priority: FramePriority, atMost most: Int) -> StreamRecord? {
+    func nextData(_ priority: FramePriority, atMost most: Int) -> StreamRecord? {
         guard isReady(priority), let handle = ready[Int(priority.rawValue)].popFirst(),
             let number = streams[handle]?.number
         else { return nil }
@@ -355,11 +373,11 @@ package struct Streams: Sendable {
 
     // MARK: - Links
 
-    mutating func linkEnded() { isLinked = false }
+    func linkEnded() { isLinked = false }
 
     /// Handles the peer's `resume`: `summary` from the instance `peer`. `token` is that of this
     /// side's instance.
-    mutating func resumed(
+    func resumed(
         _ summary: StreamSummary, from peer: Identifier, token: Identifier, _ order: Order
     ) throws(DeliveryError) {
         guard (1...StreamRecord.greatestOffset).contains(summary.window) else {
@@ -396,7 +414,7 @@ package struct Streams: Sendable {
         isLinked = true
     }
 
-    private mutating func resume(
+    private func resume(
         _ handle: Handle, isKnown: Bool, _ entry: StreamSummary.Entry?
     ) throws(DeliveryError) {
         let window = peerWindow
@@ -416,10 +434,10 @@ package struct Streams: Sendable {
     }
 
     /// The peer has sent a record, so it has this side's `resume`.
-    mutating func meetPeer() { isBound = true }
+    func meetPeer() { isBound = true }
 
     /// Ends all streams, because the peer or this side has begun a new instance.
-    mutating func lose() {
+    func lose() {
         while let handle = arrived.popFirst() { streams[handle] = nil }
         for handle in handles.values {
             guard let sending = streams[handle]?.sending else { continue }
@@ -440,7 +458,7 @@ package struct Streams: Sendable {
     // MARK: - Records of the peer
 
     /// Takes a record. Returns whether it shows that a stream makes progress.
-    mutating func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
+    func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
         switch record {
         case .streams(let limit):
             guard limit > peerLimit else { throw .violation("a limit of streams that is not more") }
@@ -501,7 +519,7 @@ package struct Streams: Sendable {
         return handles[number] == nil && number.index < (number.isOwn ? openedCount : peerCount)
     }
 
-    private mutating func with<Result>(
+    private func with<Result>(
         _ id: UInt64, _ body: (inout Stream) throws(DeliveryError) -> Result
     ) throws(DeliveryError) -> Result {
         let number = number(id)
@@ -524,7 +542,7 @@ package struct Streams: Sendable {
         Number(isOwn: (id % 2 == 0) == (order == .lower), index: id / 2)
     }
 
-    private mutating func add(
+    private func add(
         _ number: Number, _ label: String, _ priority: FramePriority
     ) -> Handle {
         lastHandle += 1
@@ -538,7 +556,7 @@ package struct Streams: Sendable {
 
     /// Changes a stream, and then queues it if it has something to send.
     @discardableResult
-    private mutating func change<Result, Failure: Error>(
+    private func change<Result, Failure: Error>(
         _ handle: Handle, _ body: (inout Stream) throws(Failure) -> Result
     ) throws(Failure) -> Result? {
         guard let index = streams.index(forKey: handle) else { return nil }
@@ -551,7 +569,7 @@ package struct Streams: Sendable {
     }
 
     /// Forgets the number of a stream that is over, and the stream unless the program has it.
-    private mutating func forget(_ handle: Handle) {
+    private func forget(_ handle: Handle) {
         guard let stream = streams[handle] else { return }
         if handles[stream.number] == handle {
             handles[stream.number] = nil
@@ -561,7 +579,7 @@ package struct Streams: Sendable {
         if !stream.isHeld { streams[handle] = nil }
     }
 
-    private mutating func touch(_ handle: Handle) {
+    private func touch(_ handle: Handle) {
         guard streams[handle]?.isTouched == false else { return }
         streams[handle]?.isTouched = true
         touched.append(handle)

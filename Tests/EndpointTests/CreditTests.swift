@@ -1,0 +1,38 @@
+import BLESecDelivery
+import Testing
+
+@Suite("Credits")
+struct CreditTests {
+    @Test("a confirmation that may wait leaves beside a credit, so that the peer releases messages")
+    func confirmationBesideCredit() throws {
+        var limits = DeliveryEndpoint.Limits()
+        limits.window = 10_000
+        var pair = EndpointPair(limits: limits)
+        pair.connect()
+        try pair.exchange()
+        for _ in 0..<7 { _ = pair.sides[0].send([UInt8](repeating: 1, count: 1_000)) }
+        pair.commit()
+        // The first exchange only has the store note that the messages may have left.
+        for _ in 0..<2 { try pair.exchange() }
+        let receiver = pair.sides[1]
+        func record() -> DeliveryRecord? { receiver.nextRecord(atMost: nil) { _ in false } }
+        // A credit is sent when the program has taken half of the window: five messages.
+        for count in 1...5 {
+            #expect(record() == nil)
+            _ = try #require(receiver.take())
+            receiver.confirm(through: UInt64(count))
+            pair.commit()
+        }
+        let confirmation = try #require(record())
+        guard case .confirm(_, 5) = confirmation else {
+            Issue.record("all five messages are confirmed, and not: \(confirmation)")
+            return
+        }
+        let credit = try #require(record())
+        guard case .credit = credit else {
+            Issue.record("a credit follows, and not: \(credit)")
+            return
+        }
+        #expect(record() == nil)
+    }
+}
