@@ -126,7 +126,7 @@ let package = Package(
                 "BLESecLinks", "BLESecNoise",
                 "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",
             ]),
-        // The same work in C, with which the bench compares its figures.
+        // C code that does the same work as blesec; the bench compares the speed of both.
         .target(
             name: "CBLESecBench", dependencies: ["CBLESecSodium", "CBLESecOpenSSL"],
             cSettings: fortified),

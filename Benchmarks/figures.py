@@ -6,6 +6,7 @@ import profiles
 import samples
 
 NOISE = "Noise_XX_25519_ChaChaPoly_SHA256"
+# Each cipher with a protocol that uses it; each message size with the limit of the ratio for a record.
 CIPHERS = {"ChaCha20-Poly1305": NOISE, "AES-GCM": "Noise_XX_25519_AESGCM_SHA256"}
 SIZES = {"64 B": (64, 1.25), "1 KiB": (1024, 1.05), "4 KiB": (4096, 1.05), "16 KiB": (16384, 1.05),
          "65,519 B": (65519, 1.05)}
@@ -29,8 +30,8 @@ REASONS = {
     "link/unix-seqpacket/*/round-trip-to-c": (
         "Each thread spends 40 % of its time in the kernel, with three calls a message, to wait, to receive and "
         "to send; a thread in C makes two. 18 % is the cipher, 15 % blesec's code, 7 % the Swift runtime's tasks, "
-        "5 % its checks of exclusive access, 3 % reference counts, 3 % mutexes and 3 % copies. Without weak "
-        "references, no figure changed by more than 2 %"),
+        "5 % its checks of exclusive access, 3 % reference counts, 3 % mutexes and 3 % copies. In a build "
+        "without weak references, no figure differed by more than 2 %"),
     "link/unix-seqpacket/*/goodput-to-c": (
         "The receiving thread is the bottleneck. As in C, it spends 43 % of its time in the cipher, 35 % in the "
         "kernel and 3 % on copies. 7 % is blesec's code, 3 % the Swift runtime's tasks, 2 % reference counts; "
@@ -76,11 +77,11 @@ def table():
     yield ("a bulk stream beside urgent messages 5 ms apart, over a Unix socket: goodput divided by that of the "
            "bulk stream alone",
            "link/unix/streams/bulk-paced", 0.85, "not measured")
-    yield ("radio model: the longest time that 64 bytes on an urgent stream beside a bulk stream need, divided by two "
-           "connection intervals and the time of 16 KiB of bulk data", "radio/*/streams/urgent", 1.0, "this run had no model of radio")
+    yield ("radio model: the longest time that 64 bytes on an urgent stream beside a bulk stream need, divided by the sum of "
+           "two connection intervals and the time of 16 KiB of bulk data", "radio/*/streams/urgent", 1.0, "this run had no model of radio")
     yield ("radio model: a bulk stream beside urgent messages: goodput divided by that of the bulk stream alone",
            "radio/*/streams/bulk", 0.85, "this run had no model of radio")
-    yield ("radio model, 2M PHY: bulk goodput with Noise divided by the bare channel's",
+    yield ("radio model, 2M PHY: bulk goodput with Noise divided by the bare L2CAP channel's",
            f"radio/2M/*/{NOISE}/goodput", 0.985, "this run had no model of radio")
     yield ("radio model: packets of a message of 100 bytes divided by the number that it needs",
            f"radio/2M/*/{NOISE}/short-message", 1.0, "this run had no model of radio")

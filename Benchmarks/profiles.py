@@ -11,22 +11,26 @@ HANDSHAKE = "$s12blesec_bench15NoiseHandshakesC3runyAA15HandshakeSampleVSiKF"
 AESGCM = "Noise_XX_25519_AESGCM_SHA256"
 
 
-def records(size, protocol):
+def record_arguments(size, protocol):
     return ["engine", "--size", str(size), "--quick", "--protocol", protocol]
 
 
 # What is profiled, by the ratio's name: a title, the function of the bench whose instructions are counted,
 # and the bench's arguments.
 SUBJECTS = {
-    f"engine/{PROTOCOL}/64/NoiseEngine": ("Records of 64 B", RECORD, records(64, PROTOCOL)),
-    f"engine/{PROTOCOL}/1024/NoiseEngine": ("Records of 1 KiB", RECORD, records(1024, PROTOCOL)),
+    f"engine/{PROTOCOL}/64/NoiseEngine": ("Records of 64 B", RECORD, record_arguments(64, PROTOCOL)),
+    f"engine/{PROTOCOL}/1024/NoiseEngine": (
+        "Records of 1 KiB", RECORD, record_arguments(1024, PROTOCOL)),
     f"engine/{AESGCM}/1024/NoiseEngine": (
-        "Records of 1 KiB with AES-GCM", RECORD, records(1024, AESGCM)),
-    f"engine/{PROTOCOL}/16384/NoiseEngine": ("Records of 16 KiB", RECORD, records(16384, PROTOCOL)),
-    "engine/TLS1.3/64/TLSEngine": ("Records of 64 B over TLS", TLS_RECORD, records(64, "TLS1.3")),
+        "Records of 1 KiB with AES-GCM", RECORD, record_arguments(1024, AESGCM)),
+    f"engine/{PROTOCOL}/16384/NoiseEngine": (
+        "Records of 16 KiB", RECORD, record_arguments(16384, PROTOCOL)),
+    "engine/TLS1.3/64/TLSEngine": (
+        "Records of 64 B over TLS", TLS_RECORD, record_arguments(64, "TLS1.3")),
     f"handshake/{PROTOCOL}": (
         "A handshake", HANDSHAKE, ["handshake", "--quick", "--rounds", "1", "--protocol", PROTOCOL]),
 }
+# A line that callgrind_annotate prints: instructions, source file, function and object file.
 LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S*):(.*?) \[(.*)\]")
 ROWS_PER_TABLE = 12
 UNNAMED = "functions without a name"
@@ -107,7 +111,7 @@ def text(profile):
         by_owner = sorted(shares(found).items(), key=lambda item: -item[1])
         parts.append(f"### {SUBJECTS[name][0]}\n")
         parts.append(", ".join(f"{owner} {100 * share:.1f} %" for owner, share in by_owner) + ".\n")
-        rows = ["| instructions, % | function | of |", "|---:|---|---|"]
+        rows = ["| share of the instructions, % | function | program or library |", "|---:|---|---|"]
         for count, function, owner in found[:ROWS_PER_TABLE]:
             rows.append(f"| {100 * count / total:.1f} | {readable(function)} | {owner} |")
         parts.append("\n".join(rows) + "\n")

@@ -4,7 +4,8 @@
 // btvirt writes its first report within a tenth of a millisecond after its answer to the command that
 // starts a scan. The kernel drops reports until a worker thread has noted that the scan has started,
 // which takes up to a millisecond in the laboratory. So without this delay the kernel dropped half of all
-// reports, and twice every report of 30 scans in a row. A radio hears an advertisement milliseconds after the start at the earliest.
+// reports; in two cases it dropped all reports of 30 scans in a row. A radio hears an advertisement
+// milliseconds after the start at the earliest.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -3,8 +3,8 @@ internal import BLESecPrimitives
 
 extension FuzzTarget {
     /// Delivery over many links. Either two endpoints whose links are cut anywhere and whose stores
-    /// commit late, or one endpoint and a peer with keys that sends it any records. The programs
-    /// send messages and use streams.
+    /// commit late, or one endpoint and an authenticated peer that sends it arbitrary records. The
+    /// programs send messages and use streams.
     static let delivery = FuzzTarget(name: "delivery") { input in
         var script = Script(input)
         if script.flag() {
@@ -150,7 +150,7 @@ private struct DeliveryScene {
             precondition(use.readCount <= peer.writtenCount, "a stream has more than was written")
             precondition(
                 !use.isAtEnd || peer.isFinished && use.readCount == peer.writtenCount,
-                "a stream has another end than was written")
+                "a stream's end is read before all that was written")
         }
     }
 
@@ -341,7 +341,8 @@ private struct StreamProgram {
         }
     }
 
-    /// Checks the bounds on what is kept for a program that drops lost streams.
+    /// Checks the bounds on what an endpoint keeps, if its program drops lost streams. Each side may
+    /// have opened `streams` streams, and each direction of a stream keeps at most one window.
     private func check(_ endpoint: DeliveryEndpoint) {
         let (streams, window) = (Self.limits.streams.streams, Self.limits.streams.window)
         precondition(endpoint.streams.openCount <= 2 * streams, "too many streams")
@@ -350,8 +351,8 @@ private struct StreamProgram {
     }
 }
 
-/// An endpoint with messages to send, and a peer that sends it any records. These records may contain
-/// the endpoint's own identifiers.
+/// An endpoint with messages to send, and a peer that sends it arbitrary records. These records may
+/// contain the endpoint's own identifiers.
 private struct HostilePeerScene {
     private var generator = SeededGenerator(seed: 2)
     private static let limits = StreamProgram.limits

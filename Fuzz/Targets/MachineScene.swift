@@ -29,7 +29,7 @@ final class MachineScene {
     private let isProofLate: Bool
 
     /// The most bytes that wait on the link; bytes that would exceed this number are dropped.
-    private static let wireLength = 256 << 10
+    private static let maximumWireLength = 256 << 10
 
     init(_ setting: Setting, victim role: ChannelRole, asks: Bool) {
         victim = ChannelMachine(
@@ -127,7 +127,7 @@ final class MachineScene {
     }
 
     private func append(_ bytes: [UInt8]) {
-        guard wire.count + bytes.count <= Self.wireLength else {
+        guard wire.count + bytes.count <= Self.maximumWireLength else {
             isHonest = false
             return
         }

@@ -41,7 +41,7 @@ extension FuzzTarget {
         return seeds
     }
 
-    /// Event sequences between two machines, both allowed and forbidden.
+    /// Sequences of events between two machines. Some of the events are forbidden.
     private static let courses: [[UInt8]] = [
         // The victim receives all waiting bytes, four times.
         [1, 0, 1, 0, 1, 0, 1, 0],

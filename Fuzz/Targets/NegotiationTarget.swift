@@ -9,7 +9,7 @@ extension FuzzTarget {
         if let hello = try? Hello(prefixOf: bytes.span) {
             precondition(bytes.starts(with: hello.encoded))
             let again = must { try Hello(offers: hello.offers, extensions: hello.extensions) }
-            precondition(again == hello, "a hello has one encoding")
+            precondition(again == hello, "a hello has two encodings")
             // Bytes after the hello are ignored, and an incomplete hello is not accepted.
             let shorter = Array(hello.encoded.dropLast())
             precondition(must { try Hello(prefixOf: shorter.span) } == nil)
@@ -18,7 +18,7 @@ extension FuzzTarget {
             precondition(bytes.starts(with: answer.encoded))
             precondition(answer.index == 0 || answer.index < offerCount)
             let again = must { try Answer(prefixOf: answer.encoded.span, offerCount: offerCount) }
-            precondition(again == answer, "an answer has one encoding")
+            precondition(again == answer, "an answer has two encodings")
             guard answer.extensions.isEmpty else { return }
             precondition(Answer(answer.status, index: answer.index) == answer)
         }

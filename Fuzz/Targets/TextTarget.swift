@@ -18,7 +18,7 @@ extension FuzzTarget {
         case 0: readKeys(text)
         case 1:
             guard let name = try? ProtocolName(text) else { return }
-            precondition(name.description == text, "a protocol has one name")
+            precondition(name.description == text, "a protocol has two names")
         case 2:
             guard let endpoint = try? Endpoint(parsing: text) else { return }
             let again = must { try Endpoint(parsing: endpoint.description) }
@@ -69,10 +69,10 @@ extension FuzzTarget {
 
     private static func readKeys(_ text: String) {
         if let fingerprint = Fingerprint(text) {
-            precondition(fingerprint.description == text, "a fingerprint has one form")
+            precondition(fingerprint.description == text, "a fingerprint has two forms")
         }
         if let key = try? PeerKey(parsing: text), let raw = key.publicKey {
-            precondition(Base64.encode(raw, padded: true) == text, "a key has one form")
+            precondition(Base64.encode(raw, padded: true) == text, "a key has two forms")
         }
         for padded in [false, true] {
             guard let bytes = Base64.decode(text, padded: padded) else { continue }

@@ -11,7 +11,8 @@ extension ChannelConfiguration {
         _ = try OfferPlans(self, for: role)
     }
 
-    /// Refuses settings that contradict each other or the role, whatever the protocols are.
+    /// Refuses settings that contradict each other or the role. Each protocol is checked later, when
+    /// its plan is made.
     fileprivate func validateSettings(for role: ChannelRole) throws(ChannelError) {
         try validatePairing(for: role)
         try require(!offers.isEmpty, "a channel needs at least one protocol")
@@ -36,7 +37,7 @@ extension ChannelConfiguration {
         }
     }
 
-    /// Refuses a pairing that contradicts the role or the protocols.
+    /// Refuses a pairing that contradicts the role, the mode, the identity or the protocols.
     private func validatePairing(for role: ChannelRole) throws(ChannelError) {
         guard let rule = trust.pairingRule else { return }
         try require(mode == .negotiated, "pairing needs negotiated mode")
@@ -55,8 +56,8 @@ extension ChannelConfiguration {
             presharedKeys.isEmpty, "pairing by an invitation takes no further pre-shared key")
     }
 
-    /// The protocols that are offered or accepted, best first. Pairing by an invitation adds its secret
-    /// as a pre-shared key to each XX, and offers nothing else.
+    /// The protocols that are offered or accepted, best first. Pairing by an invitation uses only the
+    /// protocols with the pattern XX, and adds the invitation's secret to each as a pre-shared key.
     var offers: [String] {
         guard trust.pairingRule?.invitation != nil else { return protocols }
         let pattern = "Noise_XX_"

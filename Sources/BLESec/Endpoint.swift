@@ -53,7 +53,8 @@ public struct Endpoint: Sendable, Hashable {
         self = value
     }
 
-    /// The endpoint with an absolute path; `nil` if that path is too long or not known.
+    /// The same endpoint; the path of a Unix socket is made absolute. `nil` if the absolute path is
+    /// too long, or if the working directory is not known.
     package var absolute: Endpoint? {
         guard case .unix(let address) = kind else { return self }
         return address.absolute.map { Endpoint($0) }

@@ -60,7 +60,9 @@ package struct Hello: Sendable, Equatable {
         var offers: [String] = []
         for _ in 0..<count {
             guard let length = reader.byte(), length > 0, let name = reader.bytes(Int(length))
-            else { throw NegotiationFrame.malformed("hello", "a protocol name runs past its end") }
+            else {
+                throw NegotiationFrame.malformed("hello", "a protocol name is empty or cut off")
+            }
             guard name.allSatisfy(Self.isNameByte) else {
                 throw NegotiationFrame.malformed("hello", "a protocol name is not printable ASCII")
             }

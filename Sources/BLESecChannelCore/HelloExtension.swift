@@ -28,7 +28,7 @@ package struct HelloExtension: Sendable, Hashable {
         var extensions: [HelloExtension] = []
         while let type = reader.byte() {
             guard let length = reader.byte(), let value = reader.bytes(Int(length)).map(Array.init)
-            else { throw NegotiationFrame.malformed(frame, "an extension runs past its end") }
+            else { throw NegotiationFrame.malformed(frame, "an extension runs past the end") }
             guard !extensions.contains(where: { $0.type == type }) else {
                 throw NegotiationFrame.malformed(frame, "an extension comes twice")
             }

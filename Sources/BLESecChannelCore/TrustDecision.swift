@@ -25,7 +25,7 @@ extension TrustPolicy {
                 return .refuse("no authority vouches for the peer")
             }
             return uris?.contains(uri) != false
-                ? .admit : .refuse("the peer is \(uri), and others are expected")
+                ? .admit : .refuse("the peer is \(uri), which is not among the expected ones")
         case .firstUse(let store, let name):
             guard let key = identity.fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in

@@ -192,7 +192,8 @@ public final class KnownPeersFile: TrustStore {
             }
             if let other = fresh.keys[name], other != key {
                 throw KeyListing.malformed(
-                    path, number, "\(words[0]) is above with another key: remove one of the lines")
+                    path, number,
+                    "\(words[0]) has another key in a line above: remove one of the lines")
             }
             fresh.keys[name] = key
             fresh.knownKeys.insert(key)

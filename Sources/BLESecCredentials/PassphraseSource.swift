@@ -34,7 +34,7 @@ public struct PassphraseSource: Sendable {
         let passphrase = try ask(path, purpose)
         guard (1...Self.maximumLength).contains(passphrase.count) else {
             throw .badKey(
-                "a passphrase has 1 to \(Self.maximumLength) bytes, and this one "
+                "a passphrase has 1 to \(Self.maximumLength) bytes, and this one has "
                     + "\(passphrase.count)")
         }
         return passphrase

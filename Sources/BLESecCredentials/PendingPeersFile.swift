@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import Glibc
 
 /// A text file with the pairings that are not complete. Each line has the peer's name, escaped as
-/// in ``KnownPeersFile``, its fingerprint, the transcript's hash in base64, `verified` or
+/// in ``KnownPeersFile``, the peer's fingerprint, the transcript in base64, `verified` or
 /// `unverified`, and the time, in seconds since 1970, at which the line expires.
 ///
 /// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can

@@ -60,7 +60,7 @@ public final class RevocationFile: RevocationSource {
         // The DER form begins with the tag of a SEQUENCE, and no valid line of text does.
         let isDER = listing.text.first == 0x30
         let parts = isDER ? Parts(lists: [listing.text]) : try Parts(listing.text, path)
-        // A file without a list or a fingerprint is refused, since it may have been truncated.
+        // A file with neither a list nor a fingerprint is refused: it may have been truncated.
         guard !parts.lists.isEmpty || !parts.keys.isEmpty else {
             throw .badKey(
                 "\(path) revokes nothing: a revocation list begins with \(Parts.begin), and a "

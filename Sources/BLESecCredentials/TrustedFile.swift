@@ -60,7 +60,7 @@ struct TrustedFile: ~Copyable {
         descriptor = end.descriptor
     }
 
-    /// Opens the directory at `path`, which has to belong to `user` or root, closed to others.
+    /// Opens the directory at `path`, which must belong to `user` or root, and be closed to others.
     init(closedDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         let status = end.descriptor.status

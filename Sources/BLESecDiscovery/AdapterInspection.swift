@@ -4,7 +4,7 @@ package struct AdapterInspection: Sendable {
     package let address: String
     /// The kind of the address: `public`, which is fixed in the hardware, or `random`.
     package let addressType: String
-    /// The name that the adapter gives to other devices.
+    /// The name under which other devices see the adapter.
     package let alias: String
     package let state: AdapterState
     /// The adapter's roles: `central`, `peripheral`, or both.

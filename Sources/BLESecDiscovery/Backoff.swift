@@ -1,7 +1,8 @@
 /// Computes how long to wait before another attempt.
 ///
-/// The longest wait doubles after each failure, up to ``most``. A random part of up to half is
-/// subtracted, so that two peers that failed together do not collide again.
+/// The longest wait doubles after each failure, up to ``most``. The actual wait is a random time
+/// from half of the longest wait to the longest wait, so that two peers that failed together do not
+/// collide again.
 public struct Backoff: Sendable, Hashable {
     /// The longest wait after the first failure.
     public var first: Duration

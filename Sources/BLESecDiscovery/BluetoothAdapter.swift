@@ -4,7 +4,7 @@ internal import BLESecLinks
 /// An adapter that bluetoothd controls. This value refers to the adapter by name, and stays valid
 /// while the adapter, or bluetoothd, is gone.
 package struct BluetoothAdapter: Sendable {
-    /// The session that knows the adapter.
+    /// This process's view of bluetoothd, from which the adapter's state is read.
     package let bluetoothd: Bluetoothd
     package let name: AdapterName
 
@@ -18,7 +18,7 @@ package struct BluetoothAdapter: Sendable {
 
     /// Waits until the state differs from `last`, and returns the new state.
     ///
-    /// - Throws: once the session is closed, or the task is cancelled.
+    /// - Throws: once ``bluetoothd`` is closed, or the task is cancelled.
     package func state(otherThan last: AdapterState) async throws(DiscoveryError) -> AdapterState {
         try await bluetoothd.wait(until: .distantFuture, to: "watch \(name)") { [name] in
             let state = $0.state(of: name)

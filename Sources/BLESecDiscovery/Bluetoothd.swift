@@ -105,8 +105,8 @@ package actor Bluetoothd {
         waiting.wake(.change)
     }
 
-    /// Waits until `check`, which is called now and after each change, returns a value. The end of
-    /// the session or of the loop counts as the deadline.
+    /// Waits until `check`, which is called now and after each change, returns a value. If the
+    /// session or the loop ends, this method throws the same error as at the deadline.
     func wait<Value: Sendable>(
         until deadline: MonotonicTime, to action: String,
         for check: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
@@ -126,7 +126,7 @@ package actor Bluetoothd {
         }
     }
 
-    /// An attempt to list the objects has ended, with nil if bluetoothd does not run or answer.
+    /// An attempt to list the objects has ended; `objects` is nil if the attempt has failed.
     func listingEnded(with objects: BusValue?) {
         if let objects { tree.replace(with: objects) }
         hasTriedListing = true

@@ -12,8 +12,8 @@ internal import Glibc
     /// The most messages that are processed before other work on the loop continues.
     private static let messagesAtOnce = 32
 
-    /// Why libsystemd cannot be loaded; nil if it is. The first use loads it, for the whole
-    /// process.
+    /// Why libsystemd cannot be loaded; nil if it is loaded. The first use of this property loads
+    /// it, for the whole process.
     static let loadFailure: DiscoveryError? = unsafe blesec_sd_bus_load().map {
         unsafe DiscoveryError(
             .noService, "libsystemd.so.0 cannot be loaded: install libsystemd0",

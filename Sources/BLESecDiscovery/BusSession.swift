@@ -111,8 +111,8 @@ final class BusSession {
         }
     }
 
-    /// Repeats what has failed after ``retryDelay``: the connection to the bus, the question for
-    /// bluetoothd, the listing of its objects, and the registrations.
+    /// After ``retryDelay``, repeats what has failed: the connection to the bus, the question for
+    /// bluetoothd's name on the bus, the listing of its objects, and the registrations.
     func retrySoon() { if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) } }
 
     // MARK: - Calling bluetoothd
@@ -131,8 +131,8 @@ final class BusSession {
             .mapError { DiscoveryError(bus: $0, cannot: action) }.get()
     }
 
-    /// Calls a method of bluetoothd without waiting. Calls `done` once, with nil after a reply, or
-    /// with an error, whose reason `action` completes as in the other method.
+    /// Calls a method of bluetoothd without waiting. Calls `done` once: with nil after a reply,
+    /// otherwise with an error. `action` completes "cannot …" in the reason of this error.
     func send(
         to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue], done: @escaping (DiscoveryError?) -> Void

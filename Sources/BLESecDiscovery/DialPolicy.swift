@@ -8,16 +8,17 @@ package import BLESecLinks
 /// test can simulate a day quickly.
 ///
 /// - Two peers that hear each other would both dial. So the peer with the lower tag dials at once,
-///   and the peer with the higher tag waits for a random 5 to 10 seconds. If it was not dialed by
-///   then, it dials too, since the first peer may not hear it, and a forged low tag must not keep
-///   anyone from dialing.
+///   and the peer with the higher tag waits for a random 5 to 10 seconds. If no dial has arrived by
+///   then, this peer dials too, since the peer with the lower tag may not hear it, and a forged low
+///   tag must not keep anyone from dialing.
 /// - Only one side opens links between two addresses: an address is not dialed while a link from it
 ///   is open or being made, and accepting a link cancels a dial to its address. Kernels mix up the
 ///   signalling of two channels that both sides open at the same time.
 /// - Candidates with a proven identity come first, then candidates at an address where an identity
-///   was proven (their tag may be new, or forged), then all others. The last two groups each have a
-///   small budget, since anyone can advertise a thousand candidates. Within a group the order is
-///   random, since an attacker can have the strongest signal, or be heard for the longest time.
+///   was proven (their tag may be new, or forged), then all others. The last two groups may each be
+///   dialed only a few times a minute, since anyone can advertise a thousand candidates. Within a
+///   group the order is random, since an attacker can have the strongest signal, or be heard for
+///   the longest time.
 package struct DialPolicy: Sendable {
     /// The limits and times.
     package struct Rules: Sendable {
@@ -28,14 +29,16 @@ package struct DialPolicy: Sendable {
         /// The period for ``timesHeard``; 30 s by default. The kernel scans for 10 s of every 15 s,
         /// and an adapter may report an advertiser once per scan: two reports may be 15 s apart.
         package var within = Duration.seconds(30)
-        /// The weakest signal, in dBm, that is dialed; -90 by default. A weaker link may break.
+        /// The weakest signal, in dBm, at which a candidate is dialed; -90 by default. A link with
+        /// a weaker signal may break.
         package var weakestSignal = -90
         /// The most links and dials at the same time; 8 by default. Adapters support few links.
         package var links = 8
         /// The most simultaneous dials to unproven candidates; 2 by default. The same number
         /// applies separately to candidates at an address where an identity was proven.
         package var unprovenAtOnce = 2
-        /// The most dials in a minute to each of the groups of ``unprovenAtOnce``; 12 by default.
+        /// The most dials in a minute to unproven candidates; 12 by default. The same number
+        /// applies separately to candidates at an address where an identity was proven.
         package var unprovenPerMinute = 12
         /// The range of the random time for which the peer with the higher tag waits to be dialed,
         /// before it dials; 5 to 10 s by default.
@@ -157,7 +160,7 @@ package struct DialPolicy: Sendable {
 
     /// A link from `address` was accepted, and its peer has not proven an identity yet. This side
     /// does not dial the address meanwhile. The link counts towards ``Rules/links`` only when it is
-    /// ready, so unauthenticated peers use up no places.
+    /// ready, so unauthenticated peers do not use up this limit.
     ///
     /// - Returns: the dials to that address, which the caller has to cancel.
     package mutating func accepted(from address: DeviceAddress) -> [Candidate] {
@@ -233,7 +236,8 @@ package struct DialPolicy: Sendable {
     /// happens.
     ///
     /// Each dial counts as under way until the caller reports it with
-    /// ``dialSucceeded(_:identity:)``, ``dialFailed(_:at:using:)`` or ``dialCancelled(_:)``.
+    /// ``dialSucceeded(_:identity:)``, ``dialFailed(_:at:using:)`` or ``dialCancelled(_:)``, or
+    /// until ``dialCollided(_:)`` returns true for it.
     package mutating func step(
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> (dials: [Candidate], next: MonotonicTime?) {

@@ -135,7 +135,7 @@ extension BusError {
     }
 
     fileprivate static let invalidOffset = BusError(
-        name: "org.bluez.Error.InvalidOffset", text: "beyond the value")
+        name: "org.bluez.Error.InvalidOffset", text: "the offset is beyond the end of the value")
     fileprivate static let notSupported = BusError(
         name: "org.bluez.Error.NotSupported", text: "the characteristic does not support it")
 }

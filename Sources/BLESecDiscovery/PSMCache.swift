@@ -1,8 +1,9 @@
 package import BLESecL2CAP
 
-/// A bounded cache of one PSM for each candidate; at the limit, the oldest PSM is dropped.
+/// A bounded cache with one PSM for each candidate. At the limit, the oldest PSM is dropped.
 ///
-/// The key is the candidate, with its tag, since a peer renews its advertised PSM together with its tag.
+/// The key is the candidate, which includes its tag, since a peer renews its advertised PSM
+/// together with the tag.
 package struct PSMCache: Sendable {
     private let capacity: Int
     private var known: [Candidate: PSM] = [:]
@@ -11,7 +12,7 @@ package struct PSMCache: Sendable {
 
     /// Makes an empty cache.
     package init(capacity: Int = 64) {
-        precondition(capacity > 0, "a cache holds at least one")
+        precondition(capacity > 0, "a cache holds at least one PSM")
         self.capacity = capacity
     }
 

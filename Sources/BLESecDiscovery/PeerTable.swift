@@ -38,7 +38,7 @@ package struct PeerTable: Sendable {
 
     /// Makes an empty table.
     package init(capacity: Int = 256, tagsPerAddress: Int = 4) {
-        precondition(capacity > 0 && tagsPerAddress > 0, "a table holds at least one")
+        precondition(capacity > 0 && tagsPerAddress > 0, "a table holds at least one candidate")
         self.capacity = capacity
         self.tagsPerAddress = tagsPerAddress
     }

@@ -12,7 +12,7 @@ actor Registrations {
     private enum State {
         /// The request has to be sent.
         case lapsed
-        /// The request was sent.
+        /// The request is about to be sent, or was sent and is not answered yet.
         case asking
         case granted
         case refused(DiscoveryError)
@@ -30,7 +30,8 @@ actor Registrations {
         /// Restarts a scan after its interval.
         var renewal: Task<Void, Never>?
 
-        /// Whether this is a scan that is needed now, and, if `granted` is true, is running.
+        /// Whether this is a scan on `adapter` that is needed now. If `granted` is true, only a
+        /// scan that bluetoothd has granted counts.
         func needsScan(on adapter: AdapterName, granted: Bool = false) -> Bool {
             guard request.isScan, request.adapter == adapter else { return false }
             return switch state {
@@ -58,7 +59,8 @@ actor Registrations {
     // MARK: - What is wanted
 
     /// Sends a request, and sends it again whenever bluetoothd may have dropped it. Throws, and
-    /// gives the request up, if the adapter is not on, or bluetoothd does not grant it in time.
+    /// gives the request up, if the adapter is not on, or bluetoothd refuses the request or does
+    /// not answer in time.
     func register(
         _ request: RegistrationRequest, as token: UInt64
     ) async throws(DiscoveryError) -> Registration {
@@ -169,8 +171,9 @@ actor Registrations {
     /// The kernel alternates between the advertisements of all processes. When a link ends, the
     /// kernel continues with the advertisement through which the link was made. If that
     /// advertisement was withdrawn meanwhile, the kernel sends only the one that it sent last, from
-    /// a random address to which nobody can connect. Nor does the kernel send an advertisement that
-    /// is registered before one turn has passed, so this function waits for one turn.
+    /// a random address to which nobody can connect. Also, the kernel does not send an
+    /// advertisement that is registered within one turn after the link's end, so this function
+    /// waits for one turn.
     func linkEnded(on adapter: AdapterName) {
         guard !advertisements(on: adapter).isEmpty else { return }
         guard linksEnded[adapter] == nil else {

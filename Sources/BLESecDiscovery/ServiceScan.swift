@@ -13,7 +13,7 @@ package struct ServiceScan: Sendable {
     package func resume() async { await registration.registrations.resume(registration.token) }
 }
 
-/// The scans of a session, and which devices they report.
+/// The scans of one ``Bluetoothd``, and which devices they report.
 struct ServiceScans {
     /// The most sightings that wait for a slow consumer; older ones are dropped.
     static let waitingSightings = 256

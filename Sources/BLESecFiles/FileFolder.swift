@@ -58,7 +58,7 @@ final class FileFolder {
 
     private static let attempts = 200
 
-    /// Removes the note that the offer is stored, and the folders of incomplete files if they are
+    /// Removes the note about the stored offer, and the folders of incomplete files if they are
     /// empty and nobody else uses them. Called when the sender knows that everything is stored.
     func forget(_ offer: FileFrame.Offer) {
         partial.remove(Self.noteName(offer))
@@ -115,13 +115,13 @@ final class FileFolder {
 
     // MARK: - Space
 
-    /// What a transfer needs in all, and the folder with what has arrived of its offer.
+    /// The space that a transfer needs in all, and the folder with what has arrived of its offer.
     private struct Need {
         let bytes: UInt64
         let folder: Descriptor
     }
 
-    /// What the transfers of this process need, by the ``key(_:)`` of their offers' folders.
+    /// The space that each transfer of this process needs, by the ``key(_:)`` of its folder.
     private static let reserved = Locked<[String: Need]>([:])
 
     /// Space that is reserved for one offer, until the object is released.
@@ -140,8 +140,9 @@ final class FileFolder {
         let heldSize = Self.size(of: held)
         var needed = offer.bytes
         needed.add(offer.files * Self.block)
-        // Reserved first, so that of two transfers that begin at once, each sees the other. Opened
-        // again, since `held` has the transfer's lock as long as it is open.
+        // The space is reserved before it is checked, so that of two transfers that begin at once,
+        // each sees the other. The folder is opened again, since the transfer's lock lasts as long
+        // as `held` is open.
         let need = Need(bytes: needed, folder: try held.open(".", O_RDONLY | O_DIRECTORY))
         let reservation = Reservation(Self.key(held))
         let others = Self.reserved.withLock { reserved in
@@ -158,7 +159,7 @@ final class FileFolder {
             throw FileFailure(
                 .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
         }
-        // The bytes that are still to be written to this file system. What is held needs no more.
+        // The bytes that are still to be written to this file system, without those that are held.
         var unwritten = needed.subtracting(heldSize)
         for need in others.values where need.folder.status?.st_dev == held.status?.st_dev {
             // Opened again, since a descriptor has one position for all that read its folder.

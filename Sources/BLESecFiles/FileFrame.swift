@@ -25,14 +25,16 @@ enum FileFrame: Sendable, Equatable {
     case from(UInt64)
     /// The answer to `file`: the file is stored already.
     case have
-    /// The hash of what was held of this file, counted from 0, is that of `prefix`.
+    /// For the file with this number (the first has number 0), the hash of what was held is that of
+    /// `prefix`.
     case agreed(UInt64)
-    /// The hash of what was held of this file is not that of `prefix`: the data must begin anew.
+    /// For the file with this number, the hash of what was held is not that of `prefix`: the data
+    /// must begin anew.
     case restart(UInt64)
     /// This many bytes of all files are written, or were held or stored before.
     case received(UInt64)
-    /// This file, counted from 0, has failed. An index equal to the number of offered files stands
-    /// for a folder, or for the tree itself.
+    /// The file with this index (the first has index 0) has failed. An index equal to the number of
+    /// offered files stands for a folder, or for the tree itself.
     case failed(index: UInt64, FileProblem)
     /// This many files have ended, and are durable unless they have failed.
     case stored(UInt64)
@@ -100,7 +102,7 @@ public enum FileProblem: UInt8, Sendable, Hashable, CaseIterable {
     case other = 9
 }
 
-/// A peer that breaks the rules of files.
+/// What a peer did against the rules for a stream of files (`docs/wire-format.md`, "Files").
 struct FileViolation: Error, Equatable {
     var what: String
     init(_ what: String) { self.what = what }
@@ -223,7 +225,7 @@ extension FileFrame {
                 ).at(try text(body, &position)))
         case .folder: return .folder(try text(body, &position))
         case .data:
-            guard body.count > 0 else { throw .violation("no bytes of a file") }
+            guard body.count > 0 else { throw .violation("a data frame without data") }
             return .data(try bytes(body.count, body, &position))
         case .prefix: return .prefix(try bytes(hashLength, body, &position))
         case .end: return .end(try bytes(hashLength, body, &position))
@@ -331,7 +333,7 @@ struct FileFrameReader: Sendable {
             throw FileViolation("the length of a frame in more bytes than necessary")
         }
         guard length <= UInt64(FileFrame.longest) else {
-            throw FileViolation("a frame of \(length) bytes")
+            throw FileViolation("a frame of \(length) bytes, which is too long")
         }
         guard kept.count - position >= Int(length) else { return nil }
         let frame = try FileFrame(kind, kept.span.extracting(position..<position + Int(length)))

@@ -174,8 +174,8 @@ final class FileReceiver {
         { try receive(frame, &answers) }
         reportReceived(&answers, isIdle: false)
         owed += answers
-        // Answers wait for each other while the sender has enough files to go on with: a record
-        // with answers costs the link as much as a record with data.
+        // Answers are collected while the sender has enough files to go on with: a record with
+        // answers costs the link as much as a record with data.
         let answered = announced.count - owedAnswers
         guard isUrgent || answered < Self.leastAnswered else { return [] }
         return takeOwed()
@@ -215,7 +215,8 @@ final class FileReceiver {
         return answers
     }
 
-    /// Fails a folder of the tree, or the tree itself.
+    /// Records that a folder of the tree, or the tree itself, has failed. The peer is told of the
+    /// first such failure only.
     private func failTree(_ path: String, _ failure: FileFailure, _ answers: inout [UInt8]) {
         state.failures.append(
             FileTransfer.Failure(path: path, problem: failure.problem, text: failure.text))
@@ -409,7 +410,7 @@ final class FileReceiver {
     private func begin() throws(FileViolation) {
         guard current == nil, !isDropping else { return }
         guard let next = announced.first, let start = next.start, let held else {
-            throw FileViolation("data of no file")
+            throw FileViolation("data that belongs to no file")
         }
         let name = FileFolder.partialName(next.entry)
         do throws(FileFailure) {
@@ -549,7 +550,7 @@ final class FileReceiver {
 
     private func endCurrent(_ answers: inout [UInt8]) throws(FileViolation) {
         guard announced.first?.start != nil else {
-            throw FileViolation("an end of no file")
+            throw FileViolation("an end that belongs to no file")
         }
         current = nil
         isDropping = false

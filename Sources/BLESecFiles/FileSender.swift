@@ -71,7 +71,8 @@ final class FileSender {
     private var failedFiles: Set<UInt64> = []
     /// Whether the peer could not store a folder of the tree, or the tree itself.
     private var hasTreeFailed = false
-    /// Whether the peer has failed the current file after it asked for the data.
+    /// Whether the peer has asked for the data of the current file, and has then reported that it
+    /// cannot store the file.
     private var hasFailedMidway = false
 
     /// The approximate length of the bytes in a step.
@@ -264,7 +265,8 @@ final class FileSender {
             state.received = max(state.received, count)
         case .failed(let number, let problem): try failed(number, problem)
         case .stored(let count):
-            // The files up to the next one that the peer needs may have ended there already.
+            // The peer may already count files that it does not need as ended, up to the next file
+            // that it needs.
             let next = answers.prefix { if case .from = $0 { false } else { true } }
             guard count >= UInt64(state.ended), count <= UInt64(currentIndex + next.count) else {
                 throw FileViolation("files stored that were not sent")

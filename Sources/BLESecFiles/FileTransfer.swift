@@ -5,7 +5,7 @@ internal import BLESecLocking
 ///
 /// A transfer outlives lost links. What the receiver has written is not sent again, even if a
 /// process was replaced: a sender continues by itself with the receiver's next process. If the
-/// sender's process was replaced, its next one has to send the same file again.
+/// sender's process was replaced, its next one has to call `sendFile` for the same file again.
 public final class FileTransfer: Sendable {
     /// How far a transfer is.
     public enum State: String, Sendable, Hashable, CaseIterable {

@@ -81,7 +81,8 @@ struct IncomingFiles: Sendable {
             do throws(FileFailure) {
                 let answer = receiver.accept(into: try FileFolder(folder, from: peer, rules))
                 return (
-                    answer, receiver.isReceiving, FileFailure(.other, "it was answered before")
+                    answer, receiver.isReceiving,
+                    FileFailure(.other, "the offer was answered before")
                 )
             } catch {
                 return (receiver.refuse(error.problem, ""), false, error)

@@ -4,7 +4,7 @@ internal import BLESecDelivery
 internal import BLESecLinks
 internal import BLESecLocking
 
-/// Writes the bytes of a ``FileSender`` to a stream, and passes the peer's answers to it.
+/// Writes the bytes of a ``FileSender`` to a stream, and passes the peer's answers to the sender.
 struct OutgoingFiles: Sendable {
     let connection: PeerConnection
     let source: Unshared<FileSource>
@@ -120,7 +120,8 @@ struct OutgoingFiles: Sendable {
         case .cancelled: ChannelError(.cancelled, "the peer has ended the transfer")
         case .violation:
             ChannelError(
-                .protocolViolation, "the peer reports that this side broke the rules of files")
+                .protocolViolation,
+                "the peer reports that this side broke the rules for file transfers")
         case .other, nil: ChannelError(.streamReset, "the peer has given up the transfer")
         }
     }

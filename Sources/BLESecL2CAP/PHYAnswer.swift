@@ -26,8 +26,8 @@ enum PHYAnswer: Equatable {
         }
         switch bytes[1] {
         case 0x0E where (7...8).contains(bytes.count) && bytes[4...5] == [0x30, 0x20]:
-            // Command Complete without a handle: an adapter that does not know the command may answer
-            // with the status alone.
+            // Command Complete without a handle: an adapter that does not know the command may
+            // answer with the status alone.
             self = bytes[6] == 0 ? .other : .refused
         case 0x0E where bytes.count >= 9 && bytes[4...5] == [0x30, 0x20]:
             // Command Complete: number of commands, opcode, status, handle, the two PHYs.

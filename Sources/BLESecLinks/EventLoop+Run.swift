@@ -207,7 +207,7 @@ extension EventLoop {
     /// Begins the shutdown: wakes every waiting task, since its event will not come any more.
     func stop() {
         guard !isStopping else { return }
-        // After this, links send nothing more.
+        // The work at the end of this turn is the last in which links can send.
         isInLastTurn = true
         runEndOfTurn()
         isStopping = true

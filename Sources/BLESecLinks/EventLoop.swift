@@ -91,7 +91,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// Traps unless this is the loop's thread.
     public func assertCurrent() {
-        precondition(isCurrent, "this belongs on the thread of the link's event loop")
+        precondition(isCurrent, "this call must be made on the event loop's thread")
     }
 
     /// Runs `body` on the loop's thread, after the work that the calling thread has queued before.

@@ -15,7 +15,8 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
         public static let timedOut = Code("timedOut")
         /// The peer, or the link below, ended the link during a transfer.
         public static let reset = Code("reset")
-        /// A send was larger than ``Link/maximumSDU``, or a received packet than a peer may send.
+        /// A send was larger than ``Link/maximumSDU``, or a received packet was larger than a peer
+        /// may send.
         public static let tooLarge = Code("tooLarge")
         /// Another listener has the address, or another file has its path.
         public static let addressInUse = Code("addressInUse")

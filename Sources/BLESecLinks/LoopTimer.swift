@@ -6,10 +6,10 @@ package protocol TimerHandler: AnyObject {
 
 /// One deadline on an event loop, which can be armed any number of times.
 ///
-/// Arming an armed timer moves its deadline. Moving the deadline later costs one comparison;
-/// everything else costs O(log n) for n armed timers of the loop. Arming allocates memory only if
-/// the loop never had as many armed timers before. All members but the initializer are used on the
-/// loop's thread.
+/// Arming an armed timer moves its deadline. Moving the deadline to a later time costs one
+/// comparison; everything else costs O(log n) for n armed timers of the loop. Arming allocates
+/// memory only if the loop never had as many armed timers before. All members but the initializer
+/// are used on the loop's thread.
 package final class LoopTimer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 

@@ -131,7 +131,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
 }
 
 extension MemoryLink: DeferredWork {
-    /// Has the loop check this end soon, since its readiness may have changed.
+    /// Makes the loop check this end soon, since its readiness may have changed.
     func schedule() {
         loop.assertCurrent()
         guard !isScheduled, handler != nil else { return }
@@ -157,7 +157,7 @@ extension MemoryLink: DeferredWork {
     private var isWritable: Bool { room >= maximumSDU || wire[1 - side].isClosed }
 
     /// The number of bytes that the queue still takes. Below 0 if the queue is longer than
-    /// ``keepsQueueShort`` permits, because that was set later.
+    /// ``keepsQueueShort`` permits, because the property was set after the bytes were queued.
     private var room: Int {
         let queue = wire[side].queue
         guard keepsQueueShort else { return queue.free }
@@ -193,7 +193,7 @@ extension MemoryLink {
             _modify { yield &sides[side] }
         }
 
-        /// Has the loop check the readiness of a side.
+        /// Makes the loop check the readiness of a side.
         func poke(_ side: Int) { (side == 0 ? first : second)?.schedule() }
 
         func close(_ side: Int) {

@@ -4,8 +4,8 @@ import Glibc
 /// The system calls of links: those on sockets, on the files of Unix sockets, and on the clock. No
 /// other file of this module makes system calls on sockets.
 ///
-/// Functions that transfer bytes return a count, or a negated `errno` value, so that they do not throw;
-/// most others throw. Only a packet that does not fit into the reader's buffer takes memory.
+/// Functions that transfer bytes return a count, or a negated `errno` value, so that they do not
+/// throw; most others throw. Only a packet that does not fit into the reader's buffer takes memory.
 package enum Socket {
     /// How a socket divides bytes.
     package enum Kind: Sendable, Hashable {
@@ -133,7 +133,7 @@ package enum Socket {
         return value
     }
 
-    /// Has a TCP socket send a reset when it is closed. Otherwise the peer would see an end that
+    /// Makes a TCP socket send a reset when it is closed. Otherwise the peer would see an end that
     /// looks complete.
     package static func resetAtClose(_ descriptor: Int32) {
         var option = linger(l_onoff: 1, l_linger: 0)

@@ -77,7 +77,7 @@ package final class SocketDialer: @unchecked Sendable {
     private func start(_ waiter: CheckedContinuation<Outcome, Never>) {
         self.waiter = waiter
         if isCancelled { return fail(.cancelled, "the attempt was cancelled") }
-        if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
+        if loop.isShutDown { return fail(.closed, "the link's event loop was shut down") }
         do throws(LinkError) {
             let source = EventSource(owning: try target.open(), loop: loop)
             source.setHandler(self)
@@ -142,7 +142,7 @@ package final class SocketDialer: @unchecked Sendable {
 extension SocketDialer: EventSourceHandler, TimerHandler {
     package func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
         guard let source else { return }
-        if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
+        if loop.isShutDown { return fail(.closed, "the link's event loop was shut down") }
         let failure =
             source.failure != 0 ? source.failure : Socket.pendingError(source.fileDescriptor)
         if failure == 0 { return succeed() }
@@ -150,7 +150,7 @@ extension SocketDialer: EventSourceHandler, TimerHandler {
     }
 
     package func timerFired(_ timer: LoopTimer) {
-        if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
+        if loop.isShutDown { return fail(.closed, "the link's event loop was shut down") }
         if timer === retryTimer { return connect() }
         fail(.timedOut, "no answer came in time")
     }

@@ -191,8 +191,8 @@ package final class SocketLink: Link, @unchecked Sendable {
             let part = bytes.extracting(first: sendLimit)
             let count = sendOnce(part)
             guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
-            // The socket may have changed after the loop's condition was checked, so only a second
-            // refusal shows that the part is too large.
+            // The socket may have changed after the condition of `while` was checked, so only a
+            // second refusal shows that the part is too large.
             if refusals > 0, !enlargeBuffer() { sendLimit = part.count / 2 }
             refusals += 1
         }

@@ -31,7 +31,7 @@ extension SocketLink {
     /// Two links that are connected to each other, without a path.
     ///
     /// - Parameter maximumSDU: the largest number of bytes that one send takes, at most
-    ///   ``UnixAddress/maximumSDU``. With a smaller value, the links behave like another kind.
+    ///   ``UnixAddress/maximumSDU``. A smaller value imitates a kind of link that takes less.
     package static func pair(
         _ kind: UnixAddress.Kind, maximumSDU: Int = UnixAddress.maximumSDU, loop: EventLoop
     ) async throws(LinkError) -> (SocketLink, SocketLink) {

@@ -2,9 +2,9 @@ internal import Glibc
 
 /// A thread that runs blocking calls one after another, so that the event loop never blocks.
 ///
-/// A tool shares standard input and output with other processes, so it must not make them
-/// nonblocking, and `epoll` cannot wait for a regular file. When the last reference to the object
-/// is released, the thread finishes the queued calls and ends.
+/// Files need such a thread, because `epoll` cannot wait for a regular file. So do standard input
+/// and output: a tool shares them with other processes, and must not make them nonblocking. When
+/// the last reference to the object is released, the thread finishes the queued calls and ends.
 public final class BlockingThread: Sendable {
     /// The state that the thread and the object share, so that the thread does not keep the object
     /// alive.

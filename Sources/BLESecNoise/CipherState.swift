@@ -61,8 +61,8 @@ public struct CipherState: ~Copyable, Sendable {
         nonce += 1
     }
 
-    /// EncryptWithAd(no ad, `head` and `message`); appends the ciphertext and its tag to `output`. The
-    /// state must have a key.
+    /// EncryptWithAd(no ad, plaintext); the plaintext is `head` followed by `message`. Appends the
+    /// ciphertext and its tag to `output`. The state must have a key.
     ///
     /// - Throws: `NoiseError.nonceExhausted`.
     mutating func encrypt(

@@ -29,7 +29,8 @@ public struct HandshakeState: ~Copyable, Sendable {
     private var localStatic: DHKeyPair?
     private(set) var localEphemeral: DHKeyPair?
     private var psks: [PreSharedKey]
-    /// The key pair for the next `e` that this party writes, instead of a new one; for vectors.
+    /// The key pair for the next `e` that this party writes, instead of a new one; for test
+    /// vectors.
     private var fixedEphemeral: DHKeyPair?
 
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).

@@ -120,7 +120,8 @@ extension HandshakePattern {
 
 extension ProtocolName {
     /// Throws unless exactly the keys that `role` needs are given. Only `localStatic` may be given
-    /// although the pattern does not use it.
+    /// although the pattern does not use it. `carried` is the ephemeral key of an earlier
+    /// handshake, which fallback patterns need.
     func check(
         _ role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?, psks: [PreSharedKey],
         carried: CarriedEphemeral?
@@ -139,20 +140,20 @@ extension ProtocolName {
         guard psks.count == pattern.pskCount else {
             throw .wrongPSKCount(expected: pattern.pskCount, given: psks.count)
         }
-        let needsLocal = pattern.preMessage(of: role).contains(.e)
-        let needsRemote = pattern.preMessage(of: role.peer).contains(.e)
+        let needsLocalE = pattern.preMessage(of: role).contains(.e)
+        let needsRemoteE = pattern.preMessage(of: role.peer).contains(.e)
         switch carried {
         case .local(let ephemeral):
-            guard needsLocal else { throw .unexpectedKey(.localEphemeral) }
-            guard !needsRemote else { throw .missingKey(.remoteEphemeral) }
+            guard needsLocalE else { throw .unexpectedKey(.localEphemeral) }
+            guard !needsRemoteE else { throw .missingKey(.remoteEphemeral) }
             guard ephemeral.curve == curve else { throw .wrongKey(.localEphemeral) }
         case .remote(let ephemeral):
-            guard needsRemote else { throw .unexpectedKey(.remoteEphemeral) }
-            guard !needsLocal else { throw .missingKey(.localEphemeral) }
+            guard needsRemoteE else { throw .unexpectedKey(.remoteEphemeral) }
+            guard !needsLocalE else { throw .missingKey(.localEphemeral) }
             guard ephemeral.count == curve.keyLength else { throw .wrongKey(.remoteEphemeral) }
         case nil:
-            guard !needsLocal else { throw .missingKey(.localEphemeral) }
-            guard !needsRemote else { throw .missingKey(.remoteEphemeral) }
+            guard !needsLocalE else { throw .missingKey(.localEphemeral) }
+            guard !needsRemoteE else { throw .missingKey(.remoteEphemeral) }
         }
     }
 }

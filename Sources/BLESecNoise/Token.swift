@@ -15,7 +15,7 @@ public enum Token: String, Sendable, Hashable, CaseIterable {
     /// The next pre-shared key; Noise §9.
     case psk
 
-    /// The two keys of a Diffie-Hellman token, the initiator's first; nil for the others.
+    /// The two keys of a Diffie-Hellman token, the initiator's first; nil for other tokens.
     var dhKeys: (initiator: Token, responder: Token)? {
         switch self {
         case .ee: (.e, .e)

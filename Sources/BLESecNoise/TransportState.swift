@@ -159,9 +159,9 @@ public struct TransportState: ~Copyable, Sendable {
         receiving.wipe()
     }
 
-    /// Sets the nonce of the next message to send, for tests of the limit.
+    /// Sets the nonce of the next message to send, for tests of the last nonces.
     package mutating func setSendingNonce(_ nonce: UInt64) { sending.setNonce(nonce) }
 
-    /// Sets the nonce of the next message to receive, for tests of the limit.
+    /// Sets the nonce of the next message to receive, for tests of the last nonces.
     package mutating func setReceivingNonce(_ nonce: UInt64) { receiving.setNonce(nonce) }
 }

@@ -54,7 +54,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         if let ephemeral = plan.fixedEphemeral { self.handshake?.useFixedEphemeral(ephemeral) }
     }
 
-    /// Continues as a dialer with a fallback, using the ephemeral key that this attempt has sent.
+    /// Continues a dialer's failed attempt with a fallback, which uses the ephemeral key that the
+    /// attempt has sent.
     package mutating func fallBack(to plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
         guard let sent = handshake.take() else { throw .outOfPlace }
         do throws(NoiseError) {
@@ -123,8 +124,9 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             // A `reject` record can be sent only after the handshake. For that, a dialer would have
             // to send its last message, and an acceptor perhaps its static key. A refused peer gets
             // neither.
-            let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole) ?? -1
-            return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
+            let message = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole)
+            let hasOwnKeyToSend = (message ?? -1) >= handshake.messagesDone
+            return plan.role == .dialer || hasOwnKeyToSend ? .silent : .byRecord
         }
     }
 

@@ -26,7 +26,7 @@ package struct NoiseVector: Sendable, Hashable {
         package var ciphertext: [UInt8]
     }
 
-    /// `protocol_name`. This module may not implement the protocol.
+    /// `protocol_name`. It may name a protocol that this module does not implement.
     package var protocolName: String
     /// The pattern of the attempt before a fallback; the attempt's first message is `messages[0]`.
     /// Some implementations write such vectors, with the members `fallback` and `pattern`.

@@ -3,11 +3,11 @@ internal import BLESecJSON
 /// Why a file's vectors cannot be read.
 package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertible {
     package enum Kind: Sendable, Hashable {
-        /// The file does not exist.
+        /// The file does not exist, or the folder contains no vector file.
         case missing
         /// The system denies access to the file.
         case denied
-        /// The file cannot be read.
+        /// The file cannot be read for another reason.
         case unreadable
         /// The file does not have the vector format, or is too large.
         case malformed

@@ -13,8 +13,9 @@ package struct VectorMaker: Sendable {
     ///
     /// - Parameters:
     ///   - seed: the source of every key and payload.
-    ///   - names: the protocols, one after another. If empty, the vectors go through all patterns
-    ///     and combinations of algorithms, with modifiers that depend on the seed.
+    ///   - names: the protocols, which the vectors use in turn. If it is empty, the vectors go
+    ///     through all patterns and combinations of algorithms, with modifiers that depend on the
+    ///     seed.
     package init(seed: UInt64, names: [ProtocolName] = []) {
         self.seed = seed
         self.names = names
@@ -76,8 +77,9 @@ package struct VectorMaker: Sendable {
         return vector
     }
 
-    /// A name with random modifiers. Each index has the next pattern. After the last pattern, the
-    /// first one follows again, with the next combination of algorithms.
+    /// The name for the vector at `index`, with random modifiers. Each index has another pattern
+    /// than the one before it. After the last pattern, the first one follows again, with the next
+    /// combination of algorithms.
     private static func anyName(at index: Int, _ generator: inout SeededGenerator) -> ProtocolName {
         let patterns = HandshakePattern.all
         var pattern = patterns[index % patterns.count]

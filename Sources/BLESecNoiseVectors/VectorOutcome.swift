@@ -2,7 +2,7 @@
 package enum VectorOutcome: Sendable, Hashable {
     /// Both roles reproduce every message and the hash, byte for byte.
     case passed
-    /// Something differs.
+    /// Something differs, or this module cannot run the vector.
     case failed(VectorFailure)
     /// This module does not implement the protocol, for this reason.
     case skipped(String)
@@ -10,7 +10,7 @@ package enum VectorOutcome: Sendable, Hashable {
 
 /// Where a vector differs from this implementation, or why it cannot be run.
 package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible {
-    /// The part of the vector that differs.
+    /// The part of the vector that differs or cannot be used.
     package enum Part: Sendable, Hashable {
         /// The message at this index.
         case message(Int)

@@ -11,7 +11,7 @@ extension NoiseVector {
         }
         do throws(VectorFailure) {
             guard name.description == protocolName else {
-                throw VectorFailure("the name is printed as \(name)")
+                throw VectorFailure("this implementation writes the protocol's name as \(name)")
             }
             try VectorWalk(vector: self, name: name).walk { step throws(VectorFailure) in
                 switch step {
@@ -77,8 +77,9 @@ struct VectorWalk {
         }
     }
 
-    /// Both sides before the first message of the protocol. If the vector has an attempt before it,
-    /// the attempt is run first, and `index` is then that of the message after the attempt's.
+    /// Both sides before the first message of the protocol. If the vector's protocol is a fallback
+    /// after an attempt, this runs the attempt first, and sets `index` to the message after the
+    /// attempt's only message.
     private func begin(
         _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) -> VectorHandshake {

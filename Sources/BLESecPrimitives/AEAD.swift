@@ -13,6 +13,7 @@ public struct AEAD: ~Copyable, Sendable {
     private var key: SecretBytes
     /// libsodium's expanded AES key.
     private var expandedKey: SecretBytes?
+    /// OpenSSL's context.
     private var bulk: BulkCipher?
     /// Messages of at least this many bytes are processed by OpenSSL.
     private let crossover: Int
@@ -113,12 +114,12 @@ public struct AEAD: ~Copyable, Sendable {
 
     /// Messages of at least this many bytes are not copied, except for the first piece.
     private static let leastUncopied = 8 << 10
-    /// The bytes that OpenSSL's first call encrypts in place: whole blocks, as many as OpenSSL's
-    /// fastest code processes together.
+    /// The number of bytes that OpenSSL's first call encrypts in place: as many whole blocks as
+    /// OpenSSL's fastest code processes together.
     private static let firstPiece = 1 << 10
 
-    /// Encrypts with OpenSSL's context, which must exist, the last ``firstPiece`` bytes of `output` in
-    /// place, and appends the ciphertext of `rest` and the tag.
+    /// Encrypts the last ``firstPiece`` bytes of `output` in place, and appends the ciphertext of
+    /// `rest` and the tag. OpenSSL's context must exist.
     private mutating func sealLong(
         _ output: inout OutputSpan<UInt8>, _ rest: Span<UInt8>, _ nonce: UInt64
     ) throws(CryptoError) {
@@ -249,8 +250,8 @@ public struct AEAD: ~Copyable, Sendable {
         }
     }
 
-    /// The slot as libsodium's state; slots of this size have more than the required 16-byte
-    /// alignment.
+    /// A slot of the `SecretArena` as libsodium's state. A slot of this size is aligned to more
+    /// than the required 16 bytes.
     private static func state(
         _ slot: UnsafeMutablePointer<UInt8>
     ) -> UnsafeMutablePointer<crypto_aead_aes256gcm_state> {

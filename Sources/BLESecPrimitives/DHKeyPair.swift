@@ -71,8 +71,8 @@ public final class DHKeyPair: Sendable {
         _ body: (Span<UInt8>) throws(E) -> R
     ) throws(E) -> R {
         try unsafe privateKey.withUnsafeBytes { bytes throws(E) in
-            // Through the pointer, since the compiler assumes that the generic result depends on
-            // the span.
+            // Not `privateKey.span`: the compiler would assume that the generic result depends on
+            // that span.
             try body(unsafe Span(_unsafeElements: bytes))
         }
     }

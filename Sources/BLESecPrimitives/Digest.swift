@@ -74,7 +74,7 @@ internal import CBLESecSodium
         }
     }
 
-    /// libsodium's state, in a slot with the required 64-byte alignment.
+    /// libsodium's state, in a slot of the `SecretArena` with the required 64-byte alignment.
     private var blake2bState: OpaquePointer? {
         switch blake2b {
         case .some(let state): unsafe OpaquePointer(state.start)

@@ -4,7 +4,7 @@ internal import CBLESecOpenSSL
 ///
 /// Fetching an algorithm by name costs more than hashing a short message.
 enum OpenSSLAlgorithms {
-    // Marked unsafe, but safe: a fetched algorithm never changes.
+    // The compiler cannot know that a fetched algorithm never changes, and so can be shared.
     private nonisolated(unsafe) static let sha256 = unsafe fetch("SHA256", EVP_MD_fetch)
     private nonisolated(unsafe) static let sha512 = unsafe fetch("SHA512", EVP_MD_fetch)
     private nonisolated(unsafe) static let blake2s = unsafe fetch("BLAKE2S-256", EVP_MD_fetch)

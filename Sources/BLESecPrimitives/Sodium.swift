@@ -4,7 +4,7 @@ internal import CBLESecSodium
 enum Sodium {
     /// Whether libsodium is initialized. The first use runs `sodium_init`, on one thread.
     ///
-    /// `sodium_init` fails only without a source of randomness; then nothing here works.
+    /// `sodium_init` fails only without a source of randomness; then `start` stops the process.
     static let isReady: Bool = sodium_init() >= 0
 
     /// Whether this processor has the instructions that libsodium's AES-256-GCM needs.

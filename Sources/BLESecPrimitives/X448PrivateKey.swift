@@ -2,7 +2,8 @@ internal import CBLESecOpenSSL
 
 /// An X448 private key in OpenSSL, since libsodium lacks X448.
 ///
-/// OpenSSL keeps a second copy of the private key on the ordinary heap, and wipes it in `deinit`.
+/// OpenSSL keeps a second copy of the private key on the ordinary heap. `deinit` lets OpenSSL wipe
+/// this copy.
 @safe final class X448PrivateKey: @unchecked Sendable {
     // Unchecked: OpenSSL's keys are reference-counted, and using one does not change it.
     private let key: OpaquePointer

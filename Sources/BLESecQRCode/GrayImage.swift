@@ -30,7 +30,7 @@ package struct GrayImage {
 
     /// The image as a PNG file.
     package func png() -> [UInt8] {
-        // Without memory for the file, libpng only counts the file's bytes.
+        // If libpng gets nil instead of memory, it only counts the file's bytes.
         var size = 0
         var isWritten = unsafe write(to: nil, &size)
         var file = [UInt8](repeating: 0, count: size)

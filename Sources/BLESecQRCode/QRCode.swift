@@ -62,12 +62,13 @@ package struct QRCode: Sendable {
         // Colours 16 and 231 are black and white in every theme; a theme can change 0 to 15.
         let (start, end) =
             style == .colours ? ("\u{1B}[0;38;5;16;48;5;231m", "\u{1B}[0m") : ("", "")
-        let drawn = style != .darkBackground
+        let drawsDarkModules = style != .darkBackground
         let columns = -Self.quietZone..<size + Self.quietZone
         return (0..<terminalHeight).map { line in
             let row = 2 * line - Self.quietZone
             let glyphs = columns.map { column -> Character in
-                switch (self[row, column] == drawn, self[row + 1, column] == drawn) {
+                let (isUpperDark, isLowerDark) = (self[row, column], self[row + 1, column])
+                return switch (isUpperDark == drawsDarkModules, isLowerDark == drawsDarkModules) {
                 case (false, false): " "
                 case (true, false): "\u{2580}"
                 case (false, true): "\u{2584}"

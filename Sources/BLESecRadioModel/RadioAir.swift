@@ -23,6 +23,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
 
     let loop: EventLoop
     private let parameters: RadioParameters
+    /// The time from which connection intervals are counted.
     private let origin: UInt64
     private var lossGenerator: SeededGenerator
     private weak var central: RadioLink?
@@ -31,7 +32,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private var phase = Phase.idle
     /// The time by which the current event must have ended: the anchor point of the next event.
     private var eventEnd: UInt64 = 0
-    /// Whether the central has more to send, or has received the peripheral's MD bit.
+    /// Whether the central has more to send, or has received the peripheral's MD (more data) bit.
     private var hasMore = false
     /// The number of consecutive packets with a wrong CRC that each end received in this event.
     private var wrongInARow = (central: 0, peripheral: 0)
@@ -88,7 +89,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         let length = central.unacknowledged?.length ?? 0
         guard left >= parameters.exchangeTime(length, answer: answerLength)
         else { return sleepUntilNeeded() }
-        let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: answerLength))
+        let limit = longestPayload(
+            within: left, reserving: parameters.exchangeTime(0, answer: answerLength))
         // After the first exchange, an empty packet is useful only if the peripheral has data to
         // send in answer.
         let isFirst = start + parameters.interval == eventEnd
@@ -106,16 +108,17 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private func answer(_ peripheral: RadioLink, at start: UInt64) {
         let left = eventEnd > start ? eventEnd - start : 0
         let empty = parameters.airTime(0) + RadioParameters.spacing
-        let packet = peripheral.transmit(now: start, atMost: longest(within: left, beside: empty))
+        let packet = peripheral.transmit(
+            now: start, atMost: longestPayload(within: left, reserving: empty))
         let isHeard = drawIsHeard(&wrongInARow.central)
         if isHeard, peripheral.frames.isReady(now: start) { hasMore = true }
         phase = .answer(packet, isHeard: isHeard)
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, of a packet that must end within `left` nanoseconds. `rest`
-    /// is the time, in nanoseconds, of the packet without payload and of what must follow it.
-    private func longest(within left: UInt64, beside rest: UInt64) -> Int {
+    /// The longest payload, in octets, of a packet if the packet and what must follow it have to end
+    /// within `left` nanoseconds. `rest` is the time that both take if the packet has no payload.
+    private func longestPayload(within left: UInt64, reserving rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0
         return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)

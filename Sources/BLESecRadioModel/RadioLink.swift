@@ -48,7 +48,7 @@ package final class RadioLink: Link, @unchecked Sendable {
     private var arrivedOffset = 0
     /// The number of received K-frames for which no credit has been given back.
     private var uncreditedFrames = 0
-    /// Whether an SDU is complete, so that these credits have to be given back.
+    /// Whether an SDU is complete, so that a credit for each of ``uncreditedFrames`` is due.
     private var owesCredits = false
     package private(set) var count = Count()
     private var isClosed = false

@@ -65,7 +65,8 @@ package struct Outbox: Sendable {
         }
         guard !outboxes.isEmpty || !failures.isEmpty else {
             throw ChannelError(
-                .noSuchFile, "there is no store in \(folder.path); name the directory of --store")
+                .noSuchFile,
+                "there is no store in \(folder.path); give the directory that --store had")
         }
         outboxes.sort {
             ($0.peer.description, $0.own.description)

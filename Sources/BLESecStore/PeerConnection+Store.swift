@@ -47,8 +47,8 @@ extension PeerConnection.Store {
         }.joined() + ".sqlite"
     }
 
-    /// Makes the store if it does not exist. It is made under another name and gets its own name
-    /// when it is complete, so there is never a part of a store under that name.
+    /// Makes the store if it does not exist. It is made under a temporary name and gets its own
+    /// name when it is complete, so no incomplete store ever has a store's name.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         var status = stat()
         if unsafe lstat(path, &status) == 0 {

@@ -266,8 +266,8 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Records that the messages up to this id have their fate. Dropped messages that follow
-    /// directly have theirs then, too.
+    /// Records that the fates of the messages up to this id are decided, and those of the dropped
+    /// messages that follow directly.
     private static func decide(
         through id: Database.Value, in database: Database
     ) throws(Database.Failure) {
@@ -294,7 +294,7 @@ final class SQLiteStore: EndpointStore {
             .integer(Int64(StoredEndpoint.mostOwn)))
     }
 
-    /// Removes the messages up to this number, which the peer has confirmed.
+    /// Removes the epoch's messages up to this number, which the peer has confirmed.
     private static func retire(
         through number: UInt64, in database: Database
     ) throws(Database.Failure) {
@@ -405,7 +405,7 @@ extension Database.Failure {
         case (SQLITE_CORRUPT, _), (SQLITE_NOTADB, _):
             return
                 "the store \(path) is damaged: \(text); put back a copy of all its files, or move "
-                + "all of them away; then the messages in it are lost"
+                + "all of them away, which loses the messages in it"
         default: return "the store \(path) failed: \(cause)"
         }
     }

@@ -100,7 +100,7 @@ extension ChannelError {
 
     /// OpenSSL could not make or configure a context or a connection.
     static func tlsContext() -> ChannelError {
-        .openSSL(.internal, "OpenSSL makes no TLS context of this configuration")
+        .openSSL(.internal, "OpenSSL cannot set up TLS with this configuration")
     }
 
     static var malformedRecord: ChannelError {

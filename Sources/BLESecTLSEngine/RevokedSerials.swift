@@ -60,7 +60,7 @@ package struct RevokedSerials: Sendable {
         }
         throw .badKey(
             "holds a revocation list that none of the authorities has signed: if an intermediate "
-                + "has signed it, put its certificate beside the authority's")
+                + "has signed it, add its certificate to those of the authorities")
     }
 
     private static func hasCriticalExtension(_ list: OpaquePointer) -> Bool {

@@ -43,7 +43,7 @@ internal import CBLESecOpenSSL
             unsafe SSL_free(ssl)
             throw .tlsContext()
         }
-        // One reference serves both directions.
+        // The BIO serves both directions, and SSL_set_bio takes over one reference to it.
         unsafe SSL_set_bio(ssl, bio, bio)
         unsafe self.ssl = ssl
         self.context = context
@@ -140,7 +140,7 @@ internal import CBLESecOpenSSL
             var total = 0
             reading: repeat {
                 var count = 0
-                // Otherwise SSL_get_error would report an older error in the queue.
+                // Without this, SSL_get_error would report an older error of the queue.
                 OpenSSLError.clear()
                 let result = unsafe SSL_read_ex(
                     ssl, base + target + total, record.upperBound - target - total, &count)
@@ -259,7 +259,7 @@ internal import CBLESecOpenSSL
 
     /// Evaluates trust in the peer's certificate. If the certificate is good, a dialer's handshake
     /// is then suspended, before this side's own certificate is sent. When the policy has decided,
-    /// the handshake continues, and OpenSSL calls this again.
+    /// the handshake continues, and OpenSSL calls this function again.
     private func evaluateTrust(_ verification: OpaquePointer) -> Bool {
         if identity != nil {
             if isAdmitted == true { return true }

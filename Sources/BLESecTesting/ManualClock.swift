@@ -50,7 +50,8 @@ public final class ManualClock: LoopClock.Source {
 
     /// Lets every loop run until it has nothing left to do, without moving the time.
     ///
-    /// This does not wait for tasks that run outside of these loops.
+    /// This does not wait for tasks that run outside of these loops. If work goes from loop to loop
+    /// more often than there are loops, the rest of this work may still be to do.
     public func settle() async {
         let loops = attached
         // As many rounds as there are loops, because one loop may give work to another.

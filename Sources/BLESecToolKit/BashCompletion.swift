@@ -148,7 +148,7 @@ struct BashCompletion {
                 mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
               else
                 read -ra kinds <<<"$operands"
-                # The last operand may be repeated.
+                # After the last operand nothing is offered, unless that operand may be repeated.
                 [[ ${kinds[*]: -1} == *+ ]] || kinds+=(nothing)
                 next=${kinds[operand_count < ${#kinds[@]} ? operand_count : ${#kinds[@]} - 1]}
                 \(function)_offer "${next%+}"

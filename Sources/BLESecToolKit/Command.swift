@@ -78,7 +78,8 @@ package struct Option: Sendable, Hashable {
     package static let verbose = Option(
         name: "--verbose", short: "v", isRepeatable: true,
         help: "Report more on standard error: each attempt to reach a peer, and each refused peer. "
-            + "Given twice, each change of a state, with the time in front of each line.")
+            + "If given twice, also report each change of a state, and begin each line with the time."
+    )
     /// The option `--quiet`, for commands that report what they do on standard error.
     package static let quiet = Option(
         name: "--quiet", short: "q", help: "Report only errors on standard error.")

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import Glibc
 
-/// A command-line tool, or a group of its commands.
+/// A command-line tool, or a group of a tool's commands.
 package struct Program: Sendable {
     /// The words that start the tool; for a group of commands, the last word is the group's.
     let name: String
@@ -237,7 +237,8 @@ extension Program {
             ], statuses: [.success, .usage, .inputOutput]
         ) { arguments throws(ChannelError) in
             guard arguments.operands == ["bash"] else {
-                throw arguments.usage("the shell is bash, and not `\(arguments.operands[0])`")
+                throw arguments.usage(
+                    "there is a script for bash only, not `\(arguments.operands[0])`")
             }
             try StandardOutput.print(BashCompletion(self).text)
         }

@@ -37,7 +37,7 @@ struct run {
     int epoll;
     struct end *ends;  // for each channel, the sender and then the receiver
     uint8_t *message, *outbox, *inbox;
-    size_t senders;  // the number of senders that have not sent for the last time
+    size_t senders;  // the number of senders that will still send
     uint64_t sent, received;
     bool is_over;  // the window is over; each sender sends once more
     bool succeeded;

@@ -273,8 +273,8 @@ struct BenchRun {
                 engine, peers, channels: count, descriptorLimit: limit)
             report.many.append(result)
             let note =
-                "\(count) channels ran over memory and not over sockets: this process may "
-                + "have only \(limit) descriptors (`ulimit -Hn`)."
+                "\(count) channels ran over memory and not over sockets: this process can "
+                + "have at most \(limit) descriptors (`ulimit -Hn`)."
             if result.link == .memory, !report.omissions.contains(note) {
                 report.omissions.append(note)
             }

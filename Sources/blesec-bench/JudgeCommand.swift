@@ -5,21 +5,21 @@ internal import BLESecToolKit
 enum JudgeCommand {
     private static let floors = Option(
         name: "--floors", value: "FILE",
-        help: "The file of the limits, a JSON object. Its member `floors` lists objects with the "
-            + "name of a `ratio`, its `limit`, and the `reason` for that limit.")
+        help: "The file of the floors, a JSON object. Its member `floors` lists objects with the "
+            + "name of a `ratio`, the floor as `limit`, and the `reason` for that floor.")
 
     static let command = Command(
-        name: "blesec-bench judge", summary: "compare reports with limits",
+        name: "blesec-bench judge", summary: "compare reports with floors",
         operands: ["[REPORT]..."], options: [floors],
         description: [
             "Compares the best value of each ratio in the reports, which --json wrote, with the "
-                + "ratio's limit, and prints a line for each limit. The command measures nothing. "
-                + "A limit is not met if no report has its ratio. The exit status is 1 when a "
-                + "limit is not met."
+                + "ratio's floor, the worst value that the ratio may have, and prints a line for "
+                + "each floor. The command measures nothing. A floor is not met if no report has "
+                + "its ratio. The exit status is 1 when a floor is not met."
         ],
         examples: [
             "blesec-bench judge --floors Benchmarks/floors.json report.json":
-                "Check whether a run meets this project's limits."
+                "Check whether a run meets this project's floors."
         ],
         statuses: [.success, .worse, .usage, .badData, .noInput, .software, .inputOutput],
         run: run)

@@ -37,7 +37,7 @@ enum MeasureCommand {
     static let loops = Option(
         name: "--loops", value: "COUNT",
         help: "Also spread many channels over COUNT loops, 1 to 64, with a thread each, and "
-            + "measure by the clock. Numbers of channels below COUNT are left out.")
+            + "measure elapsed time. Numbers of channels below COUNT are left out.")
     static let oneWay = Option(
         name: "--one-way", help: "Do not measure messages that go there and back.")
     static let quick = Option(
@@ -79,13 +79,14 @@ enum MeasureCommand {
         ],
         description: [
             "Measures, in one run, what sealing a record, sending a message and the link itself "
-                + "each cost, and shows each cost beside its limit. Tables go to standard output. "
+                + "each cost. Each cost is compared with a limit: the cost of the same work "
+                + "without blesec, or a computed or fixed figure. Tables go to standard output. "
                 + "A line of progress goes to standard error if that is a terminal. The run ends "
                 + "within 150 seconds on two cores, unless --rounds, --sample, --channels or --loops "
                 + "request more.",
             "Measures each SCENARIO that is named, or all scenarios if none is named.",
             "engine: the processor time to seal and open one record, for each layer above the "
-                + "limit, as a multiple of the limit. The limit (raw) is the time that the faster "
+                + "cipher, as a multiple of the limit. The limit (raw) is the time that the faster "
                 + "of libsodium and OpenSSL takes, called from C on the same buffer. For TLS, the "
                 + "limit is the time that two ends of OpenSSL alone take for the same bytes.",
             "handshake: the processor time of each side of a handshake in memory, from nothing to "
@@ -105,15 +106,17 @@ enum MeasureCommand {
                 + "own thread. A run without --protocol also measures connections whose messages "
                 + "arrive exactly once, over the default protocol and without stores, in the line "
                 + "exactly-once; and an urgent stream of such a connection beside bulk streams. "
-                + "Over memory and with the default protocol, such messages are also measured with "
-                + "stores on disk, in TMPDIR or /tmp, and the commits of the stores are counted.",
+                + "Over memory and with the default protocol, connections whose messages arrive "
+                + "exactly once are also measured with stores on disk, in TMPDIR or /tmp, and the "
+                + "commits of the stores are counted.",
             "many: channels that all send at once on one event loop, which runs both ends of each "
-                + "channel. The figures are the message bytes per second of all channels together, "
-                + "with messages of \(ChannelGroup.messageSize.bytes), one and "
-                + "\(ManyScenario.batch) in each send; the slowest channel's share relative to the "
-                + "mean one; and the memory and descriptors of one end, idle and busy. Goodput is "
-                + "in processor time, and is also compared with one epoll loop in C that does the "
-                + "same work. With --loops, the channels are also spread over several loops. "
+                + "channel. The figures are the message bytes of all channels together per second "
+                + "of processor time, with messages of \(ChannelGroup.messageSize.bytes), one and "
+                + "\(ManyScenario.batch) in each send; the number of messages on the slowest "
+                + "channel, divided by the mean of all channels; and the memory and descriptors of "
+                + "one end, idle and busy. The bytes per second are also compared with one epoll "
+                + "loop in C that does the same work. With --loops, the channels are also spread "
+                + "over several loops. "
                 + "Another figure is the number of handshakes per second that a listener "
                 + "completes, alone and while unauthenticated peers flood it.",
             "radio: the speed of a channel over an LE connection. A model of the link layer, with "
@@ -130,9 +133,9 @@ enum MeasureCommand {
                 + "than noise. The difference has to exceed three standard errors of both medians "
                 + "together. The standard error of a median is the spread divided by the square "
                 + "root of the number of samples. The difference also has to exceed 8 % for "
-                + "processor time, 25 % for elapsed time and 0.1 % for counts. What seems to have "
-                + "changed is measured once more, and is reported only if the change is seen "
-                + "again.",
+                + "ratios of processor times, 25 % for ratios of elapsed times and 0.1 % for "
+                + "ratios of counts. What seems to have changed is measured once more, and is "
+                + "reported only if the change is seen again.",
             "`blesec-bench serve ENDPOINT` is the other end for --connect. It serves any peer, so "
                 + "run it only while you measure.",
         ],

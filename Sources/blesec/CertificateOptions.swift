@@ -7,9 +7,9 @@ internal import Glibc
 enum CertificateOptions {
     static let certificate = Option(
         name: "--certificate", value: "FILE",
-        help: "With TLS, prove the certificate in FILE. The certificate's one URI is the name of "
-            + "this side. Intermediate certificates may follow in FILE. `blesec ca issue` makes "
-            + "such a file.")
+        help: "With TLS, identify this side by the certificate in FILE. The certificate's one URI "
+            + "is the name of this side. Intermediate certificates may follow in FILE. `blesec ca "
+            + "issue` makes such a file.")
     static let key = Option(
         name: "--key", value: "FILE",
         help: "The private key of --certificate, in PKCS#8 form. Only the file's owner may have "
@@ -88,7 +88,7 @@ enum CertificateOptions {
             if fingerprints.contains(key) || claimed.uri.map(uris.contains) == true {
                 return .admit
             }
-            return .refuse("the peer is \(claimed.uri ?? "") with \(key), and others are expected")
+            return .refuse("the peer is \(claimed.uri ?? "") with \(key), and neither is expected")
         }
     }
 }

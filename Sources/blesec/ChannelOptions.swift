@@ -14,7 +14,7 @@ struct ChannelOptions: Sendable {
     static let identity = Option(
         name: "--identity", short: "i", value: "FILE",
         help: "With Noise, prove the identity in FILE, which `blesec keygen` made. By default a "
-            + "new key is made for this run alone, so that no peer can know the key beforehand; but a "
+            + "new key is made for this run alone, so no peer can know the key beforehand. But a "
             + "command that names a remembered peer uses the key that `blesec pair` has made, if "
             + "there is one.")
     static let peer = Option(
@@ -151,8 +151,8 @@ struct ChannelOptions: Sendable {
         guard let forTLS, !engines.hasNoise else {
             let authority = engines.hasTLS ? "--authority FILE for TLS, " : ""
             throw arguments.usage(
-                "whom to accept is missing: \(authority)--peer KEY, or --anyone for whoever is "
-                    + "there")
+                "no option says whom to accept: \(authority)--peer KEY, or --anyone to accept "
+                    + "any peer")
         }
         return (forTLS, nil)
     }
@@ -186,7 +186,7 @@ private struct Engines {
         let tls = TLSContext.protocolName
         protocolNames = arguments.values(ChannelOptions.protocol)
         if arguments.has(ChannelOptions.direct), protocolNames.count > 1 {
-            throw arguments.usage("--direct takes exactly one --protocol")
+            throw arguments.usage("--direct takes only one --protocol")
         }
         try CertificateOptions.check(arguments)
         let hasCertificate = arguments.has(CertificateOptions.certificate)

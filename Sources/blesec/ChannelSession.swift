@@ -22,7 +22,7 @@ struct ChannelSession: Sendable {
     private enum Event: Sendable {
         /// Standard input has ended, and the end was sent to the peer.
         case sentEverything
-        /// The peer has ended, and all its messages are written.
+        /// The peer has sent its end, and all its messages are written.
         case wroteEverything
         /// Standard input or output failed, or a message could not be confirmed.
         case localFailure(ChannelError)
@@ -76,7 +76,8 @@ struct ChannelSession: Sendable {
             // All received messages are written before an error of the channel is reported.
             guard wroteEverything else { continue }
             if let failure { throw failure }
-            // In direct mode this is no error: a peer that has closed receives nothing more.
+            // In direct mode it is no error if the channel is over before everything is sent: a
+            // peer that has closed receives nothing more.
             if sentEverything || isOver && isDirect { return }
             if isOver {
                 throw ChannelError(

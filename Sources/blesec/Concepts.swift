@@ -25,7 +25,7 @@ enum Concepts {
                 + "that the address is random. PSMs of apps are 0x80 to 0xFF."),
         .entry(
             "l2cap:any, l2cap:any/0x85",
-            "To listen at every Bluetooth adapter, at a free PSM or at this one."),
+            "To listen at every Bluetooth adapter, at a free PSM or at the given one."),
         .entry("unix:PATH", "A Unix socket on this machine, which carries a stream of bytes."),
         .entry("unix-seqpacket:PATH", "A Unix socket that carries packets, as L2CAP does."),
         .paragraph("Commands that dial also take:"),
@@ -33,7 +33,7 @@ enum Concepts {
             "service:UUID",
             "Any accepted peer nearby that advertises this GATT service. bluetoothd has to run."),
         .entry("peer:NAME", "The peer that is remembered by this name."),
-        .entry("peer:KEY", "The peer with this key, wherever it is nearby."),
+        .entry("peer:KEY", "The nearby peer with this key."),
     ]
 
     private static let trust: [ManualPage.Block] = [
@@ -54,7 +54,8 @@ enum Concepts {
             "Two people who meet need not copy fingerprints. On one device `blesec pair --name NAME` "
                 + "shows six digits; on the other device `blesec pair --name NAME --code` asks for "
                 + "them. Both then remember each other, and `blesec chat peer:NAME` and other "
-                + "commands find the peer. See the page of `blesec pair` for invitations to scan.")
+                + "commands find the peer. The page of `blesec pair` also describes invitations, "
+                + "which are scanned as QR codes.")
     ]
 
     private static let guarantees: [ManualPage.Block] = [

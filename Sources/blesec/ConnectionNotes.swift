@@ -70,8 +70,8 @@ final class ConnectionNotes: Sendable {
             let left = status.deadline?.duration(since: status.since) ?? .zero
             let fraction = Double(left.components.attoseconds / 100_000_000_000_000_000) / 10
             Diagnostics.note(
-                "no channel\(reason); again in \(Double(left.components.seconds) + fraction) s",
-                "state")
+                "no channel\(reason); next attempt in "
+                    + "\(Double(left.components.seconds) + fraction) s", "state")
         case .outOfRange: Diagnostics.note("the peer is out of range; still looking", "state")
         case .searching, .dialing, .opening, .handshaking, .closed:
             Diagnostics.note("state: \(status.state.rawValue)", "state", at: 2)

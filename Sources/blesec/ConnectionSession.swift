@@ -30,7 +30,7 @@ struct ConnectionSession: Sendable {
         /// All input was sent, and each message has a fate; `unknown` counts messages that may
         /// have arrived or not.
         case sentEverything(unknown: Int)
-        /// The peer has ended, and all its messages are written.
+        /// The peer has sent its end, and all its messages are written.
         case wroteEverything
         /// The input, the output, sending or `onStatus` failed, or the first channel took too long.
         case localFailure(ChannelError)
@@ -39,7 +39,7 @@ struct ConnectionSession: Sendable {
     }
 
     /// Moves messages until the input has ended and, if ``waitsForPeer`` is true, until the peer
-    /// has ended too. Returns the number of messages whose fate is unknown.
+    /// has sent its end too. Returns the number of messages whose fate is unknown.
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
@@ -215,11 +215,12 @@ struct ConnectionSession: Sendable {
         }
     }
 
-    /// How long a side that has everything waits, without any progress, for a peer that has not.
+    /// How long this side, when it has everything, waits without any progress for a peer that may
+    /// not have everything yet.
     private static let closeTimeout: Duration = .seconds(30)
 
     /// Ends the connection before both sides have finished, within a time limit. Without a reason,
-    /// this side leaves in good order.
+    /// the peer is not told that the connection ends, and waits for a new link.
     private func leave(_ reason: EndReason?) async {
         await endWithinLimits(on: connection.loop) { limit in
             if let reason {

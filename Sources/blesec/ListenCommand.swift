@@ -6,7 +6,7 @@ enum ListenCommand {
     private static let keep = Option(
         name: "--keep",
         help: "Serve one peer after another, and report how each channel ended. Standard input "
-            + "goes to the first peer, and what is then left of it goes to later peers.")
+            + "goes to the first peer. When that channel has ended, the rest goes to later peers.")
 
     static let command = Command(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
@@ -36,7 +36,7 @@ enum ListenCommand {
                 + "have sent everything, and each side has confirmed that it has received "
                 + "everything.",
             "With --persist on both sides, a lost link is replaced, and what each side sends "
-                + "arrives exactly once, while both processes live. Without a pinned peer, the first peer "
+                + "arrives exactly once, while both processes live. With --anyone, the first peer "
                 + "that connects is the only one accepted. When everything is sent and confirmed, "
                 + "blesec waits up to 30 seconds for a peer that may not have learned of this.",
             "If standard error is a terminal and standard output is not, a line shows the bytes in "

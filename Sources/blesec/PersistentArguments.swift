@@ -153,7 +153,8 @@ enum PersistentArguments {
         }
         if dropped > 0 {
             let pieces = dropped == 1 ? "1 piece is" : "\(dropped) pieces are"
-            reasons.append("\(pieces) missing, since `blesec outbox` dropped what had not left")
+            reasons.append(
+                "\(pieces) missing, since `blesec outbox` dropped what had not been sent")
         }
         guard !reasons.isEmpty else { return }
         throw ChannelError(.unacknowledged, reasons.joined(separator: "; "))

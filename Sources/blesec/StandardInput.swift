@@ -45,7 +45,8 @@ final class StandardInput: Sendable {
                 if case .success(.some) = chunk { state.arrived = nil }
                 return (chunk, false)
             }
-            // No cancellation is missed: it sets this flag before it takes the lock and the waiter.
+            // No cancellation is missed: `Task.isCancelled` is true before `onCancel` takes the
+            // lock and the waiter.
             if Task.isCancelled { return (Self.cancelled, false) }
             state.waiter = waiter
             defer { state.isReading = true }

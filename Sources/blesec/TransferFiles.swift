@@ -110,7 +110,7 @@ final class OutputFile: Sendable {
         }
     }
 
-    /// Makes the bytes that were written before durable.
+    /// Makes durable what was written so far.
     func synchronize() async throws(ChannelError) {
         let number = await withCheckedContinuation { waiter in
             thread.perform { [descriptor] in

@@ -65,7 +65,8 @@ struct AppearanceTests {
     }
 
     @Test(
-        "a Noise acceptor's refusal is as long as a ready, and looks the same whatever the reason")
+        "a Noise acceptor's refusal is as long as a ready record, and looks the same whatever the reason"
+    )
     func acceptorRefuses() throws {
         let accepted = try PinnedPeers().pair([Self.xx])
         accepted.run()
@@ -109,7 +110,7 @@ struct AppearanceTests {
     }
 
     @Test(
-        "an IK dialer, whose handshake message is sent already, refuses with a record as long as a ready"
+        "an IK dialer, whose handshake message is sent already, refuses with a record as long as a ready record"
     )
     func dialerOfIK() throws {
         let pinned = try PinnedPeers()
@@ -151,7 +152,7 @@ struct AppearanceTests {
         otherMagic[0] ^= 1
         for bytes in [
             otherMagic, [0xFF],
-            // A hello and the length of its early message: no bytes, and more than is allowed.
+            // A hello and the length of an early message: 0, and more than is allowed.
             hello + [0, 0], hello + [0xFF, 0xFF],
             // An early message of XX with 31 of the ephemeral key's 32 bytes.
             hello + [0, 31] + [UInt8](repeating: 9, count: 31),
@@ -161,8 +162,8 @@ struct AppearanceTests {
             #expect(pair.acceptor.outcome != nil)
             #expect(pair.take(.acceptor).isEmpty)
         }
-        // An IK dialer that pins another key than the acceptor's: the acceptor cannot read its
-        // early message.
+        // An IK dialer that pins another key than the acceptor's: the acceptor cannot read the
+        // dialer's early message.
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer, [Self.ik])
         dialer.trust = .pinned([try PeerKey(publicKey: IdentityKey.generate().publicKey)])
@@ -262,7 +263,7 @@ struct AppearanceTests {
     }
 
     @Test(
-        "an acceptor's certificate alerts are sealed and of equal length; a dialer's are too with OpenSSL 3.5, and are in clear with 3.0"
+        "the certificate alerts of a side have equal lengths; an acceptor's are sealed; a dialer's are sealed with OpenSSL 3.5, but in clear with 3.0"
     )
     func alerts() throws {
         let missing = try MaliciousTLSPeer(

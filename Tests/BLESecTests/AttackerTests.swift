@@ -22,7 +22,7 @@ struct AttackerTests {
 
     @Test("a peer is reported if, and only if, it has proven its identity")
     func matrix() throws {
-        let fixture = try Attackers()
+        let fixture = try AttackFixture()
         var tally = Tally()
         for properties in Self.protocols {
             for mode in [ChannelConfiguration.Mode.direct, .negotiated] {
@@ -194,7 +194,7 @@ private enum Attacker: CaseIterable {
 }
 
 /// Two peers that pin each other's keys, and what attackers that impersonate one of them need.
-private struct Attackers {
+private struct AttackFixture {
     private let peers: PinnedPeers
     /// The key that the acceptor had before. In a fallback the dialer sends its first message to
     /// this key, so the acceptor cannot read the message.

@@ -52,7 +52,7 @@ struct BackpressureTests {
         try await sending.value
     }
 
-    @Test("if both sides send at the same time, more than all buffers hold, every message arrives")
+    @Test("if both sides at once send more than all buffers hold, every message arrives")
     func bothWays() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in

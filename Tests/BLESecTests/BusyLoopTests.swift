@@ -63,8 +63,8 @@ struct BusyLoopTests {
             }
             try await group.waitForAll()
         }
-        // The slow peer has not read everything yet, and its sender holds at most its limit and one
-        // message.
+        // The slow peer has not read everything yet, and the dialer holds at most `sendAhead` bytes
+        // and one message.
         #expect(await slow.acceptor.lastReceived < 40)
         #expect(await slow.dialer.holdings.unsealed <= 3_064)
         let received = try await slowReceiving.value
@@ -93,7 +93,8 @@ struct BusyLoopTests {
             queued = await dialer.holdings.queued
             try await loop.sleep(for: .milliseconds(50))
         } while await dialer.holdings.queued != queued
-        // Both buffers hold 64 bytes for each message, and a socket some 200 KiB of records.
+        // In both buffers each message counts as 64 bytes, and a socket holds some 200 KiB of
+        // records.
         let limits = ChannelLimits()
         #expect(await dialer.holdings.unsealed <= limits.sendAhead)
         #expect(await acceptor.holdings.unread <= limits.readAhead + (32 << 10))
@@ -109,7 +110,7 @@ struct BusyLoopTests {
         await loop.shutdown()
     }
 
-    @Test("a loop whose thread stops for 5 s reads what arrived before it judges a silent peer")
+    @Test("a loop whose thread stopped for 5 s reads what has arrived, and then checks for silence")
     func stoppedThread() async throws {
         let pinned = try PinnedPeers()
         let loops = (0..<2).map { EventLoop(name: "loop \($0)") }

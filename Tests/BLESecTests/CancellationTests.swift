@@ -32,7 +32,7 @@ struct CancellationTests {
     ]
 
     @Test(
-        "a cancelled handshake ends without a delay, and leaves no channel, timer or source",
+        "a cancelled handshake ends without a delay, and leaves no channel, timer or event source",
         arguments: moments)
     func handshake(moment: Moment) async throws {
         let fixture = try ChannelFixture()

@@ -187,7 +187,7 @@ struct ChannelLoopsTests {
         try await spread.finish()
     }
 
-    @Test("without loops for channels, they run on the listener's loop")
+    @Test("if no loops are given for channels, the channels run on the listener's loop")
     func ownLoop() async throws {
         let spread = try await SpreadListener(loops: 0)
         let (dialed, accepted) = try await spread.channel()
@@ -366,7 +366,7 @@ struct ChannelLoopsTests {
         try await spread.finish([first, second])
     }
 
-    @Test("at most 32 links that were turned away have time to close, on all loops together")
+    @Test("at most 32 links of all loops together get time to close after they were turned away")
     func leaving() async throws {
         let spread = try await SpreadListener(peerAddress: LinkAddress("one"))
         var peers: [RawPeer] = []
@@ -437,7 +437,7 @@ struct ChannelLoopsTests {
         try await spread.finish(peers)
     }
 
-    @Test("a peer on another loop whose trust decision is pending keeps its place")
+    @Test("a peer whose trust decision is pending on another loop keeps its place")
     func decisionPending() async throws {
         let person = TrustDecisionTests.Person()
         let spread = try await SpreadListener(limits: ListenerTests.limits(handshakes: 2)) {
@@ -480,7 +480,7 @@ struct ChannelLoopsTests {
         try await spread.finish()
     }
 
-    @Test("closing the listener ends handshakes and waiting channels on all loops")
+    @Test("closing the listener ends handshakes, and channels that wait for accept, on all loops")
     func closes() async throws {
         let spread = try await SpreadListener()
         let dialings = [try spread.dial(), try spread.dial()]
@@ -527,7 +527,7 @@ struct ChannelLoopsTests {
         try await spread.finish(peers)
     }
 
-    @Test("links that wait for a place on a loop that is shut down are closed, and do not hang")
+    @Test("if a loop is shut down, a link that waits for a place is closed or served elsewhere")
     func shutdownWhileWaiting() async throws {
         let spread = try await SpreadListener(
             loops: 1, limits: ListenerTests.limits(handshakes: 1))
@@ -539,9 +539,9 @@ struct ChannelLoopsTests {
         // made on the listener's own loop, as the third is, and has the place.
         try await spread.until { await peers[0].isTurnedAway }
         try await spread.until {
-            let served = await peers[1].isTurnedAway ? 2 : 1
+            let closedCount = await peers[1].isTurnedAway ? 2 : 1
             return await spread.listener.load.handshakes == 1
-                && spread.failures.all == Array(repeating: .closed, count: served)
+                && spread.failures.all == Array(repeating: .closed, count: closedCount)
         }
         #expect(await !peers[2].isTurnedAway)
         try await spread.finish(peers)

@@ -43,11 +43,12 @@ struct ClosingTests {
     }
 
     @Test(
-        "in a thousand runs no delivered message is lost, and no close succeeds without both ends")
+        "in a thousand runs no delivered message is lost, and `close` succeeds only if both sides sent their end"
+    )
     func thousand() async throws {
         let fixture = try ChannelFixture()
-        // How many sides ended so. The key is the ending and whether `close` succeeded: "close
-        // true".
+        // How many sides ended in each way. A key names the ending and whether `close` succeeded,
+        // such as "close true".
         var endingCounts: [String: Int] = [:]
         for batch in 0..<20 {
             let seeds = (0..<50).map { UInt64(batch * 50 + $0) }

@@ -86,11 +86,11 @@ struct CoalescingTests {
         #expect(try await acceptor.receive(upTo: 100) == (0..<16).map { [$0] })
     }
 
-    /// How the dialer ends in the turn in which it has sent messages.
+    /// How the dialer ends after it has sent messages: with a call in the same turn, or, with
+    /// `drop`, when the test releases it.
     enum Ending: CaseIterable, Sendable { case finish, close, abort, drop }
 
-    @Test(
-        "a channel that ends in a turn sends the turn's messages first", arguments: Ending.allCases)
+    @Test("a channel sends the messages of a turn before it ends", arguments: Ending.allCases)
     func endInSameTurn(_ ending: Ending) async throws {
         let fixture = try ChannelFixture()
         let acceptor = try await Self.sendAndEnd(fixture, ending)
@@ -113,7 +113,7 @@ struct CoalescingTests {
         return acceptor
     }
 
-    @Test("a channel over small SDUs that ends sends all messages first, if the link has room")
+    @Test("over small SDUs too, a channel sends all messages before it ends, if the link has room")
     func endWithSmallSDUs() async throws {
         for isOneCall in [false, true] {
             let fixture = try ChannelFixture()
@@ -160,8 +160,8 @@ struct CoalescingTests {
             for _ in 0..<500 { try await dialer.send([UInt8](repeating: 1, count: 1_000)) }
             return link.attempts - before
         }.value
-        // The full link is tried again only when the link below it reports room, which it does in each
-        // turn because it is not full. A turn has 64 sends or less.
+        // The full link is tried again only when the memory link below it reports room. The memory
+        // link has room, so it reports this in each turn. A turn has 64 sends or less.
         #expect(attempts < 30)
         await dialer.abort()
         await acceptor.abort()
@@ -199,8 +199,8 @@ struct CoalescingTests {
             fixture.loop.execute { counts.runJobs(on: fixture.loop, done) }
         }
         try await sending.value
-        // Between two jobs the task makes at most 64 calls.
-        #expect(counts.sent > 0 && counts.most <= 65)
+        // Between two jobs the task completes the call that gave way, and makes at most 64 more.
+        #expect(counts.sent > 0 && counts.maximumBetweenJobs <= 65)
         await acceptor.abort()
     }
 
@@ -210,14 +210,15 @@ struct CoalescingTests {
         var sent = 0
         var jobs = 0
         /// The most messages that were sent between two jobs.
-        var most = 0
-        private var last = 0
+        var maximumBetweenJobs = 0
+        /// The value of `sent` at the last job.
+        private var sentBefore = 0
 
         /// Runs 100 jobs, each of which queues the next.
         func runJobs(on loop: EventLoop, _ done: CheckedContinuation<Void, Never>) {
             jobs += 1
-            if jobs > 1 { most = max(most, sent - last) }
-            last = sent
+            if jobs > 1 { maximumBetweenJobs = max(maximumBetweenJobs, sent - sentBefore) }
+            sentBefore = sent
             guard jobs < 100 else { return done.resume() }
             loop.execute { self.runJobs(on: loop, done) }
         }
@@ -228,7 +229,9 @@ struct CoalescingTests {
 final class CountingLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
     private let link: any Link
+    /// The calls of ``send(_:)`` that have taken bytes.
     private(set) var sendCount = 0
+    /// All calls of ``send(_:)``.
     private(set) var attempts = 0
     private(set) var byteCount = 0
     /// Whether sends take everything and pass nothing on.

@@ -153,7 +153,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "options that the mode does not have, a 256-byte context and a prologue with blesec/1 are refused"
+        "options that the mode does not have, a 256-byte context and a prologue that begins with blesec/1 are refused"
     )
     func modes() throws {
         try Self.expectRefused { $0.prologue = [1] }

@@ -210,7 +210,8 @@ struct ConnectionMachineTests {
     }
 
     @Test(
-        "after connecting, reports of an attempt change nothing; after closing, no event does")
+        "after connecting, reports of an attempt change nothing; after closing, no event changes anything"
+    )
     func lateEvents() {
         var connection = TimedMachine()
         connection.offerChannel()
@@ -265,7 +266,9 @@ struct ConnectionMachineTests {
         #expect(connection.failAttempt(.configuration) == .close(ChannelError(.configuration, "")))
     }
 
-    @Test("of two channels with overlapping handshakes the lower hash decides, unless one is over")
+    @Test(
+        "of two channels with overlapping handshakes the one with the lower hash is used, unless it is over"
+    )
     func duplicates() {
         var connection = TimedMachine()
         connection.offerChannel(hash: [5])
@@ -291,7 +294,9 @@ struct ConnectionMachineTests {
         #expect(connection.state == .searching)
     }
 
-    @Test("the peer's end leads to a new attempt, or with endsWithPeer to the connection's close")
+    @Test(
+        "after the peer's end a new attempt begins; with endsWithPeer, the connection closes once both sides have ended"
+    )
     func peersEnd() {
         var connection = TimedMachine()
         connection.offerChannel()

@@ -71,7 +71,7 @@ struct DeadEngineTests {
     @Test("a Noise handshake message that does not authenticate makes the engine fail")
     func changedHandshake() throws {
         var pair = try EnginePair(CertificateFixture.noise)
-        try pair.dialerSpeaks()
+        try pair.dialerSends()
         var message = try #require(try pair.acceptor.nextHandshake())
         message[message.count - 1] ^= 0x80
         #expect(throws: ChannelError(.authenticationFailed, "")) {
@@ -225,8 +225,8 @@ private struct EnginePair: ~Copyable {
     /// decision.
     static func awaitingTrustDecision(_ offer: String) throws -> EnginePair {
         var pair = try EnginePair(offer)
-        try pair.dialerSpeaks()
-        try pair.acceptorSpeaks()
+        try pair.dialerSends()
+        try pair.acceptorSends()
         guard case .awaitingTrustDecision = pair.dialer.phase else {
             throw ChannelError(.internal, "\(pair.dialer.phase)")
         }
@@ -238,26 +238,26 @@ private struct EnginePair: ~Copyable {
         var pair = try awaitingTrustDecision(offer)
         for _ in 0..<4 {
             try admit(&pair.dialer)
-            try pair.dialerSpeaks()
+            try pair.dialerSends()
             try admit(&pair.acceptor)
-            try pair.acceptorSpeaks()
+            try pair.acceptorSends()
         }
         return pair
     }
 
-    mutating func dialerSpeaks() throws {
-        try Self.speak(from: &dialer, to: &acceptor, &acceptorInbound)
+    mutating func dialerSends() throws {
+        try Self.sendHandshake(from: &dialer, to: &acceptor, &acceptorInbound)
     }
 
-    mutating func acceptorSpeaks() throws {
-        try Self.speak(from: &acceptor, to: &dialer, &dialerInbound)
+    mutating func acceptorSends() throws {
+        try Self.sendHandshake(from: &acceptor, to: &dialer, &dialerInbound)
     }
 
     private static func admit(_ engine: inout Engine) throws {
         if case .awaitingTrustDecision = engine.phase { try engine.admit() }
     }
 
-    private static func speak(
+    private static func sendHandshake(
         from writer: inout Engine, to reader: inout Engine, _ inbound: inout [UInt8]
     ) throws {
         inbound += try writer.nextHandshake() ?? []

@@ -5,7 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// The records of delivery on channels, those that the rules allow and others; `docs/delivery.md`.
+/// The records of delivery (`docs/delivery.md`) on channels: records that the rules allow, and
+/// others.
 @Suite("Records of delivery on channels")
 struct DeliveryRecordTests {
     /// An endpoint in memory, and what its program has sent and taken.
@@ -14,6 +15,7 @@ struct DeliveryRecordTests {
         var generator: SeededGenerator
         var sent: [[UInt8]] = []
         var taken: [[UInt8]] = []
+        /// How many of the sent messages the peer has confirmed.
         var confirmed = 0
 
         init(seed: UInt64) {
@@ -111,8 +113,8 @@ struct DeliveryRecordTests {
         for _ in 0..<30 {
             for side in [dialer, acceptor] {
                 for _ in 0..<Int.random(in: 0...3, using: &generator) {
-                    let count = [0, 1, 100, 20_000, 60_000].randomElement(using: &generator) ?? 0
-                    let length = Int.random(in: 0...count, using: &generator)
+                    let longest = [0, 1, 100, 20_000, 60_000].randomElement(using: &generator) ?? 0
+                    let length = Int.random(in: 0...longest, using: &generator)
                     side.send((0..<length).map { _ in .random(in: 0...255, using: &generator) })
                 }
             }

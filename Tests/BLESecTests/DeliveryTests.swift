@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-@Suite("Delivered means that the peer's program has it")
+@Suite("A message is delivered when the peer's program has it")
 struct DeliveryTests {
     @Test("a message that has arrived is not delivered before the program takes it")
     func taken() async throws {
@@ -21,7 +21,7 @@ struct DeliveryTests {
         await fixture.end(dialer, acceptor)
     }
 
-    @Test("a message that is read through the byte stream is delivered with its last byte")
+    @Test("a message that is read through the byte stream is delivered when its last byte is read")
     func lastByte() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()

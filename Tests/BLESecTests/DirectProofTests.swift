@@ -118,7 +118,7 @@ struct DirectProofTests {
         Self.expectUnproven(pair, .acceptor)
     }
 
-    @Test("a replay takes the place of one handshake, enrols no peer, and makes no channel ready")
+    @Test("a replay occupies one handshake place, enrols no peer, and makes no channel ready")
     func enrolment() async throws {
         let store = EmptyStore()
         let pinned = try PinnedPeers()
@@ -222,7 +222,7 @@ struct DirectProofTests {
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
     }
 
-    @Test("an unproven peer may send one transport message of any length on top of the bound")
+    @Test("an unproven peer may send one transport message of any length beyond its byte limit")
     func bound() throws {
         var both = try Self.configurations("KN", PinnedPeers())
         both.acceptor.limits.unauthenticatedBytes = 4_096

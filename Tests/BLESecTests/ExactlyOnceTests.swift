@@ -139,7 +139,7 @@ struct ExactlyOnceTests {
         try await withThrowingTaskGroup(of: Void.self) { group in
             for connection in [dialer, acceptor] {
                 // The peer does not take all of these messages before its program receives.
-                let sent = try await Self.pending(count, on: connection)
+                let sent = try await Self.sendMessages(count, on: connection)
                 group.addTask {
                     for pending in sent { #expect(await pending.delivery() == .delivered) }
                 }
@@ -156,7 +156,7 @@ struct ExactlyOnceTests {
         }
     }
 
-    private static func pending(
+    private static func sendMessages(
         _ count: Int, on connection: PeerConnection
     ) async throws -> [PendingDelivery] {
         var sent: [PendingDelivery] = []
@@ -201,7 +201,7 @@ struct ExactlyOnceTests {
     }
 
     @Test(
-        "a message that may have reached a process that has ended is unknown; later ones go to the next"
+        "a message that may have reached the peer's ended process is unknown; later ones go to its new process"
     )
     func lostPeer() async throws {
         let fixture = try Self.fixture()
@@ -252,7 +252,7 @@ struct ExactlyOnceTests {
                     group.addTask {
                         _ = try await side.send([1])
                         #expect(try await side.receive() == [1])
-                        // Until this side closes too, cuts happen while the ends are exchanged.
+                        // This side closes later, so cuts happen while the ends are exchanged.
                         if side === sides[0] {
                             try await side.loop.sleep(for: .milliseconds(20 + round))
                         }
@@ -342,8 +342,8 @@ struct ExactlyOnceTests {
         ports += try pass(sender, receiver, 50_000)
         #expect(receiver.take()?.message == message)
         #expect(budget.bytesLeft == 50_000)
-        // An incomplete message that is kept takes memory from the budget of the next link, from
-        // its beginning. If that budget has too little, the message is dropped.
+        // An incomplete message that is kept takes memory from the next link's budget as soon as
+        // that link begins. If that budget has too little, the message is dropped.
         _ = try sender.send(message, noting: nil)
         ports += try pass(sender, receiver, 30_000)
         ports.append(receiver.beginLink(to: .anonymous, budget: budget))
@@ -361,7 +361,7 @@ struct ExactlyOnceTests {
         #expect(resume.positions.offset == 0)
     }
 
-    @Test("a connection and channels that are configured differently are refused")
+    @Test("a connection closes if its channels are not configured for its guarantee")
     func mismatch() async throws {
         for carries in [false, true] {
             var fixture = try Self.fixture()

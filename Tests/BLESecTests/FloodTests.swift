@@ -54,7 +54,7 @@ struct FloodTests {
 
     /// Unauthenticated peers that report no address. Each sends `firstBytes`, and opens a new link
     /// as soon as the listener has closed its link. Used on the loop's thread.
-    private final class FullSpeed: @unchecked Sendable {
+    private final class FullSpeedFlood: @unchecked Sendable {
         private let fixture: ListenerFixture
         private let firstBytes: [UInt8]
         private var links: [MemoryLink] = []
@@ -100,7 +100,7 @@ struct FloodTests {
         let accepting = Self.acceptAll(fixture)
         let score = Score()
         var random = SeededGenerator(seed: 64)
-        let flood = await fixture.loop.run { FullSpeed(fixture, firstBytes, links: 128) }
+        let flood = await fixture.loop.run { FullSpeedFlood(fixture, firstBytes, links: 128) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<2_000 {
             // A handshake takes two round trips and the time that the loop needs to answer;
@@ -132,7 +132,7 @@ struct FloodTests {
     /// connectable advertisement, and these are at least 20 ms apart. A new channel is opened every
     /// millisecond: the air has no room for more, since each channel needs at least two packets of
     /// signalling, and two more for hello and answer. Used on the loop's thread.
-    private final class LowEnergy: @unchecked Sendable {
+    private final class LowEnergyFlood: @unchecked Sendable {
         static let channelsPerLink = 64
 
         private struct Device {
@@ -182,14 +182,14 @@ struct FloodTests {
     }
 
     @Test(
-        "in LE's fastest flood, 99 of 100 known peers with long round trips succeed in two dials",
+        "in LE's fastest flood, 99 of 100 known peers with long round trips succeed within two dials",
         arguments: [32, 64])
     func lowEnergy(devices: Int) async throws {
         let fixture = try await ListenerFixture()
         let accepting = Self.acceptAll(fixture)
         let score = Score()
         var random = SeededGenerator(seed: 500)
-        let flood = await fixture.loop.run { LowEnergy(fixture, devices: devices) }
+        let flood = await fixture.loop.run { LowEnergyFlood(fixture, devices: devices) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<8_000 {
             // The known peers begin to dial after one second, when the flood has every place that

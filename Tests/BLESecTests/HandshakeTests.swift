@@ -37,7 +37,7 @@ struct HandshakeTests {
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
     }
 
-    @Test("messages go both ways, and one is acknowledged 50 ms after the program has taken it")
+    @Test("messages go both ways, and each is acknowledged 50 ms after the program has taken it")
     func messages() throws {
         let pair = try PinnedPeers().pair()
         pair.run()

@@ -110,8 +110,8 @@ final class Impostor {
         try splitIfFinished()
     }
 
-    /// A sealed transport message, preceded by its length. The party has computed the keys, which
-    /// may differ from the victim's.
+    /// A transport message, preceded by its length, and sealed with the keys that the party has
+    /// computed. These may differ from the victim's keys.
     func seal(_ plaintext: [UInt8]) throws -> [UInt8] {
         var bytes = plaintext + [UInt8](repeating: 0, count: 16)
         var span = bytes.mutableSpan

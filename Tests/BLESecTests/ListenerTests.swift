@@ -311,8 +311,8 @@ struct ListenerTests {
         var dialings: [Task<SecureChannel, any Error>] = []
         for _ in 0..<5 {
             dialings.append(try await fixture.pinnedDial())
-            // The next link arrives after this handshake. A handshake that is under way when the
-            // backlog becomes full may still become ready.
+            // Lets this handshake end before the next link arrives: a handshake that is under way
+            // when the backlog becomes full may still become ready.
             await fixture.clock.settle()
         }
         #expect(await fixture.listener.load.ready == 2)
@@ -384,7 +384,7 @@ struct ListenerTests {
         await outside.shutdown()
     }
 
-    @Test("a released listener leaves nothing on the loop, even after an unauthenticated peer")
+    @Test("a released listener leaves nothing on the loop, even if it had unauthenticated peers")
     func dropped() async throws {
         weak var weakListener: SecureListener?
         let channels: ChannelFixture

@@ -57,7 +57,7 @@ struct MemoryBoundTests {
         let (dialer, acceptor) = try await (dialing, accepting)
         let messages = (0..<1_000).map { [UInt8](repeating: UInt8($0 & 0xFF), count: 1_000) }
         try await Task(executorPreference: loop) {
-            try await dialer.sendUninterrupted(messages)
+            try await dialer.sendAll(messages)
         }.value
         await loop.settle()
         await dialer.abort()
@@ -112,9 +112,9 @@ struct MemoryBoundTests {
 }
 
 extension SecureChannel {
-    /// Sends all messages without leaving the loop, so that the link contains all of them before
-    /// the other side reads any.
-    fileprivate func sendUninterrupted(_ messages: [[UInt8]]) async throws {
+    /// Sends all messages. The other side's inbox is full after its first read, so the messages
+    /// that follow stay in the link.
+    fileprivate func sendAll(_ messages: [[UInt8]]) async throws {
         for message in messages { try await send(message) }
     }
 }

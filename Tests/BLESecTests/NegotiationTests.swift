@@ -74,7 +74,7 @@ struct NegotiationTests {
     }
 
     @Test(
-        "an answer with an inserted extension never leads to ready, though only ready binds it",
+        "an answer with an inserted extension never leads to ready, though only the record ready binds the answer",
         arguments: [xx, ik, kk, tls])
     func extendedAnswer(offer: String) throws {
         try Self.expectNeverReady(offers: [offer], changingFlightOf: .acceptor) { bytes in
@@ -114,7 +114,8 @@ struct NegotiationTests {
         }
     }
 
-    @Test("refused and busy end the dial with their own errors, without a weaker attempt")
+    @Test(
+        "the answers refused and busy end the dial with their own errors, without a weaker attempt")
     func turnedAway() throws {
         for (status, code) in [
             (Answer.Status.refused, ChannelError.Code.noCommonProtocol), (.busy, .busy),

@@ -61,8 +61,8 @@ struct PairingTests {
             bob = try Device(folder, "bob.peers")
         }
 
-        /// The two sides' arguments for pairing in this way: Alice dials, and Bob listens.
-        func ways(
+        /// What each side needs to pair in this way: Alice dials, and Bob listens.
+        func pairings(
             _ way: Way
         ) throws -> (dialer: TrustPolicy.Pairing, acceptor: TrustPolicy.Pairing) {
             switch way {
@@ -134,10 +134,10 @@ struct PairingTests {
         func pair(
             _ way: Way, _ faults: [ChannelRole: [Fault]] = [:]
         ) async throws -> [ChannelRole: Result<SecureChannel, ChannelError>] {
-            let ways = try ways(way)
+            let pairings = try pairings(way)
             return await meet(
-                configuration(alice, ways.dialer, way, name: "bob"),
-                configuration(bob, ways.acceptor, way, name: "alice"), faults)
+                configuration(alice, pairings.dialer, way, name: "bob"),
+                configuration(bob, pairings.acceptor, way, name: "alice"), faults)
         }
 
         func knowEachOther(_ way: Way) throws -> Bool {
@@ -195,11 +195,12 @@ struct PairingTests {
                 aliceKnows == (dialerCode == nil), "\(offset): \(String(describing: dialerCode))")
             #expect(
                 bobKnows == (acceptorCode == nil), "\(offset): \(String(describing: acceptorCode))")
-            // The dialer is the first to know.
+            // The dialer is the first to store its peer.
             #expect(aliceKnows || !bobKnows)
             if aliceKnows != bobKnows { #expect(acceptorCode == .mayBePaired) }
             for (code, device) in [(dialerCode, meeting.alice), (acceptorCode, meeting.bob)]
             where code != nil {
+                // A failed side keeps its peer as pending only if it reports `mayBePaired`.
                 let pending = try device.store.pendingPeers()
                 #expect((code == .mayBePaired) == !pending.isEmpty || pending.isEmpty)
             }
@@ -238,7 +239,7 @@ struct PairingTests {
         await meeting.loop.shutdown()
     }
 
-    @Test("a side that pairs and a side that does not refuse each other, and say so")
+    @Test("if only one of two sides wants to pair, both refuse, and the dialer's error says so")
     func onlyOneSide() async throws {
         let meeting = try Meeting()
         let pairing = meeting.configuration(
@@ -350,7 +351,7 @@ struct PairingTests {
             meeting.configuration(meeting.bob, .invitation(offered), .invitation, name: "alice"))
         #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
         #expect(try meeting.bob.names() == ["alice": mallory.identity.fingerprint])
-        // Alice comes too late, and both learn that the invitation was used by someone else.
+        // Alice comes too late: Mallory's key was the first, so Bob refuses Alice's.
         let late = await meeting.meet(
             meeting.configuration(
                 meeting.alice, .invitation(try PairingInvitation(parsing: offered.uri)),
@@ -460,7 +461,7 @@ struct PairingTests {
         }
     }
 
-    @Test("a third device that guesses uses the tries up, and then the right code is refused, too")
+    @Test("a third device uses up the tries with guesses, and then the right code is refused, too")
     func interference() async throws {
         let meeting = try Meeting()
         let code = try TrustPolicy.PairingCode("123456")

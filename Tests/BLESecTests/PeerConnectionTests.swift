@@ -141,7 +141,7 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("a newer channel takes the place of an older one, whose messages are read first")
+    @Test("a newer channel replaces an older one, whose messages are read first")
     func replaced() async throws {
         let fixture = try ChannelFixture()
         let older = try await fixture.channels()

@@ -255,7 +255,7 @@ extension Refusable {
 @Suite("Refusals")
 struct RefusalTests {
     @Test(
-        "the victim's error tells why a certificate is bad; the peer's alert is always the same",
+        "the victim's error tells why a certificate is bad; its alert to the peer is always the same",
         arguments: Refusable.certificates)
     func certificate(_ refusable: Refusable) throws {
         let setup = try Refusable.Setup()

@@ -99,7 +99,7 @@ struct StoredConnectionTests {
     func fateAtTheEnd() async throws {
         let dialer = try await dialing()
         let acceptor = try await accepting()
-        let sent = try await withThrowingTaskGroup(of: Delivery.self) { group in
+        let fates = try await withThrowingTaskGroup(of: Delivery.self) { group in
             for number: UInt8 in 0..<100 {
                 let pending = try await dialer.send([number])
                 group.addTask { await pending.delivery() }
@@ -114,7 +114,7 @@ struct StoredConnectionTests {
             try await closing
             return try await group.reduce(into: []) { $0.append($1) }
         }
-        #expect(sent == [Delivery](repeating: .delivered, count: 100))
+        #expect(fates == [Delivery](repeating: .delivered, count: 100))
         // The stores are free again.
         for role in [ChannelRole.dialer, .acceptor] { _ = try delivery(role) }
     }
@@ -392,7 +392,7 @@ struct StoredConnectionTests {
         }
     }
 
-    @Test("each peer key has a store of its own, and a store of another own key is refused")
+    @Test("each peer key has its own store, and a store of another key of this side is refused")
     func keys() async throws {
         let other = try IdentityKey.generate().fingerprint
         let own = fixture.pinned.dialer.fingerprint

@@ -122,7 +122,7 @@ struct StreamConnectionTests {
         try await Self.close(sides)
     }
 
-    @Test("each direction of a stream ends alone; the peer gets the code of a reset or a stop")
+    @Test("a stream's directions end independently; the peer gets the code of a reset or a stop")
     func ends() async throws {
         let sides = try await sides()
         let opened = try await sides[0].open("größe", priority: .urgent)
@@ -243,7 +243,7 @@ struct StreamConnectionTests {
     }
 
     @Test(
-        "while no program reads, messages and streams take bounded memory; all of it arrives later"
+        "while no program reads, messages and streams take bounded memory; everything arrives later"
     )
     func full() async throws {
         let window = 10_000
@@ -437,7 +437,7 @@ struct StreamConnectionTests {
         await #expect(throws: ChannelError(.closed, "")) { try await sides[0].open() }
     }
 
-    @Test("a stream still reports how it ended after its connection has closed")
+    @Test("after its connection has closed, a stream still reports how it ended")
     func endedBeforeClosing() async throws {
         let sides = try await sides()
         // Before the connection closes, the writer makes no call that would report the peer's stop.
@@ -484,7 +484,7 @@ struct StreamConnectionTests {
         await #expect(throws: ChannelError.self) { while true { try await accepted.write([1]) } }
     }
 
-    @Test("open refuses a label that is too long, and a connection without delivery")
+    @Test("open fails with a label that is too long, and on a connection without delivery")
     func refused() async throws {
         let sides = try await sides()
         await #expect(throws: ChannelError(.limitExceeded, "")) {

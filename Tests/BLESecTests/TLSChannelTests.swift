@@ -258,8 +258,8 @@ struct TLSChannelTests {
             $0.prologue = [1]
         }
         try expectRefused([Self.noise]) { $0.trust = .authority() }
-        let pinned = try fixture.authority.selfSignedContext("itself")
-        try expectRefused { $0.tls = pinned }
+        let selfSigned = try fixture.authority.selfSignedContext("itself")
+        try expectRefused { $0.tls = selfSigned }
         try fixture.authority.issue(
             "server", TestAuthority.deviceExtensions("server", usage: "serverAuth"))
         let server = try TLSContext(identity: fixture.authority.identity("server"))

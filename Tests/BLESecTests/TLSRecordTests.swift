@@ -186,7 +186,7 @@ struct TLSRecordTests {
         let silent = try MaliciousTLSPeer.ready()
         silent.shutDown()
         #expect(!silent.isOver && silent.unprocessedBytes == 0)
-        // Reading `failure` first reports the end of the link to the victim.
+        // The property `failure` tells the victim that its link has ended.
         #expect(silent.failure?.code == .truncated)
         let sending = try MaliciousTLSPeer.ready()
         let more = sending.sealed(MaliciousTLSPeer.record(.data, [1]))

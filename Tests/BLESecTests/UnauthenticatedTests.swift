@@ -5,7 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// What unauthenticated peers can send, and how many bytes and how much time a machine allows them.
+/// What unauthenticated peers can send, and how many bytes (the bound, `unauthenticatedBytes`) and
+/// how much time a machine allows them.
 @Suite("Before authentication")
 struct UnauthenticatedTests {
     /// A dialer and an acceptor that pin each other's keys; `change` adapts the acceptor's
@@ -71,7 +72,7 @@ struct UnauthenticatedTests {
     }
 
     @Test(
-        "before authentication a machine accepts no more bytes than its bound, in any pieces",
+        "before authentication a machine accepts no more bytes than its bound, in pieces of any size",
         arguments: [1, 100, 65_536])
     func bound(piece: Int) throws {
         let pair = try Self.pair { $0.limits.unauthenticatedBytes = 4_096 }

@@ -87,7 +87,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a session that expires while the program does not receive sends end")
+    @Test("a session that expires sends its end, even while the program does not receive")
     func expiryWhileFull() throws {
         let peer = try MaliciousNoisePeer.ready {
             $0.timeouts.session = .seconds(90)

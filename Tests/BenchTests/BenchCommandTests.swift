@@ -45,7 +45,7 @@ import Testing
             }
         }
         struct Handshake: Decodable {
-            struct Limit: Decodable {
+            struct Reference: Decodable {
                 var nanoseconds: Summary
                 var ratio: Summary
                 var hkdfs: Int?
@@ -55,8 +55,8 @@ import Testing
             var acceptor: Summary
             var flights: [String: Int]
             var bytes: [String: Int]
-            var primitives: Limit?
-            var openssl: Limit?
+            var primitives: Reference?
+            var openssl: Reference?
 
             enum CodingKeys: String, CodingKey {
                 case `protocol`, flights, bytes, primitives, openssl
@@ -119,12 +119,12 @@ import Testing
         #expect(ik.flights == ["dialer": 1, "acceptor": 1])
         #expect(ik.bytes == ["dialer": 56 + 72 + 16, "acceptor": 56 + 16])
         for handshake in report.handshake {
-            let limit = try #require(handshake.primitives)
+            let reference = try #require(handshake.primitives)
             let total = handshake.dialer.median + handshake.acceptor.median
-            let quotient = total / limit.nanoseconds.median
+            let quotient = total / reference.nanoseconds.median
             // A quotient of medians differs from the median of quotients, but only a little.
-            #expect(abs(limit.ratio.median / quotient - 1) < 0.5)
-            #expect(limit.hkdfs ?? 0 > 0)
+            #expect(abs(reference.ratio.median / quotient - 1) < 0.5)
+            #expect(reference.hkdfs ?? 0 > 0)
         }
         let table = try Subprocess.run(Bench.path, arguments)
         #expect(table.text.contains("\nIKpsk2_448_AESGCM_BLAKE2b  "))

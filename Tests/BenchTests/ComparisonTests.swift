@@ -82,7 +82,7 @@ import Testing
         #expect(Self.changes(from: high, to: lowGoodput).map(\.isWorse) == [true])
     }
 
-    @Test("a change counts if it exceeds both three standard errors and the least margin")
+    @Test("a change counts if it exceeds three standard errors and its ratio's minimum margin")
     func noise() {
         // The spread is 0.1, so with five samples each, three standard errors of both runs combined
         // are 0.19.

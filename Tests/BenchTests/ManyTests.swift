@@ -136,8 +136,8 @@ import Testing
             #expect(result.idle.memory < limit * 1_024, "\(result.idle.memory)")
             #expect(result.idle.descriptors == 1)
             #expect(result.idle.threads == 0 && result.busy.threads == 0)
-            // The report counts the maps of all 600 ends. Linux allows 65,530 maps by default; the
-            // 20,000 ends of 10,000 channels may use a third of them.
+            // The report counts the memory maps of all 600 ends. Linux allows a process 65,530 maps
+            // by default; the 20,000 ends of 10,000 channels may use a third of them.
             #expect(result.idle.maps * 20_000 / 600 < 65_530 / 3, "\(result.idle.maps)")
             // By default a process may lock 8 MiB of memory.
             #expect(result.idle.locked * 20_000 / 600 < 8 << 20, "\(result.idle.locked)")
@@ -161,7 +161,7 @@ import Testing
         #expect(report.costs.map(\.engine) == report.many.map(\.engine))
         for (peer, limit) in zip(report.costs, [32.0, 128.0]) {
             #expect(peer.answered < limit * 1_024, "\(peer)")
-            // 32 KiB is the bound before authentication, and `limit` the fixed memory of a peer.
+            // An unauthenticated peer may send 32 KiB. `limit` allows for its other memory.
             #expect(peer.unfinished < 32 * 1_024 + limit * 1_024, "\(peer)")
         }
     }
@@ -194,8 +194,9 @@ import Testing
         }
         let heading = outcome.text.split(separator: "\n").first { $0.hasPrefix("channels ") }
         let words = heading?.split(separator: " ").joined(separator: " ") ?? ""
-        #expect(words.hasPrefix("channels MB/s × C 16 a send × C slowest/mean"), "\(words)")
-        #expect(outcome.text.contains("\nMany channels on 2 loops, by the clock\n"))
+        #expect(
+            words.hasPrefix("channels engine MB/s × C MB/s, 16/send × C slowest/mean"), "\(words)")
+        #expect(outcome.text.contains("\nMany channels on 2 loops, in elapsed time\n"))
     }
 
     @Test(

@@ -77,7 +77,9 @@ import Testing
         }
     }
 
-    @Test("Linux's credits cost at most 3 % of the goodput, and over 30 % with SDUs of the MTU")
+    @Test(
+        "Linux's credits cost at most 3 % of the goodput, and over 30 % with SDUs as long as the MTU"
+    )
     func credits() async throws {
         var parameters = RadioParameters()
         let ample = try await RadioRun(parameters).measureRaw()
@@ -89,7 +91,7 @@ import Testing
     }
 
     @Test(
-        "a short queue holds 16 KiB or two SDUs, and a link may change to a long queue and back",
+        "a short queue holds two SDUs to 16 KiB, and a link may change to a long queue and back",
         arguments: [500, 4_197, 8_192])
     func shortQueue(_ sdu: Int) async throws {
         let clock = ManualClock()

@@ -35,12 +35,12 @@ import Testing
     @Test(
         "numbers are right-aligned, words are left-aligned, and no line ends in spaces")
     func columns() {
-        var table = Table(["size", "MB/s", "of"], words: [0, 2])
+        var table = Table(["size", "MB/s", "note"], words: [0, 2])
         table.append(["64 B", "1.00", "a"])
         table.append(["16 KiB", "1234", ""])
         #expect(
             table.text == """
-                size    MB/s  of
+                size    MB/s  note
                 64 B    1.00  a
                 16 KiB  1234
 

@@ -7,7 +7,7 @@ import Testing
 
 /// Urgent streams beside bulk streams: how long the queues below them delay urgent bytes.
 @Suite struct StreamTests {
-    /// Connections in the radio model.
+    /// The PHY and the connection interval in milliseconds of each modelled connection.
     private static let connections: [(RadioParameters.PHY, Double)] =
         RadioParameters.PHY.allCases.flatMap { phy in [7.5, 30, 100].map { (phy, $0) } }
 
@@ -21,7 +21,7 @@ import Testing
     }
 
     @Test(
-        "over LE, 64 urgent bytes take at most two intervals and 16 KiB; bulk keeps 85 %",
+        "over LE, urgent bytes take at most two intervals plus the time of 16 KiB, and bulk data keeps 85 % of its goodput",
         arguments: connections)
     func radio(_ phy: RadioParameters.PHY, _ milliseconds: Double) async throws {
         let result = try await RadioStreams().measure(Self.parameters(phy, milliseconds))
@@ -31,7 +31,7 @@ import Testing
         #expect(result.queue > 8_192, "\(result)")
     }
 
-    @Test("over LE, urgent bytes take longer with a long queue, or as bulk beside eight streams")
+    @Test("over LE, a long queue, or sending as bulk beside eight streams, delays urgent bytes")
     func radioControls() async throws {
         let parameters = Self.parameters(.twoMegabit, 30)
         var streams = RadioStreams()

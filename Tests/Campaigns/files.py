@@ -28,9 +28,9 @@ from pathlib import Path
 
 from cut import ROOT, Proxy
 
-LIMIT = 120
-# About what an L2CAP channel with LE 2M carries, in bytes a second (docs/radio-model.md), and the seconds until the other
-# side has a byte: two connection intervals of 15 ms.
+LIMIT = 120  # the longest wait, in seconds
+# About what an L2CAP channel with LE 2M carries, in bytes a second (docs/radio-model.md), and the seconds until the
+# other side has a byte: two connection intervals of 15 ms.
 RADIO_RATE, RADIO_DELAY = 163_000, 0.03
 
 
@@ -109,7 +109,7 @@ class RadioLink:
         acceptor = socket.socket(socket.AF_UNIX)
         acceptor.connect(back)
         for source, target in ((dialer, acceptor), (acceptor, dialer)):
-            # As many pieces as are under way at once: further bytes wait in the sender's socket.
+            # About 8 pieces are under way at once; further bytes wait in the sender's socket.
             pieces = queue.Queue(maxsize=8)
             threading.Thread(target=self.take, args=(source, pieces), daemon=True).start()
             threading.Thread(target=self.give, args=(target, pieces), daemon=True).start()
@@ -284,7 +284,7 @@ def tree(tools, options, generator, check):
         ratio = rates[1] / rates[0]
         print(
             f"{options.tree} files of 1 KiB over {link}: {rates[1] / 1e6:.3f} MB/s, one file "
-            f"{rates[0] / 1e6:.3f} MB/s, {ratio:.2f}", flush=True)
+            f"{rates[0] / 1e6:.3f} MB/s, ratio {ratio:.2f}", flush=True)
         check(not is_radio or ratio >= 0.8, f"the tree has {ratio:.2f} of the file's rate")
     check(digest(folder / "one.bin") == digest(target / "one.bin"), "the received file differs")
     check(same_tree(folder / "tree", target / "tree"), "the received tree differs")
@@ -305,7 +305,7 @@ def cases(tools, options, generator, check):
     status = (target / "empty").stat()
     check(statuses == (0, 0) and status.st_size == 0, f"an empty file: {statuses} {sender_log}")
     check(status.st_mode & 0o100, "the executable bit is lost")
-    check(status.st_mtime_ns == empty.stat().st_mtime_ns, "the time is lost")
+    check(status.st_mtime_ns == empty.stat().st_mtime_ns, "the modification time is lost")
     statuses, sender_log, _, _ = transfer(tools, empty, target)
     check(statuses == (0, 0) and "as empty (2)" in sender_log, f"a name that exists: {sender_log}")
     (target / "empty").write_bytes(b"old")
@@ -345,7 +345,7 @@ def cases(tools, options, generator, check):
     check(partial_bytes(limited) > 10_000_000, "the bytes that had arrived are gone")
     statuses, sender_log, receiver_log, _ = transfer(tools, source, limited)
     is_equal = digest(limited / "some.bin") == digest(source)
-    check(statuses == (0, 0) and is_equal, f"afterwards: {sender_log} {receiver_log}")
+    check(statuses == (0, 0) and is_equal, f"a file continued without the limit: {sender_log} {receiver_log}")
 
     # A source that changes midway.
     def grow(path):

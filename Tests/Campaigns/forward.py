@@ -4,10 +4,10 @@
     Tests/Campaigns/forward.py [--tool PATH] [--connections N] [--cuts N] [--seed N]
 
 N connections, half of them over TCP and half over a Unix socket, and several at a time, send random bytes to a
-program that echoes them. Each connection ends its direction after its last byte; some send more than a stream's
-window. Each byte must come back once and in order, and then the end. A target that is not allowed, a target
-where nothing listens, and a peer that is killed must reset a TCP connection. Prints what failed, and ends with
-`N passed, N failed`.
+program that echoes them. Each connection shuts down its sending direction after its last byte; some send more
+than a stream's window. Each byte must come back once and in order, and then the end. A TCP connection must be
+reset if its target is not allowed, if nothing listens at its target, or if the peer is killed. Prints what
+failed, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cut import ROOT, Proxy
 
-LIMIT = 300
+LIMIT = 300  # the longest wait, in seconds
 
 
 def listening(family, address):

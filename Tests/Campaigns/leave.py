@@ -100,7 +100,7 @@ def one_round(tool, lines, generator):
             arrived, delivered = leaver.lines(), writer.with_fate(b"delivered")
             assert status == 0, f"the leaver ended with {status}: {leaver.reports.read_text()[-500:]}"
             assert arrived == list(range(1, len(arrived) + 1)), "lines are missing, repeated or out of order"
-            assert len(set(delivered)) == len(delivered), "delivered twice"
+            assert len(set(delivered)) == len(delivered), "a line is reported as delivered twice"
             assert not writer.with_fate(b"received"), \
                 "received is reported, although the leaver acknowledges only what it has written"
             return delivered, sorted(set(delivered) - set(arrived)), len(writer.with_fate(b"unknown")), seconds

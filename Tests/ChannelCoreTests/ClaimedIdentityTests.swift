@@ -13,7 +13,7 @@ struct ClaimedIdentityTests {
         #expect("\(ClaimedIdentity(.anonymous))" == "claimed anonymous")
     }
 
-    @Test("a claimed key has a fingerprint, a certificate perhaps also a URI, and a group neither")
+    @Test("a key has a fingerprint, a certificate may also have a URI, and a group has neither")
     func parts() throws {
         let info: [UInt8] = [0x30, 0x00]
         let withURI = ClaimedIdentity(

@@ -36,7 +36,7 @@ struct HelloTests {
         #expect(accepted > 200)
     }
 
-    @Test("random bytes after the magic never trap")
+    @Test("decoding random bytes after the magic never traps")
     func randomBytes() {
         var random = Random(seed: 3)
         for _ in 0..<4_000 {

@@ -77,8 +77,9 @@ struct PairingExchangeTests {
             #expect(bob.names.isEmpty || !alice.names.isEmpty)
             guard outcome.complete != [.dialer, .acceptor] else { continue }
             // They meet again; after an odd number of records, with the roles exchanged. If both
-            // have kept the first pairing, it is completed without a code, so the codes differ this
-            // time. Otherwise both sides use the same new code, invitation or comparison.
+            // have kept the first pairing, it must be completed without a code: to test this, each
+            // side gets a different code. Otherwise both sides use the same new code, invitation or
+            // comparison.
             let canComplete = [alice, bob].allSatisfy { !$0.names.isEmpty || !$0.pending.isEmpty }
             let newWays =
                 canComplete
@@ -160,7 +161,7 @@ struct PairingExchangeTests {
         #expect(outcome.confirmed.count <= 1)
     }
 
-    @Test("two different ways end the pairing, and each side's error names both ways")
+    @Test("if the sides pair in different ways, the pairing ends, and each error names both ways")
     func differentWays() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         let code = TrustPolicy.Pairing.code(TrustPolicy.PairingCode())
@@ -301,7 +302,7 @@ struct PairingExchangeTests {
         #expect(alice.names == ["mallory": mallory.key])
     }
 
-    @Test("two sides that know each other already pair again")
+    @Test("two sides that already know each other can pair again")
     func again() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         for _ in 0..<2 {
@@ -336,7 +337,7 @@ struct PairingExchangeTests {
         #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
     }
 
-    @Test("runs of a comparison that are given up count, and the fourth does not begin")
+    @Test("a run of a comparison that is given up counts as a try, and no fourth run begins")
     func givenUpComparisons() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         let shown = Locked(0)

@@ -68,7 +68,7 @@ struct PairingRun {
         var records: [(from: ChannelRole, payload: [UInt8])] = []
     }
 
-    /// The records that may be passed on before the link is cut.
+    /// The number of records that are passed on before the link is cut.
     var recordsBeforeCut = Int.max
     /// Gets the number, the sender and the payload of each record. Returns the payload that
     /// arrives, or nil if none does.
@@ -81,7 +81,9 @@ struct PairingRun {
         return try #require(policy.pairingRule)
     }
 
-    /// Pairs `dialer` with `acceptor`. `names` has the name under which each side stores its peer.
+    /// Pairs `dialer` with `acceptor`. `names` has the name under which each side stores its peer,
+    /// `hashes` the handshake hash of each side, and `seenKeys` the key that each side takes for
+    /// its peer's. By default the hashes are equal, and each side sees its peer's real key.
     func pair(
         _ dialer: PairingDevice, _ dialersWay: TrustPolicy.Pairing, _ acceptor: PairingDevice,
         _ acceptorsWay: TrustPolicy.Pairing,

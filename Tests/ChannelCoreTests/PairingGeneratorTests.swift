@@ -59,7 +59,8 @@ struct PairingGeneratorTests {
             let pairing: TrustPolicy.Pairing =
                 way == "code"
                 ? .code(TrustPolicy.PairingCode()) : .comparison { _ in false }
-            // In four of six runs the store has the peer from before: pending, or by another name.
+            // In four of six runs the store already has the peer: as pending, or bound to another
+            // name.
             let storeCase = liar.random.number(0...5)
             let transcript = liar.random.bytes(32)
             if storeCase < 3 {

@@ -84,7 +84,7 @@ struct PairingInvitationTests {
         }
     }
 
-    @Test("an invitation with a time in the past is read, since only the inviter's clock decides")
+    @Test("an invitation whose expiry has passed is parsed: only the inviter's clock decides")
     func past() throws {
         let made = PairingInvitation(from: Self.key, now: 0)
         #expect(try PairingInvitation(parsing: made.uri).expires == 120)
@@ -104,7 +104,7 @@ struct PairingInvitationTests {
     }
 
     @Test(
-        "an expired invitation admits nobody, and the side that reads one admits only the inviter"
+        "an inviter's expired invitation admits nobody; the invited side still admits the inviter"
     )
     func expired() async throws {
         let made = PairingInvitation(from: Self.key, lifetime: .seconds(1), now: Self.now)

@@ -60,7 +60,7 @@ struct PeerKeyTests {
         }
     }
 
-    @Test("a random text never traps, and an accepted text is encoded to the same text")
+    @Test("parsing a random text never traps, and an accepted text is encoded to the same text")
     func random() {
         var random = Random(seed: 5)
         let alphabet = Array("ABCDwxyz0189+/=:SHA256 ".utf8)

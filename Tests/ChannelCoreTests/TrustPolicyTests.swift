@@ -44,7 +44,7 @@ struct TrustPolicyTests {
     }
 
     @Test(
-        "pinned, first-use and enrolled policies refuse a peer that proves no key; the policy anyone admits it"
+        "pinned, first-use and enrolled policies refuse a peer that proves no key, and `anyone` admits it"
     )
     func keyless() throws {
         let key = PeerKey(fingerprint: try IdentityKey.generate().fingerprint)

@@ -184,7 +184,7 @@ import Testing
         arguments: [
             ("anna", "a fingerprint"), ("anna SHA256:short", "a fingerprint"),
             ("anna MD5:abc", "a fingerprint"), ("a%4 KEY", "a name"), ("a%ZZ KEY", "a name"),
-            ("%FF KEY", "a name"), ("first OTHER", "first is above with another key"),
+            ("%FF KEY", "a name"), ("first OTHER", "first has another key"),
         ])
     func malformed(_ line: String, _ reason: String) throws {
         let text = line.replacing("KEY", with: "\(key(1))").replacing("OTHER", with: "\(key(2))")

@@ -143,7 +143,7 @@ struct TrustedFileTests {
     }
 
     @Test(
-        "files of the user and of root are accepted, unless others can write them or, if secret, use them"
+        "files of the user and of root are accepted, unless others can write them or can use secret ones"
     )
     func modes() {
         func isRefused(

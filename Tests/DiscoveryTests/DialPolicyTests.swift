@@ -354,7 +354,7 @@ struct DialPolicyTests {
             }
             run.wait(.seconds(1))
         }
-        Issue.record("it was never dialed")
+        Issue.record("no new tag was dialed in an hour")
     }
 
     @Test("new tags at a proven address are dialed at most twelve times in a minute")
@@ -392,7 +392,7 @@ struct DialPolicyTests {
             for dial in dials { run.failDial(dial) }
             run.wait(.seconds(1))
         }
-        Issue.record("it was not dialed in an hour")
+        Issue.record("the candidate was not dialed in an hour")
     }
 
     @Test("a candidate that is first heard when the table is full is dialed within an hour")
@@ -409,7 +409,7 @@ struct DialPolicyTests {
             for dial in dials { run.failDial(dial) }
             run.wait(.seconds(1))
         }
-        Issue.record("it was not dialed in an hour")
+        Issue.record("the candidate was not dialed in an hour")
     }
 
     @Test("the side with the higher tag waits again after a link has ended")

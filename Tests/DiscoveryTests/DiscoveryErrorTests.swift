@@ -4,7 +4,7 @@ import Testing
 @testable import BLESecDiscovery
 
 @Suite struct DiscoveryErrorTests {
-    @Test("if bluetoothd reports that it aborted its own connection attempt, the code is collision")
+    @Test("if bluetoothd aborted its own connection attempt, the error's code is `collision`")
     func collision() {
         for name in ["org.bluez.Error.Failed", "org.bluez.Error.ConnectionAttemptFailed"] {
             let text = "le-connection-abort-by-local"

@@ -240,7 +240,8 @@ struct GATTStreamLinkTests {
             await clock.advance(by: .milliseconds(1_999))
             _ = try dialer.send([1, 2, 3])
             await loop.settle()
-            try #expect(listener.receive().bytes == [1, 2, 3], "bytes may arrive after the end")
+            try #expect(
+                listener.receive().bytes == [1, 2, 3], "bytes may arrive after the unsubscription")
             try #expect(listener.receive().outcome == .wouldBlock)
             #expect(handler.hangUps == 0)
             await clock.advance(by: .milliseconds(1))

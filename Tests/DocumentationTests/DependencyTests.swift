@@ -18,7 +18,7 @@ import Testing
         let page = try Page("docs/dependencies.md").text
         let listed = try #require(page.split(separator: "## Headers only").first)
         for library in needed where !library.hasPrefix("libswift") {
-            // Builds with a sanitizer are linked with these by name too; the page lists glibc once.
+            // A build with a sanitizer names these parts of glibc too; the page lists glibc once.
             let isPartOfGlibc = ["ld-linux", "libdl.", "libpthread.", "librt.", "libresolv."]
                 .contains { library.hasPrefix($0) }
             #expect(isPartOfGlibc || listed.contains("`\(library)`"), "\(library)")

@@ -48,7 +48,8 @@ struct DeliveryWorld {
         /// The messages that were dropped from the store.
         var dropped: Set<Content> = []
         var life = 0
-        var count = 0
+        /// How many messages the program has sent.
+        var sentCount = 0
         /// Whether this side's state was ever lost.
         var hasLostState = false
         var rollbackReports = 0
@@ -113,8 +114,8 @@ struct DeliveryWorld {
 
     private mutating func send(_ side: Int) {
         guard !sides[side].endpoint.hasFinished else { return }
-        sides[side].count += 1
-        let content = Content(life: sides[side].life, number: sides[side].count)
+        sides[side].sentCount += 1
+        let content = Content(life: sides[side].life, number: sides[side].sentCount)
         let length = [0, 1, 10, 900, 3_000].randomElement(using: &generator) ?? 0
         let id = sides[side].endpoint.send(Self.encode(content, length))
         sides[side].sent[id] = content
@@ -183,12 +184,13 @@ struct DeliveryWorld {
     private mutating func end(_ side: Int) {
         sides[side].link = nil
         sides[side].endpoint.linkEnded()
-        // The peer notices the end when it takes the next link. Until then it receives nothing.
+        // The peer notices the end together with the next link. Until then it receives nothing.
         underWay[newestLink] = nil
     }
 
     // MARK: - Lost states
 
+    /// Ends a side's process, and starts a new one with the side's store or, if given, with `copy`.
     private mutating func crash(_ side: Int, to copy: Copy?) {
         end(side)
         if let copy {
@@ -286,7 +288,8 @@ struct DeliveryWorld {
 
     // MARK: - The end
 
-    /// Keeps a link until nothing moves any more, and checks what `docs/delivery.md` promises.
+    /// Brings up links until nothing moves any more on the newest one. Then checks what
+    /// `docs/delivery.md` promises.
     mutating func settle() throws {
         for side in 0...1 { sides[side].endpoint.finish() }
         for _ in 0..<40 {

@@ -50,7 +50,7 @@ struct DeliveryWorldTests {
             .init(crashes: true, crashesWithoutStore: true, rollbacks: true, drops: true))
     }
 
-    @Test("with at-least-once no message is lost")
+    @Test("with at-least-once delivery, no message is lost")
     func atLeastOnce() {
         Self.run(.init(crashes: true, crashesWithoutStore: true, resendsUnknown: true))
     }

@@ -109,7 +109,8 @@ struct LostStateTests {
     }
 
     @Test(
-        "if a peer's state is lost after its end, a side is complete only after the new peer's end")
+        "if a peer's state is lost after its end, a side is complete only after the peer's next end"
+    )
     func nextEnd() throws {
         var pair = EndpointPair()
         pair.connect()

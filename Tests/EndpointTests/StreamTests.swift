@@ -169,7 +169,7 @@ private struct StreamWorld {
     /// Finishes and reads all streams, and exchanges all records.
     mutating func settle() throws {
         if !isLinked { connect() }
-        // If a window has one byte, each round moves one of up to 200 bytes that the peer keeps.
+        // With a window of one byte, a round moves one of up to 200 bytes that the sender keeps.
         for _ in 0..<1_000 {
             if sides.allSatisfy({
                 $0.endpoint.streams.openCount == 0 && !$0.endpoint.streams.hasArrived

@@ -173,7 +173,7 @@ private struct FileChain {
             let isLast = attempt == 11
             let isDone = try transfer(until: isLast ? nil : generator.below(900_000))
             if isDone { break }
-            #expect(!isLast, "it has not arrived")
+            #expect(!isLast, "the file or tree has not arrived")
             try disturb()
         }
         let name = try #require(scratch.names(in: "in").last { $0 != FileName.partialFolder })

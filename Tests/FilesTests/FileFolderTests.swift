@@ -34,7 +34,7 @@ struct FileFolderTests {
     }
 
     @Test(
-        "names that lead elsewhere, hide or deceive are refused",
+        "names that lead elsewhere, that are hidden or that deceive are refused",
         arguments: [
             "../x", "/tmp/x", "a/b", ".", "..", "", ".hidden", ".\u{301}x", ".blesec-partial",
             "line\nfeed", "nul\0", "x\u{202E}gpj.exe", "\u{2066}x", "a\u{2028}b", "\u{7F}",
@@ -51,7 +51,7 @@ struct FileFolderTests {
     }
 
     @Test(
-        "other names are accepted",
+        "ordinary names, of up to 255 bytes, are accepted",
         arguments: ["x", "a b", "é", "写真.jpg", "x.", String(repeating: "n", count: 255)])
     func takesNames(name: String) throws {
         #expect(try receiver(name).refusal == nil)
@@ -83,7 +83,7 @@ struct FileFolderTests {
         withExtendedLifetime((first, third)) {}
     }
 
-    @Test("an offer needs space beside what the transfers of other peers still need")
+    @Test("an offer needs space in addition to what the transfers of other peers still need")
     func space() throws {
         var status = statvfs()
         #expect(unsafe statvfs("/tmp", &status) == 0)

@@ -86,7 +86,7 @@ extension Integration {
             #expect(outcome.status == 77)
             #expect(
                 outcome.dialerErrors.contains(
-                    "the peer is blesec://devices/lamp, and others are expected"))
+                    "the peer is blesec://devices/lamp, which is not among the expected ones"))
         }
 
         @Test("peers that pin each other's keys need no common authority")
@@ -189,7 +189,10 @@ extension Integration {
                 (certificate + ["--peer-uri", "a:b"], "--peer-uri goes with --authority FILE"),
                 (authority + ["--peer-uri", "lamp"], "there is no scheme in the URI `lamp`"),
                 (authority + ["--anyone"], "--authority and --anyone exclude each other"),
-                (certificate, "whom to accept is missing: --authority FILE for TLS, --peer KEY"),
+                (
+                    certificate,
+                    "no option says whom to accept: --authority FILE for TLS, --peer KEY"
+                ),
                 (["--protocol", "TLS1.3"] + key, "TLS1.3 needs --certificate FILE and --key FILE"),
                 (
                     certificate + key + ["--protocol", "Noise_XX_25519_ChaChaPoly_SHA256"],

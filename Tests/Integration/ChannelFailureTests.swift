@@ -31,8 +31,11 @@ extension Integration {
         @Test(
             "exit status 64: wrong command line; 65: malformed key; 66: no key file; 68: no adapter",
             arguments: [
-                (["connect", "unix:s"], 64, "whom to accept is missing: --peer KEY, or --anyone"),
-                (["listen", "unix:s"], 64, "whom to accept is missing"),
+                (
+                    ["connect", "unix:s"], 64,
+                    "no option says whom to accept: --peer KEY, or --anyone"
+                ),
+                (["listen", "unix:s"], 64, "no option says whom to accept"),
                 (["listen", "--anyone"], 64, "ENDPOINT is missing"),
                 (
                     ["connect", "unix:s", "--anyone", "--peer", strangerKey], 64,
@@ -102,7 +105,7 @@ extension Integration {
                         "connect", "unix:s", "--anyone", "--direct", "--protocol", "a",
                         "--protocol",
                         "b",
-                    ], 64, "--direct takes exactly one --protocol"
+                    ], 64, "--direct takes only one --protocol"
                 ),
                 (
                     ["connect", "unix:s", "--anyone", "--passphrase-prompt"], 64,

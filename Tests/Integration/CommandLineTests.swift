@@ -52,7 +52,7 @@ extension Integration {
                     ["receive", "peer:lamp", "/tmp", "--listen", "--anyone"],
                     "--listen waits at an endpoint, and not at peer:lamp: name the endpoint"
                 ),
-                (["completion", "zsh"], "the shell is bash, and not `zsh`"),
+                (["completion", "zsh"], "there is a script for bash only, not `zsh`"),
                 (
                     ["connect", "service:180F", "--anyone", "--transport", "radio"],
                     "--transport is l2cap, gatt or any, and not `radio`"
@@ -95,7 +95,7 @@ extension Integration {
             #expect(limits.count == 2 && limits.first == limits.last && limits.first != "40")
         }
 
-        @Test("the tool's page lists each of these commands, and each has a manual page")
+        @Test("`blesec --help` lists the commands, and each command has a manual page")
         func manualPages() throws {
             let overview = try Tool.run("--help")
             #expect(overview.status == 0)

@@ -32,7 +32,7 @@ extension Integration {
             try fixture.check(tool, peer, links: 6)
         }
 
-        @Test("a dialer in place of a killed one gets the rest from a Python peer, nothing twice")
+        @Test("a dialer that replaces a killed one gets the rest, and nothing twice")
         func replacing() throws {
             let fixture = try DeliveryFixture(in: folder, count: 2_000_000)
             let peer = try fixture.startPeer("acceptor", ["--cuts", "0", "--restarts"])
@@ -73,7 +73,8 @@ struct DeliveryFixture {
     let peerPrivateKey: String
     let peerKey: String
 
-    /// Makes the keys, and files with `count` bytes and a few more.
+    /// Makes the keys, a file of `count` bytes for the tool to send, and one of `count` + 7 bytes
+    /// for the peer to send.
     init(in folder: ScratchFolder, count: Int) throws {
         self.folder = folder
         fromTool = ToolPair.pseudoRandomBytes(count, seed: 31)
@@ -111,8 +112,8 @@ struct DeliveryFixture {
             ] + options, within: 60)
     }
 
-    /// Checks that both ends have received all data over so many links, and have ended without
-    /// errors.
+    /// Checks that both ends have received all data, over `links` links in all, and have ended
+    /// without errors.
     func check(_ tool: Subprocess, _ peer: Subprocess, links: Int) throws {
         let outcomes = try Subprocess.wait([tool, peer])
         #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")

@@ -46,7 +46,7 @@ extension Integration {
         }
 
         @Test(
-            "doctor says which plugins of bluetoothd use a link, and the remedy starts it without")
+            "doctor names bluetoothd's plugins that use a link, and a remedy that leaves them out")
         func plugins() throws {
             try runDaemon(["battery/battery", "input/hog", "midi/midi", "audio/bap"], ["-d"])
             let line = try #require(try lines("plugins").first)
@@ -74,7 +74,7 @@ extension Integration {
             #expect(line.hasPrefix(expected ?? "ok    plugins: none"), "\(line)")
         }
 
-        @Test("doctor shows no line for systemd with characters that systemd reads differently")
+        @Test("doctor shows no `ExecStart` line if systemd would read a character differently")
         func strangeArguments() throws {
             try runDaemon(["input/hog"], ["--configfile=/a b\u{1B}$x"])
             let line = try #require(try lines("plugins").first)
@@ -91,7 +91,7 @@ extension Integration {
             #expect(line.hasPrefix("note  plugins: bluetoothd is not among"), "\(line)")
         }
 
-        @Test("Experimental in main.conf lets the plugins for audio run")
+        @Test("`Experimental` in main.conf lets the plugins bap and rap run")
         func experimental() throws {
             try runDaemon(["audio/bap", "ranging/rap"], [])
             #expect(try lines("plugins").first?.hasPrefix("ok ") == true)
@@ -99,7 +99,7 @@ extension Integration {
             #expect(try lines("plugins").first?.contains("runs bap, rap: ") == true)
         }
 
-        @Test("doctor says what the connection intervals are, and that slow ones are slow")
+        @Test("doctor says what the connection intervals are, and notes slow ones")
         func intervals() throws {
             #expect(
                 try lines("intervals") == [
@@ -132,7 +132,7 @@ extension Integration {
             #expect(try lines("intervals").contains { $0.hasPrefix("note ") && $0.contains(text) })
         }
 
-        @Test("doctor shows the intervals that the kernel has for an adapter, if they differ")
+        @Test("doctor shows the kernel's intervals of an adapter if others are configured")
         func kernelIntervals() throws {
             let kernel = "sys/kernel/debug/bluetooth/hci0/"
             try write([
@@ -170,7 +170,7 @@ extension Integration {
         }
 
         @Test(
-            "doctor notes what is known of Linux 6.1, and only of that",
+            "doctor notes a known fault of Linux 6.1, and only for that version",
             arguments: [("6.1.0-18-amd64", true), ("6.10.2", false), ("6.12.1", false)])
         func kernel(_ release: String, _ isNoted: Bool) throws {
             try write(["proc/sys/kernel/osrelease": release + "\n"])
@@ -179,7 +179,9 @@ extension Integration {
             #expect(found.contains { $0.contains("`bluetoothctl power off`") } == isNoted)
         }
 
-        @Test("doctor says whether the user is in the group, and which capabilities are missing")
+        @Test(
+            "doctor says whether the user is in the group bluetooth, and which capabilities are missing"
+        )
         func rights() throws {
             try write([
                 "etc/group": "bluetooth:x:\(getegid()):\n",
@@ -223,7 +225,7 @@ extension Integration {
             #expect(found.first?.contains("line \(line) of /etc/bluetooth/main.conf") == true)
         }
 
-        @Test("files that are too large, no files, or rubbish end in lines, and quickly")
+        @Test("doctor still prints its lines if files are too large, no regular files, or rubbish")
         func absurdFiles() throws {
             try write([
                 "etc/bluetooth/x": "", "sys/class/rfkill/x": "", "proc/1/comm": "bluetoothd",

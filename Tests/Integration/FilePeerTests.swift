@@ -38,10 +38,10 @@ extension Integration {
             #expect(outcomes[1].errors.contains("received tree\n"))
         }
 
-        // MARK: - Going on
+        // MARK: - Continued transfers
 
         @Test(
-            "the tool sends only the rest of what a Python peer holds, and everything if it holds something else",
+            "if a Python peer has the first bytes of a file, the tool sends the rest; if it has wrong bytes, all",
             arguments: [true, false])
         func restOfTool(isRight: Bool) throws {
             try fixture.writeSources()
@@ -77,7 +77,7 @@ extension Integration {
             #expect(fixture.folder.read("out/random") == fixture.random)
         }
 
-        @Test("files of a folder that are stored are not sent again")
+        @Test("files of a folder that the tool has stored are not sent to it again")
         func restOfTree() throws {
             try fixture.writeSources()
             let source = fixture.sources[2]
@@ -91,7 +91,7 @@ extension Integration {
             #expect(try fixture.content(of: "out/tree") == fixture.content(of: "in/tree"))
         }
 
-        @Test("the hash of what is held may come before any data")
+        @Test("the hash of the bytes that the receiver holds may come before any data")
         func earlyPrefix() throws {
             try fixture.writeSources()
             let source = fixture.sources[0]
@@ -129,7 +129,7 @@ extension Integration {
             #expect(fixture.folder.read("out/good") == Array("good".utf8))
             for name in try fixture.names(in: "out")
             where ![".blesec-partial", "good"].contains(name) {
-                // Another file may be there if it was complete before.
+                // Another file may be there if it was complete before the attack.
                 #expect(["bad", "first"].contains(name), "\(name)")
                 #expect(fixture.folder.read("out/" + name) == Array("12345".utf8))
             }
@@ -193,8 +193,9 @@ extension Integration {
     }
 }
 
-/// The programs in `file_attacks.py`.
+/// The names of the attacks in `file_attacks.py`; `*` stands for several attacks.
 private enum FileAttacks {
+    /// Attacks that the tool meets before it has accepted an offer.
     static let neverAccepted = [
         "no-offer", "offer-of-kind-2", "offer-of-2^61-bytes", "offer-of-2^61-files",
         "offer-of-2^62-1-bytes",
@@ -225,9 +226,8 @@ private enum FileAttacks {
             "accept-with-byte", "long-frame-of-receiver", "long-number-of-receiver",
             "before-accept-*", "answer-*", "refuse", "refuse-with-escape",
         ]
+    /// How many attacks a name with `*` stands for. The tool offers one file for each.
     static let receiverCounts = ["before-accept-*": 8, "answer-*": 14]
-
-    /// Where the tool does otherwise than the page says.
 }
 
 /// Runs the tool and a peer, with keys and files for both.
@@ -268,7 +268,7 @@ private struct FilePeerFixture {
             "touch", ["-d", "1970-01-01 00:00:00 UTC", sources[2] + "/run"])
     }
 
-    /// Writes what must stay as it is.
+    /// Writes files outside of the receiving folder, which must not change.
     func writeOutside() throws {
         try Subprocess.runSuccessfully("mkdir", [folder.file("outside/folder")])
         folder.write("outside/file", "nobody else's")
@@ -294,7 +294,7 @@ private struct FilePeerFixture {
     }
 
     /// The names in a folder, the kinds, the times and the executable bits of files, and a hash of
-    /// each content.
+    /// each content; for `outside`, the names, the kinds and the contents.
     func content(of path: String) throws -> String {
         let script = """
             cd "$1" && export LC_ALL=C.UTF-8 && if [ "$2" ]; then
@@ -311,7 +311,8 @@ private struct FilePeerFixture {
         return String(text.dropLast())
     }
 
-    /// Runs the tool against the peer, in a role of the peer. Returns the outcomes of both.
+    /// Runs the tool against the peer, which is `role`: `dialer` or `acceptor`. Returns the
+    /// outcomes of the tool and of the peer, in this order.
     func run(
         _ command: String, _ arguments: [String], _ role: String, _ options: [String]
     ) throws -> [Subprocess.Outcome] {

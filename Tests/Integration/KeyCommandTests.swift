@@ -167,9 +167,9 @@ extension Integration {
             let object = try terminal("pubkey --json '\(path)'", "house\n")
             #expect(object.text.contains("\"code\": \"bad-key\""), "\(object.text)")
             let plain = folder.file("plain")
-            let listened = try terminal(
+            let dialed = try terminal(
                 "connect unix:\(folder.file("none")) --anyone --identity '\(path)'", "horse\n")
-            #expect(listened.status == 68, "\(listened.text)")
+            #expect(dialed.status == 68, "\(dialed.text)")
             let made = try Subprocess.run(
                 "script", ["-qec", "'\(Tool.path)' keygen '\(plain)'", "/dev/null"])
             #expect(!made.text.contains("assphrase"), "a new key needs no passphrase")
@@ -203,7 +203,7 @@ extension Integration {
             #expect(try Tool.run("keygen", folder.file("other"), "--json").errors == "")
         }
 
-        @Test("keygen and listen refuse a folder that others can change with the same words")
+        @Test("keygen and listen have the same error for a folder that others can change")
         func sameRefusal() throws {
             try #require(try Tool.run("keygen", folder.file("open/key")).status == 0)
             _ = try Subprocess.run("chmod", ["777", folder.file("open")])

@@ -24,7 +24,7 @@ extension Integration {
                 environment: ["LD_LIBRARY_PATH": folder.path + (inherited ?? "")])
         }
 
-        @Test("scan fails with the remedy", arguments: [false, true])
+        @Test("scan fails, and its error has the remedy", arguments: [false, true])
         func scan(isLibrary: Bool) throws {
             Tool.expect(
                 try run("scan", isLibrary: isLibrary), status: 68,

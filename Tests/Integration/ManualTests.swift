@@ -19,7 +19,7 @@ extension Integration {
         }
 
         @Test(
-            "a page that is not there is an error that names a similar one",
+            "`help` refuses wrong words, and suggests the page with a similar name",
             arguments: [
                 (["lisen"], "there is no page on `lisen`: did you mean `listen`?"),
                 (["ca", "isue"], "there is no page on `isue`: did you mean `issue`?"),
@@ -43,7 +43,7 @@ extension Integration {
                 cd '\(pages)' && ls | wc -l && grep -L '^[.]Dd September 9, 2001$' *; mandoc -T lint *
                 """
             let outcome = try Subprocess.run("sh", ["-c", script])
-            // mandoc looks for the pages that these refer to among the installed ones.
+            // mandoc looks for the pages that are referred to only among the installed pages.
             let lines = outcome.text.split(separator: "\n")
                 .filter { !$0.contains("referenced manual not found") }
             #expect(lines.dropFirst() == [])
@@ -113,7 +113,7 @@ extension Integration {
             #expect(try completions("blesec connect peer:", state: state) == ["lamp"])
         }
 
-        @Test("what a shell would run in a name is quoted, and not run, by completion")
+        @Test("completion quotes shell code in a name, and does not run the code")
         func quoted() throws {
             let sub = folder.file("sub")
             _ = try Subprocess.run("mkdir", ["-m", "700", "-p", sub, folder.file("state/blesec")])

@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// `blesec outbox`, with stores that a program has left, and after a transfer.
+    /// `blesec outbox` with stores that the tests make, and with the store of a transfer.
     @Suite struct OutboxCommandTests {
         private let folder = ScratchFolder()
         private var directory: String { folder.file("stores") }
@@ -20,7 +20,7 @@ extension Integration {
             try .open(in: directory, own: Self.key(own), peer: Self.key(peer))
         }
 
-        /// Makes a store with messages of these lengths, some of which may have left.
+        /// Makes a store with messages of these lengths. Messages 1 to `left` may have been sent.
         private func make(
             own: UInt8 = 1, peer: UInt8 = 2, lengths: [Int], left: UInt64
         ) throws {
@@ -79,7 +79,7 @@ extension Integration {
             let last = try run("drop", "4", "--json").text
             #expect(last == "{\"dropped\": [4], \"bytes\": 7}\n")
             let fates = try open().endpoint.stored.fates
-            // In the order of the messages: the first one has no fate yet.
+            // Fates become known in the order of the messages, and message 1 has none yet.
             #expect((1...4).allSatisfy { fates.fate(id: $0) == nil } && fates.droppedCount == 3)
         }
 
@@ -94,7 +94,7 @@ extension Integration {
             )
         }
 
-        @Test("what may have arrived, what does not wait, and wrong words are refused")
+        @Test("drop refuses messages that may have arrived or do not wait, and wrong words")
         func refused() throws {
             try make(lengths: [1, 2, 3], left: 2)
             let store = try open().endpoint
@@ -104,9 +104,9 @@ extension Integration {
             Tool.expect(
                 try run("drop", "2"), status: 65,
                 "message 2 may have arrived, so it cannot be dropped; connect to the peer")
-            // One that cannot be dropped keeps the others.
+            // If one message cannot be dropped, none is dropped.
             Tool.expect(try run("drop", "3", "2"), status: 65, "message 2 may have arrived")
-            // Confirmed, an end, never sent, and the greatest number.
+            // A confirmed message, an end, a number without a message, and the greatest number.
             for number in ["1", "4", "5", "9223372036854775807"] {
                 Tool.expect(
                     try run("drop", number), status: 65,
@@ -128,7 +128,7 @@ extension Integration {
         }
 
         @Test(
-            "a directory without a store, a file, and a directory that is open to others are refused"
+            "a missing directory, a file, a directory without a store, and one open to others are refused"
         )
         func directories() throws {
             Tool.expect(try run("list"), status: 66, "\(directory): no such file")
@@ -140,7 +140,7 @@ extension Integration {
             for words in [["list"], ["drop", "1"]] {
                 Tool.expect(
                     try Tool.run(arguments: ["outbox", directory] + words), status: 66,
-                    "there is no store in \(directory); name the directory of --store")
+                    "there is no store in \(directory); give the directory that --store had")
             }
             unsafe chmod(directory, 0o755)
             Tool.expect(try run("list"), status: 65, "is open to others")
@@ -171,7 +171,7 @@ extension Integration {
             #expect(!left.contains(Self.key(2).description))
         }
 
-        @Test("a store that is in use, damaged or newer is reported, and list shows the others")
+        @Test("a store that is in use or damaged is reported, and list shows the other stores")
         func unusable() throws {
             try make(lengths: [1], left: 0)
             try make(peer: 3, lengths: [2], left: 0)
@@ -186,7 +186,7 @@ extension Integration {
             let chosen = try run("drop", "1", "--peer", Self.key(2).description)
             #expect(chosen.status == 0, "\(chosen.errors)")
             used.endpoint.close()
-            // A damaged store may be the one that is meant.
+            // A damaged store does not show its keys, so it may be the store that is meant.
             let names = folder.stores.filter { $0.hasSuffix(".sqlite") }
             #expect(names.count == 2)
             for name in names { folder.write("stores/" + name, "no database") }
@@ -232,8 +232,8 @@ extension Integration {
             #expect(outcomes.map(\.status) == [0, 76], "\(outcomes.map(\.errors))")
             #expect(
                 outcomes[1].errors.hasSuffix(
-                    "blesec: 1 piece is missing, since `blesec outbox` dropped what had not left\n")
-            )
+                    "blesec: 1 piece is missing, since `blesec outbox` dropped what had not been "
+                        + "sent\n"))
             let expected = Array(data[..<(1 << 16)] + data[(2 << 16)...])
             #expect(pair.folder.read("received") == expected)
         }

@@ -45,7 +45,7 @@ extension Integration {
             #expect(dialer.text == "paired: alice \(alice)\n")
         }
 
-        @Test("two tools pair by a code, and then the name is enough to be accepted")
+        @Test("two tools pair by a code, and then the dialer needs only the peer's name")
         func code() throws {
             let (listener, code) = try listen([], shows: "code")
             #expect(code.count == 6 && code.allSatisfy(\.isNumber))
@@ -68,7 +68,7 @@ extension Integration {
         }
 
         @Test(
-            "two tools pair by an invitation, from the argument or standard input, and the PNG has it"
+            "two tools pair by an invitation, in an argument or on standard input, and the PNG shows it"
         )
         func invitation() throws {
             for (round, fromInput) in [false, true].enumerated() {
@@ -90,7 +90,7 @@ extension Integration {
             }
         }
 
-        @Test("a pairing that was interrupted is ended by name, if this side has verified the peer")
+        @Test("dialing by name completes an interrupted pairing if this side has verified the peer")
         func pendingByName() throws {
             let (listener, code) = try listen([], shows: "code")
             let dialer = try dial(["--code", code])
@@ -99,7 +99,7 @@ extension Integration {
             let bob = try #require(try names("alice")["bob"])
             let known = KnownPeersFile(folder.file("bob/known_peers"))
             for isVerified in [false, true] {
-                // As if the last record had not come.
+                // Makes the state of a side that has not received the pairing's last record.
                 #expect(try known.remove("alice") == !isVerified)
                 try known.keepPending(
                     TrustPolicy.PendingPeer(
@@ -128,7 +128,7 @@ extension Integration {
             #expect(try known.pendingPeers().isEmpty)
         }
 
-        @Test("three wrong codes end the wait, and nothing is known on either side")
+        @Test("after three wrong codes the listener exits, and neither side knows the other")
         func wrongCodes() throws {
             let (listener, code) = try listen(["--digits", "4"], shows: "code")
             #expect(code.count == 4)
@@ -144,7 +144,7 @@ extension Integration {
             #expect(try names("alice").isEmpty && names("bob").isEmpty)
         }
 
-        @Test("a used or expired invitation pairs nobody")
+        @Test("an expired invitation pairs nobody, even with a listener that has a new one")
         func oldInvitation() throws {
             let (listener, uri) = try listen(["--uri", "--expires", "1"], shows: "uri")
             let outcome = try listener.wait()
@@ -159,7 +159,7 @@ extension Integration {
             #expect(try names("alice").isEmpty && names("bob").isEmpty)
         }
 
-        @Test("what contradicts itself is refused, with the remedy, and no folder is made")
+        @Test("wrong or contradictory arguments are refused, and no identity is stored")
         func usage() throws {
             for (arguments, status, reason) in [
                 (["pair"], Int32(64), "--name is missing"),

@@ -12,6 +12,7 @@ extension Integration {
             var testDescription: String { rawValue }
         }
 
+        /// The roles of the Python peer. The library has the other role.
         static let roles = [ChannelRole.dialer, .acceptor]
 
         @Test("CPace in Python agrees with the draft's vectors")
@@ -39,14 +40,14 @@ extension Integration {
         }
 
         @Test(
-            "a wrong code is refused on both sides, and the next try succeeds with the right one",
+            "the acceptor refuses a wrong code twice, and the next try with the right code succeeds",
             arguments: roles)
         func wrongCode(role: ChannelRole) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(.code, role, with: peer, "bob")
             for tries in 1...2 {
                 let wrong = try await meeting.run("bob", value: "654321")
-                // The acceptor has the dialer's confirmation first, and refuses it.
+                // The acceptor is first to have the other side's confirmation, and refuses it.
                 if role == .dialer {
                     #expect(wrong.library?.code == .untrusted)
                     #expect(wrong.library?.reason.contains("the codes differ") == true)
@@ -81,20 +82,22 @@ extension Integration {
             await meeting.end()
         }
 
-        /// A meeting that is interrupted at the peer, and the next one, which ends the pairing.
+        /// A meeting in which the peer closes the link before the pairing is complete.
         struct Interruption: Sendable, CustomTestStringConvertible {
+            /// The peer's role.
             let role: ChannelRole
+            /// The peer's argument `cut`: what it does not do, but closes the link.
             let cut: String
             /// What the library's channel fails with; nil if it is paired already.
             let code: ChannelError.Code?
-            /// What the library has kept, and the peer.
+            /// How many keys the library then knows, and how many the peer knows.
             let known: [Int]
 
             var testDescription: String { "\(role) \(cut)" }
         }
 
         static let interruptions = [
-            // Nothing is kept but by the dialer, before its `confirm` leaves.
+            // Only the dialer has kept its peer, as pending: it does so before it sends `confirm`.
             Interruption(role: .dialer, cut: "confirm", code: .truncated, known: [0, 0]),
             Interruption(role: .dialer, cut: "unstored", code: .mayBePaired, known: [0, 0]),
             Interruption(role: .dialer, cut: "done", code: .mayBePaired, known: [0, 1]),
@@ -103,26 +106,27 @@ extension Integration {
         ]
 
         @Test(
-            "a pairing that a Python peer interrupts is ended when the two meet again, without the code",
+            "the next meeting completes an interrupted pairing, without the code if both sides have kept it",
             arguments: interruptions, [1, 2, 3, 4, 5, 6])
         func interrupted(_ interruption: Interruption, variant: Int) async throws {
+            // The three ways, with the same roles at the second meeting, and with exchanged roles.
             let way = Way.allCases[variant % 3]
             let again = variant > 3 ? interruption.role.peer : interruption.role
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let first = try library.meeting(way, interruption.role, with: peer, "bob")
             let cut = try await first.run("bob", "cut=\(interruption.cut)")
             await first.end()
-            // A channel whose pairing has succeeded is cut, too, and so its first message is.
+            // With nil, the library has paired, and the cut ends a channel that is ready.
             if interruption.code == nil {
                 #expect(cut.library?.code == .truncated || cut.library?.code == .link, "\(cut)")
             } else {
                 #expect(cut.library?.code == interruption.code, "\(cut)")
             }
-            let isAlone = interruption.code == .truncated
+            let onlyPeerHasKept = interruption.code == .truncated
             #expect(cut.peer.hasPrefix("cut known=\(interruption.known[1])"), "\(cut)")
             #expect(try library.names().count == interruption.known[0])
             let kept = try library.store.pendingPeers()
-            #expect(kept.count == (isAlone || interruption.known[0] == 1 ? 0 : 1))
+            #expect(kept.count == (onlyPeerHasKept || interruption.known[0] == 1 ? 0 : 1))
             let known = try peer.key("bob")
             #expect(kept.allSatisfy { $0.key == known && $0.name == "peer" })
             // Only a dialer with a code has not verified the peer.
@@ -131,7 +135,7 @@ extension Integration {
             // They meet again by a code, which differs on the two sides unless it is needed.
             try library.makeCode()
             let second = try library.meeting(.code, again, with: peer, "bob")
-            let last = try await second.run("bob", value: isAlone ? "123456" : "654321")
+            let last = try await second.run("bob", value: onlyPeerHasKept ? "123456" : "654321")
             #expect(last.library == nil && last.peer == "paired known=1 pending=0", "\(last)")
             #expect(try library.names() == ["peer": known])
             #expect(try library.store.pendingPeers().isEmpty)
@@ -144,6 +148,7 @@ extension Integration {
         /// What a hostile peer sends in place of its records, and what the library's channel fails with.
         struct Attack: Sendable, CustomTestStringConvertible {
             let way: Way
+            /// The peer's role.
             let role: ChannelRole
             let words: String
             let code: ChannelError.Code
@@ -158,8 +163,9 @@ extension Integration {
             var testDescription: String { "\(way.rawValue) \(role) \(words)" }
         }
 
-        /// An element whose encoding is not canonical, one that is negative, one that is on no curve,
-        /// and the points of small order of edwards25519 and curve25519. The identity is all zeros.
+        /// Shares that are not valid: the identity, which is all zeros; encodings that are
+        /// negative, not canonical or of no element; and points of small order of edwards25519 and
+        /// curve25519.
         private static let invalidElements = [
             String(repeating: "00", count: 32),
             "01" + String(repeating: "00", count: 31),
@@ -220,7 +226,7 @@ extension Integration {
                 Attack(.comparison, role, "nonce=short", violation),
                 Attack(.comparison, role, "nonce=long", violation),
                 Attack(.comparison, role, "nonce=02", violation),
-                // Records of other types, which have to wait for the end.
+                // Records of other types, of which only `reject` (07) may come during a pairing.
                 Attack(.code, role, "share=00:68656c6c6f+own", violation),
                 Attack(.code, role, "confirm=01:68656c6c6f", violation),
                 Attack(.code, role, "confirm=02:00", violation),
@@ -230,7 +236,7 @@ extension Integration {
                 Attack(.code, role, "begin=06:" + String(repeating: "00", count: 32), violation),
                 Attack(.code, role, "share=07:01" + String(repeating: "00", count: 31), .refused),
                 Attack(.code, role, "share=7f:", violation),
-                // 33,000 bytes of padding.
+                // Padding. With the peer's other bytes, it exceeds 32 KiB.
                 Attack(.code, role, "share=fill16500+fill16500+own", .limitExceeded),
                 Attack(.invitation, role, "confirm=fill33000+own", .limitExceeded),
                 Attack(.code, role, "confirm=fill32600", .limitExceeded),
@@ -257,7 +263,7 @@ extension Integration {
         ]
 
         @Test(
-            "records that are malformed or out of place end the channel, nothing is known, and the next peer is served",
+            "records that are malformed or out of place end the channel, no key becomes known, and the next peer is served",
             arguments: Way.allCases, roles)
         func hostile(way: Way, role: ChannelRole) async throws {
             let peer = try PairingPeer(within: 110)
@@ -277,13 +283,14 @@ extension Integration {
                 let evesKey = try peer.key(eve)
                 let kept = try library.store.pendingPeers()
                 #expect(kept.allSatisfy { $0.key == evesKey }, "\(attack)")
-                // Behind its own confirmation the library says that the two may be paired, and why not.
+                // After its own confirmation, the library may not know whether the peer has paired.
                 #expect(
                     outcome.library?.code == attack.code
                         || outcome.library?.code == .mayBePaired && !kept.isEmpty,
                     "\(attack): \(outcome)")
                 // Whoever has shown an invitation's secret owns it, and may try again. A code or a
-                // comparison belongs to the first peer that was verified: the next one needs another.
+                // comparison belongs to the first peer that was verified: the next one needs a new
+                // code or comparison.
                 let honest = way == .invitation ? eve : bob
                 if way != .invitation, kept.contains(where: \.isVerified) {
                     await meeting.end()
@@ -299,7 +306,7 @@ extension Integration {
             }
         }
 
-        @Test("padding of less than 32 KiB means nothing", arguments: roles)
+        @Test("padding of less than 32 KiB has no effect", arguments: roles)
         func padding(role: ChannelRole) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(.code, role, with: peer, "bob")
@@ -309,7 +316,7 @@ extension Integration {
             await meeting.end()
         }
 
-        @Test("a confirmation that comes again, behind the pairing, ends the channel")
+        @Test("a second confirmation, after the pairing, ends the channel")
         func repeatedLate() async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(.code, .acceptor, with: peer, "bob")
@@ -319,7 +326,7 @@ extension Integration {
         }
 
         @Test(
-            "a peer that did not know the code gains nothing by a standing that it claims",
+            "a peer that does not know the code gains nothing by claiming a standing in `begin`",
             arguments: roles, [0, 1, 2, 3])
         func claims(role: ChannelRole, claim: Int) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
@@ -330,7 +337,7 @@ extension Integration {
             #expect(stranger.peer.hasPrefix("refuse"), "\(stranger)")
             #expect(try library.names().isEmpty)
             await meeting.end()
-            // A key that the library, as the dialer, has kept behind a wrong guess.
+            // A key that the library, as the dialer, has kept as pending after a wrong guess.
             let keeping = try PairingLibrary()
             let guess = try keeping.meeting(.code, .acceptor, with: peer, "bob")
             _ = try await guess.run("mallory", value: "654321")
@@ -354,7 +361,7 @@ extension Integration {
         }
 
         @Test(
-            "a proof of an earlier pairing that is wrong is refused, and the pairing forgotten",
+            "a wrong proof of an earlier pairing is refused, and the library forgets that pairing",
             arguments: roles, ["settle=flipped", "settle=06" + String(repeating: "00", count: 32)])
         func wrongProof(role: ChannelRole, words: String) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
@@ -375,7 +382,7 @@ extension Integration {
             await second.end()
         }
 
-        @Test("a proof that is malformed or comes too early ends the channel", arguments: roles)
+        @Test("a malformed proof, or another record instead, ends the channel", arguments: roles)
         func malformedProof(role: ChannelRole) async throws {
             for words in ["settle=short", "settle=long", "settle=03", "settle=02", "begin=own+03"] {
                 let (peer, library) = (try PairingPeer(), try PairingLibrary())
@@ -384,7 +391,7 @@ extension Integration {
                 await first.end()
                 let second = try library.meeting(.code, role, with: peer, "bob")
                 let outcome = try await second.run("bob", words)
-                // No `done` has left, so the peer has stored nothing.
+                // The library has sent no `done`, so the peer has stored nothing.
                 #expect(outcome.library?.code == .protocolViolation, "\(words): \(outcome)")
                 #expect(try library.names().isEmpty)
                 let last = try await second.run("bob")
@@ -498,7 +505,8 @@ private final class PairingLibrary {
         Dictionary(uniqueKeysWithValues: try store.peers().map { ($0.name, $0.key) })
     }
 
-    /// Prepares meetings with a peer in that role; `inviter` is who invites if the peer accepts.
+    /// Prepares meetings with a peer in that role. With an invitation, if the peer is the acceptor,
+    /// its device `inviter` invites.
     func meeting(
         _ way: Integration.PairingPeerTests.Way, _ role: ChannelRole, with peer: PairingPeer,
         _ inviter: String

@@ -56,7 +56,7 @@ extension Integration {
                 input: .bytes(Array("all of it\n".utf8)),
                 environment: ["XDG_STATE_HOME": pair.folder.path])
             if command == "chat" {
-                // A chat ends with its input, and a line that comes later would wait.
+                // A chat ends when its input ends, so the line must have arrived before that.
                 _ = try listener.output("all of it".utf8.count, with: [dialer])
                 listener.endInput()
             }
@@ -208,7 +208,7 @@ extension Integration {
             #expect(try listener.wait().status == 143)
         }
 
-        @Test("listen --keep --remember serves the first peer, and no channel of another one")
+        @Test("listen --keep --remember serves the first peer, and refuses all others")
         func listenerKeepsFirst() throws {
             let state = ["--state", pair.folder.file("state"), "--remember", "anna"]
             let listener = try pair.listen(state + ["--keep"], trust: ["--anyone"])

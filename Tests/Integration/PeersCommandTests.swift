@@ -41,7 +41,7 @@ extension Integration {
             try Tool.run(arguments: ["peers", words[0], "--state", state] + words.dropFirst())
         }
 
-        /// Makes a store with messages of these lengths, some of which may have left.
+        /// Makes a store with messages of these lengths. Messages 1 to `left` may have been sent.
         private func makeStore(
             _ directory: String, own: UInt8 = 9, peer: Fingerprint, lengths: [Int],
             left: UInt64 = 0
@@ -117,7 +117,7 @@ extension Integration {
                 "none: no such file")
         }
 
-        @Test("a name that is not remembered gives exit status 68, and a name that is near")
+        @Test("an unknown name is an error with exit status 68, which suggests a similar name")
         func unknown() throws {
             remember()
             for words in [
@@ -153,7 +153,7 @@ extension Integration {
         ]
 
         @Test(
-            "each name is found as it is and as list prints it, and nothing raw is printed",
+            "a peer is found by its name and by what list prints for it, and control characters are escaped",
             arguments: unusualNames)
         func unusual(_ name: String) throws {
             remember()
@@ -184,7 +184,7 @@ extension Integration {
             #expect(names == "# my peers\nlamp \(lamp) in the hall\n\ndoor \(door)\n")
         }
 
-        @Test("a word that is one peer's name, and is printed for another's, is refused")
+        @Test("a word that is one peer's name, and that list prints for another peer, is refused")
         func ambiguous() throws {
             write("a%2520b \(lamp)\na%20b \(door)\n")
             for words in [["show", "a%20b"], ["forget", "--yes", "a%20b"]] {
@@ -275,7 +275,7 @@ extension Integration {
             let outcomes = try Subprocess.wait(processes)
             #expect(outcomes.map(\.status).sorted() == [0, 77, 77, 77, 77, 77])
             #expect(names.split(separator: "\n").count == 6)
-            // Different names lose nothing.
+            // Processes that rename to different names at once all succeed.
             let others = try outcomes.indices.filter { outcomes[$0].status != 0 }.map {
                 try Tool.start([
                     "peers", "rename", "peer\($0 + 1)", "new\($0 + 1)", "--state", state,
@@ -314,7 +314,7 @@ extension Integration {
             #expect(addresses == "")
         }
 
-        @Test("a pairing under the name that is not ended is removed with the name")
+        @Test("an unfinished pairing under the name is removed with the name")
         func pairing() throws {
             remember()
             let file = KnownPeersFile(folder.file("state/known_peers"))
@@ -327,7 +327,7 @@ extension Integration {
             // A pairing that gives the key another name stays.
             write("lamp \(lamp)\nold \(door)\n")
             let question = try terminal("lamp", ["y\n"]).text
-            #expect(question.contains("  the pairing as `lamp` that is not ended\r\n"))
+            #expect(question.contains("  the unfinished pairing as `lamp`\r\n"))
             #expect(try !terminal("old", ["y\n"]).text.contains("pairing"))
             #expect(try file.pendingPeers().map(\.name) == ["door", "new"])
             write("lamp \(lamp)\n")
@@ -368,7 +368,7 @@ extension Integration {
             #expect(json.text.hasSuffix("\"dropped\": 1, \"bytes\": 50}\n"), "\(json.errors)")
         }
 
-        @Test("a store that is in use, is damaged or does not exist stops forget before it removes")
+        @Test("if a store is in use, is damaged or does not exist, forget removes nothing")
         func unusableStore() throws {
             remember()
             let before = (names, addresses)
@@ -508,7 +508,7 @@ extension Integration {
                 "lamp", before: "echo ready; until [ -e '\(go)' ]; do sleep 0.02; done; ")
             _ = try script.output(containing: "ready")
             script.send(Array("y\n".utf8))
-            // The terminal shows what it has got.
+            // The terminal echoes what has arrived.
             _ = try script.output(containing: "y\r\n", after: "ready\r\n".utf8.count)
             folder.write("go", "")
             _ = try script.output(containing: "[y/n] ")

@@ -15,15 +15,15 @@ extension Integration {
 
         init() throws { pair = try ToolPair() }
 
-        private static let passingOver = "-dac_override,-dac_read_search,-fowner"
+        private static let droppedCapabilities = "-dac_override,-dac_read_search,-fowner"
 
         private func run(_ arguments: [String]) throws -> Subprocess.Outcome {
             guard geteuid() == 0 else { return try Tool.run(arguments: arguments) }
             return try Subprocess.run(
                 "setpriv",
                 [
-                    "--bounding-set=\(Self.passingOver)", "--inh-caps=\(Self.passingOver)",
-                    Tool.path,
+                    "--bounding-set=\(Self.droppedCapabilities)",
+                    "--inh-caps=\(Self.droppedCapabilities)", Tool.path,
                 ] + arguments)
         }
 
@@ -63,7 +63,7 @@ extension Integration {
         }
 
         @Test(
-            "a store that cannot be written is not opened, the error says so, and it stays as it was",
+            "a store that cannot be written is not opened, the error says so, and the store does not change",
             arguments: [
                 Case(file: 0o400, directory: 0o700, wasKilled: false),
                 Case(file: 0o600, directory: 0o500, wasKilled: false),

@@ -47,7 +47,7 @@ private struct StreamSide {
     private struct Late: Error {}
 
     let fixture: DeliveryFixture
-    /// What the peer is told.
+    /// The peer's command-line options.
     let options: [String]
     private let seed: UInt64
     private let plans: [(program: StreamProgram, priority: PeerConnection.Priority)]
@@ -63,7 +63,7 @@ private struct StreamSide {
         limits.maximumOpen = [1, 2, 5, 64].randomElement(using: &generator) ?? 1
         limits.maximumWaiting = [1, 2, 16].randomElement(using: &generator) ?? 1
         let window = windows.randomElement(using: &generator) ?? 1
-        // Each window takes about a flight.
+        // A flight carries about a window, so a stream takes at most about 20 flights.
         let most = min(40_000, 20 * min(window, limits.window))
         plans = (0..<Int.random(in: 5...20, using: &generator)).map { _ in
             (
@@ -142,7 +142,7 @@ private struct StreamSide {
                 _ = try await connection.send(Array(message))
             }
             _ = try await connection.send(Array(rest))
-            // Streams that are open can still be used.
+            // While the connection closes, open streams can still be used.
             try await connection.close(within: .seconds(18))
             try await parts.waitForAll()
         }

@@ -18,7 +18,7 @@ struct StreamProgram {
 
     /// A program for a new stream of at most so many bytes.
     init(most: Int, using generator: inout SeededGenerator) {
-        // Half of the streams are echoed.
+        // `echo` is as frequent as all other kinds together, or more frequent.
         let isEcho = Bool.random(using: &generator)
         kind = isEcho ? .echo : Kind.allCases.randomElement(using: &generator) ?? .echo
         let count = [0, 1, 10, most / 10, most].randomElement(using: &generator) ?? 0
@@ -151,7 +151,7 @@ struct StreamProgram {
         }
     }
 
-    /// Everything to the end, and whether the peer has given up instead.
+    /// Everything up to the end, and whether the peer has reset its direction instead.
     private mutating func readAll(
         from stream: PeerConnection.Stream
     ) async throws -> ([UInt8], Bool) {

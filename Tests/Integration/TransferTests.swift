@@ -79,7 +79,7 @@ extension Integration {
             #expect(outcomes[1].text == "answer, and more")
         }
 
-        @Test("standard output ends with the peer's data, while standard input is still open")
+        @Test("standard output is closed when the peer's data ends, even if standard input is open")
         func outputEndsFirst() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -171,7 +171,7 @@ extension Integration {
             Tool.expect(refused, status: 64, name)
         }
 
-        /// Runs a dialer on a terminal, whose input ends after more than two seconds.
+        /// Runs a dialer on a terminal. A pipe is its input, and ends after more than two seconds.
         private func pipeOnTerminal(_ options: String) throws -> Subprocess.Outcome {
             let pair = try ToolPair()
             let listener = try pair.listen(options.contains("--persist") ? ["--persist"] : [])
@@ -186,7 +186,7 @@ extension Integration {
         }
 
         @Test(
-            "a long pipe shows its progress on a terminal, in one line that is removed at the end",
+            "a dialer with a pipe as input shows its progress on a terminal, in one line that it removes at the end",
             arguments: ["> /dev/null", "--persist > /dev/null"])
         func progress(_ options: String) throws {
             let outcome = try pipeOnTerminal(options)

@@ -36,7 +36,7 @@ import Testing
         }
     }
 
-    @Test("a packet of any length and any kind traps nowhere, and only a whole answer tells PHYs")
+    @Test("no packet ends the process, whatever its bytes, and only a whole answer tells PHYs")
     func hostile() {
         for length in 0..<complete.count {
             let answer = PHYAnswer(complete.prefix(length), to: 0x0E01)

@@ -50,8 +50,8 @@ def l2test(address):
     """Bytes a second that BlueZ's l2test moves in SDUs of `SDU` bytes, as its receiver measures them."""
     common = ["-V", "le_public", "-P", "241", "-I", str(SDU)]
     # The receiver prints the speed of each block. The first block includes the wait for the sender, so
-    # only the second counts. The third is not waited for: the sender's end loses its last SDUs. Times
-    # are the receiver's own: whoever reads its lines late would find the second block too fast.
+    # only the second counts. The third may never be complete, because the sender loses its last SDUs when
+    # it ends. The receiver itself measures the times: this program may read its lines late.
     receiver = subprocess.Popen(
         ["l2test", "-i", "hci1", *common, "-b", str(BLOCK * SDU), "-r"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -98,7 +98,7 @@ class BenchTests(unittest.TestCase):
             self.assertGreater(row["packets"], 0, row)
 
     def test_share(self):
-        """for messages of 4,096 bytes and more, 99 % or more of the bytes in SDUs are theirs"""
+        """with messages of 4,096 bytes and more, messages are 99 % or more of the bytes in SDUs"""
         wanted = ["--size", 4096, "--size", 10000, "--size", 65536]
         report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
         rows = [row for row in report["packets"] if row["engine"] != "plain"]

@@ -250,11 +250,11 @@ class ChatTests(DiscoveryTests):
             self.expect_delivered_lines(chat, chats[0] if chat is chats[1] else chats[1])
         print(
             f"   back after {min(seconds):.1f} to {max(seconds):.1f} s, "
-            f"{sum(seconds) / CUTS:.1f} s in the middle; {chats[0].typed} and {chats[1].typed} lines, "
+            f"{sum(seconds) / CUTS:.1f} s on average; {chats[0].typed} and {chats[1].typed} lines, "
             "each delivered once", flush=True)
 
     def test_chat_leaves(self):
-        """a chat that leaves while the other types has written every line reported as delivered"""
+        """a chat has written every line that is reported as delivered, even if it leaves early"""
         leaver, writer = self.chat("dialer"), self.chat("listener")
         for chat in (leaver, writer):
             chat.connected(within=40)

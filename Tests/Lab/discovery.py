@@ -143,7 +143,7 @@ class DiscoveryTests(LabTests):
         self.exchange(target=f"peer:{key}", service=blesec_service)
 
     def test_scan(self):
-        """scan shows a device that advertises the service once, and no device for another service"""
+        """scan prints one line for a device with the service, and nothing for another service"""
         self.listen("--anyone")
 
         def scan(service, seconds):

@@ -109,10 +109,10 @@ class GATTTests(LabTests):
         self.expect_content(written[1], back)
         self.assertGreater(forged_count, 50)
         print(
-            f"   {seconds:.1f} s, {len(content + back) / seconds / 1000:.0f} kB/s beside {forged_count} "
-            "forged fragments", flush=True)
-        # The forged fragments could reach the listener: now that it serves no other device, it answers
-        # the third device's open fragment.
+            f"   {seconds:.1f} s, {len(content + back) / seconds / 1000:.0f} kB/s, {forged_count} forged "
+            "fragments meanwhile", flush=True)
+        # The forged fragments did reach the listener: it answers the third device's open fragment, now
+        # that it serves no other device.
         third.write(to_listener, opening(0xABCD))
         answer = third.notified.get(timeout=20)
         while answer[:3] != fragment(OPEN, 0xABCD)[:3]:

@@ -101,7 +101,7 @@ class MeetingTests(ChatTests):
         seconds.sort()
         print(
             f"   {STARTS} of {STARTS}, after {seconds[0]:.1f} to {seconds[-1]:.1f} s, "
-            f"{seconds[STARTS // 2]:.1f} s in the middle", flush=True)
+            f"the median is {seconds[STARTS // 2]:.1f} s", flush=True)
 
     def test_meeting_of_four(self):
         """four adapters with one service for each pair get one link for each pair"""

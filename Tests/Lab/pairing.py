@@ -99,7 +99,7 @@ class PairingTests(DiscoveryTests):
         self.chat("first")
 
     def test_pairing_wrong(self):
-        """a wrong code is refused on both sides, and nobody is known"""
+        """a wrong code is refused, and then neither device knows the other"""
         shower = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", "--code")
         code = shower.line(shower.errors, "code: ", 30)
         wrong = "000000" if code != "000000" else "000001"

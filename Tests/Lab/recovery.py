@@ -77,7 +77,7 @@ class RecoveryTests(DiscoveryTests):
         self.expect_recovered(listener, dialer)
 
     def test_silent_peer(self):
-        """a dialer gives up a peer that hangs as soon as the channel is ready"""
+        """a dialer gives up a peer that does nothing more once the channel is ready"""
         self.expect(self.dialer_of_silent_peer, TIMED_OUT, "(silent .* for 60 s|within 30 s)", within=75)
 
 

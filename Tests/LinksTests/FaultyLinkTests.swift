@@ -37,7 +37,7 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
     }
 
-    @Test("delayed bytes arrive after the delay, in order, and 64 KiB of them can be sent")
+    @Test("delayed bytes arrive after the delay, in order, and a link delays at most 64 KiB")
     func delay() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "delay", clock: clock.loopClock)
@@ -93,7 +93,7 @@ import Testing
         }
     }
 
-    @Test("held bytes arrive when they are released, and 64 KiB of them can be sent")
+    @Test("held bytes arrive when they are released, and a link holds at most 64 KiB")
     func hold() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)
@@ -116,7 +116,7 @@ import Testing
         }
     }
 
-    @Test("a read of at most one byte, or of at most five at random, loses no byte")
+    @Test("reads that get one byte, or one to five bytes at random, lose no byte")
     func shortReads() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)

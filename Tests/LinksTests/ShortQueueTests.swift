@@ -150,7 +150,7 @@ import Testing
         }
     }
 
-    @Test("a link that is closed, or whose peer has closed it, ignores the change")
+    @Test("a link that is closed, or whose peer has closed it, ignores `keepsQueueShort`")
     func closed() async throws {
         try await withLoop { loop in
             for kind in Kind.allCases {
@@ -165,7 +165,7 @@ import Testing
         }
     }
 
-    @Test("a link with faults passes the change on to the link that it wraps")
+    @Test("a link with faults passes `keepsQueueShort` on to the link that it wraps")
     func wrapped() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)

@@ -233,7 +233,7 @@ import Testing
     }
 
     @Test(
-        "a link that is accepted for another loop runs there alone, and carries bytes",
+        "a link that is accepted for another loop runs only on that loop, and carries bytes",
         arguments: [UnixAddress.Kind.stream, .seqpacket])
     func otherLoop(_ kind: UnixAddress.Kind) async throws {
         try await withLoop { loop in

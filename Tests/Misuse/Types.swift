@@ -91,7 +91,7 @@ func encryptBorrowed(
     try transport.encrypt(Span(), into: &output)  // error: cannot use mutating member
 }
 
-//: a channel exists only when both sides are proven
+//: an app cannot make a channel without a handshake
 func makeChannel(_ link: any Link, _ configuration: ChannelConfiguration) {
     _ = SecureChannel(  // error: initializer is inaccessible
         over: link, role: .dialer, configuration: configuration)

@@ -14,7 +14,7 @@
  *
  * A link can be cut at any time. A side may notice it at once, later, or when it begins to use the next link;
  * until then it still takes what is in flight. A new link can also come up while both sides still use the old
- * one. From any state on, faults may stop for good (`quiet`). Then every message must be decided.
+ * one. From any state on, faults may stop for good (`quiet`). Then every message must get a fate.
  *
  * Every step is one transition. Messages have the identities 1, 2, 3 in the order in which they are queued, and
  * sets are bit masks. An identity is never used again, but each epoch numbers its messages from 1. Tokens and
@@ -127,7 +127,7 @@ bool bCopied;
 byte tokenA = 1;
 byte originA = FRESH;
 byte begun;                 /* pending messages of which a byte may have left */
-byte whole;                 /* pending messages that may have left: their last byte may */
+byte whole;                 /* pending messages of which the last byte may have left */
 byte old;                   /* messages that were pending when this instance began */
 byte nextNumber;            /* the next chunk to send */
 byte nextOffset;
@@ -156,7 +156,7 @@ byte everWhole;             /* messages whose last byte has left */
 byte doubt;                 /* messages of which a restarted A cannot know whether they have left */
 byte undone;                /* taken messages that a rollback of B has undone */
 bool lost;                  /* a store was lost or rolled back */
-bool lostA;                 /* A's store was rolled back */
+bool rolledBackA;           /* A's store was rolled back */
 
 /* The faults that may still happen. */
 byte cuts = CUTS;
@@ -285,7 +285,7 @@ inline openA(origin) {
   COPY_SENDER(a, aStore);
   originA = origin; drawTokenA(); COMMIT_A;
   begun = a.left; whole = a.left; old = a.pending;
-  doubt = doubt | a.left | (lostA -> a.pending : 0)
+  doubt = doubt | a.left | (rolledBackA -> a.pending : 0)
 }
 
 inline openB(origin) {
@@ -321,7 +321,7 @@ inline confirmUpTo(number) {
      a.first++
   :: else -> break
   od;
-  a.first = (number >= a.first -> number + 1 : a.first);   /* happens only with a seeded mistake */
+  a.first = (number >= a.first -> number + 1 : a.first);   /* a change only with a seeded mistake */
   m = 0
 }
 
@@ -427,7 +427,7 @@ init {
 #if ROLLBACKS_A
   :: d_step { rollbacksA > 0 && !aCopied ->
        aCopied = 1; COPY_SENDER(aCopy, aStore); printf("A's store is copied\n") }
-  :: d_step { rollbacksA > 0 -> rollbacksA--; lost = 1; lostA = 1; printf("A is rolled back\n");
+  :: d_step { rollbacksA > 0 -> rollbacksA--; lost = 1; rolledBackA = 1; printf("A is rolled back\n");
        COPY_SENDER(aStore, aCopy); openA(RESTORED); forgetCopies() }
 #endif
 #if ROLLBACKS_B
@@ -507,7 +507,7 @@ init {
        if
        :: r ->
           printf("A notices that it was rolled back\n");
-          assert(lostA);                                     /* A is right */
+          assert(rolledBackA);                               /* A is right */
           originA = ROLLED;
           a.epochs = a.epochs | BIT(k); a.tokens = a.tokens | BIT(resume[l].bPeerToken);
 #if MISTAKE == 10
@@ -535,7 +535,7 @@ init {
 #if MISTAKE != 5
              assert(k != a.epoch || !EXCEED(resume[l]));
 #endif
-             r = k == a.epoch && resume[l].bConfirmed < a.first - 1;   /* less than before */
+             r = k == a.epoch && resume[l].bConfirmed < a.first - 1;   /* r: *confirmed* is less than before */
              if
              :: g && r ->
                 assert(resume[l].bToken != a.peerToken);

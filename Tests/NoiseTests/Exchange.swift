@@ -9,7 +9,7 @@ enum PropertySeed {
     static let value: UInt64 = {
         let requested = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
         let seed = requested ?? 34
-        print("NoiseTests: properties from seed \(seed); set BLESEC_SEED=N to change it")
+        print("NoiseTests: the property tests use seed \(seed); set BLESEC_SEED=N to change it")
         return seed
     }()
 

@@ -116,7 +116,7 @@ import Testing
     }
 
     @Test(
-        "a context seals and opens, and gives the same bytes as a new context after a change of key",
+        "a context opens what it has sealed, and after a change of key seals as a new context does",
         arguments: AEADAlgorithm.allCases)
     func keyReplacement(_ algorithm: AEADAlgorithm) throws {
         var context = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))

@@ -105,7 +105,8 @@ struct StoreFileTests {
         for id in 1...UInt64(2 * Fates.mostRanges + 500) {
             var changes: [StoreChange] = [.message(.init(id: id, bytes: [1]))]
             let epoch = Identifier(using: &generator)
-            // Every second message becomes unknown, so that the ranges do not touch.
+            // Every second message becomes unknown, so that the ranges of unknown messages do not
+            // touch.
             changes +=
                 id % 2 == 0 ? [.epoch(epoch, keeping: [])] : [.retired(through: expected.first)]
             changes.append(.peerEpoch(epoch, confirmed: 0))

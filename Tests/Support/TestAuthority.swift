@@ -75,8 +75,8 @@ public final class TestAuthority: Sendable {
 
     private func request(_ subject: String, _ key: [String], _ extensions: String) throws {
         let request = folder.file("\(subject).csr")
-        // Always of 8 bytes: a test depends on the length of a certificate, and OpenSSL's own random
-        // numbers are sometimes a byte shorter.
+        // This serial number always has 8 bytes: a test depends on the length of a certificate, and
+        // OpenSSL's own serial numbers are sometimes a byte shorter.
         let serial = UInt64.random(in: 1 << 62..<1 << 63)
         try run(["req", "-new", "-subj", "/CN=\(subject)", "-out", request] + key)
         try run(

@@ -143,7 +143,7 @@ struct ContextTests {
         let error = #expect(throws: ChannelError(.badKey, "")) {
             _ = try RevocationList(lists: [list], authorities: authority.authorities())
         }
-        #expect(error?.reason.contains("its certificate beside the authority's") == true)
+        #expect(error?.reason.contains("its certificate to those of the authorities") == true)
         let both = try ["ca.pem", "middle.pem"].flatMap { try #require(authority.folder.read($0)) }
         let authorities = try CertificateFile.authorities(authority.folder.write("both.pem", both))
         _ = try RevocationList(lists: [list], authorities: authorities)

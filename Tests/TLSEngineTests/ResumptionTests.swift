@@ -81,7 +81,7 @@ struct ResumptionTests {
                     .certificate(
                         subjectPublicKeyInfo: acceptor.identity.subjectPublicKeyInfo,
                         uri: "blesec://devices/acceptor")))
-        // A side that refuses with a record ends its handshake first, so that it can seal the
+        // A side that refuses with a record completes its handshake first, so that it can seal the
         // record.
         #expect(pair.dialer.refuse() == .byRecord)
         try pair.dialer.admit()

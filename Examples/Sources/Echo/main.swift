@@ -1,6 +1,6 @@
 // Echo: a listener that sends every message back, and a dialer that prints the replies.
 //
-//     Echo listen ENDPOINT KEY PEER     serves one channel after another, until it is interrupted
+//     Echo listen ENDPOINT KEY PEER     serves any number of dialers, until it is interrupted
 //     Echo dial ENDPOINT KEY PEER       sends the lines of standard input
 //
 // To listen, ENDPOINT is unix:PATH or l2cap:any; to dial, it is what the listener prints. KEY is

@@ -53,7 +53,7 @@ import Testing
             "\(wrongListener.errors)")
     }
 
-    @Test("TLS delivers a message to a device of the same authority, which prints URI and message")
+    @Test("TLS delivers a message, and the receiver prints the sender's URI and the message")
     func certificates() throws {
         try authority("home", devices: ["door", "phone"])
         let listener = try start("TLS listen unix:door home door blesec://home/phone")
@@ -72,7 +72,7 @@ import Testing
         try authority("elsewhere", devices: ["thief"])
         try folder.blesec("ca revoke home lost.pem")
         let refusals = [
-            ("home", "lost", "is revoked"), ("home", "lamp", "and others are expected"),
+            ("home", "lost", "is revoked"), ("home", "lamp", "is not among the expected ones"),
             ("elsewhere", "thief", "leads to no authority"),
         ]
         for (authority, device, reason) in refusals {
@@ -83,7 +83,7 @@ import Testing
             #expect(dialer.status == 1, "\(device)")
             #expect(dialer.output == "", "\(device)")
             // A dialer checks the listener's certificate before it sends its own. So the device of
-            // another authority refuses the door, and the door does not see its certificate.
+            // another authority refuses the door, and the door never sees that device's certificate.
             if authority == "home" {
                 _ = try listener.line(containing: reason)
             } else {

@@ -56,7 +56,7 @@ struct NearbySetup: Sendable {
 package enum NearbyEvent: Sendable {
     /// The state of the adapter, or of bluetoothd, has changed.
     case adapter(AdapterState)
-    /// The service dials a peer that advertises it.
+    /// A dial to a peer that advertises the service has begun.
     case dialing(Candidate)
     /// The link to the candidate is up; the service finds the transport and opens it.
     case opening(Candidate)

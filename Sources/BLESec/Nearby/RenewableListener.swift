@@ -26,7 +26,7 @@ actor RenewableListener: LinkListener {
     private static let mostSpent = 64
 
     /// A listener for one PSM, and the task that accepts its links.
-    private struct Service {
+    private struct ServedPSM {
         let listener: L2CAPListener
         let task: Task<Void, Never>
         /// The device that was told this PSM because it had used the one before.
@@ -48,7 +48,7 @@ actor RenewableListener: LinkListener {
     /// The numbers of the PSMs that were opened, the last one at the end.
     private var spent: [Int] = []
     /// The two listeners, which may be the same, and old ones.
-    private var services: [ObjectIdentifier: Service] = [:]
+    private var servedPSMs: [ObjectIdentifier: ServedPSM] = [:]
     private var arrived: [any Link] = []
     private let waiting: LoopCondition
     private var isClosed = false
@@ -81,7 +81,7 @@ actor RenewableListener: LinkListener {
         localDescription = first?.localDescription ?? Endpoint.gatt.description
     }
 
-    isolated deinit { for service in services.values { service.task.cancel() } }
+    isolated deinit { for served in servedPSMs.values { served.task.cancel() } }
 
     /// Listens on a new PSM, which is then in the advertisement and in the characteristic; the old ones
     /// are closed after ``grace``.
@@ -95,7 +95,7 @@ actor RenewableListener: LinkListener {
     func psmForReading(by device: DeviceAddress?) -> PSM? {
         guard !isClosed else { return nil }
         if let device, users.contains(device), mayOpen(for: device), let fresh = try? open() {
-            services[ObjectIdentifier(fresh)]?.reader = device
+            servedPSMs[ObjectIdentifier(fresh)]?.reader = device
             publish(fresh)
         }
         return readable?.localAddress.psm
@@ -121,7 +121,7 @@ actor RenewableListener: LinkListener {
         arrived = []
         waiting.wake(.link)
         waiting.wake(.room)
-        for service in services.values { await end(service.listener) }
+        for served in servedPSMs.values { await end(served.listener) }
     }
 
     /// Queues a link that has arrived over any transport; closes the link if the queue is full.
@@ -151,8 +151,8 @@ actor RenewableListener: LinkListener {
     }
 
     private func mayOpen(for device: DeviceAddress) -> Bool {
-        services.count < Self.mostPSMs
-            && services.values.count { $0.reader == device } < Self.mostPSMsOfDevice
+        servedPSMs.count < Self.mostPSMs
+            && servedPSMs.values.count { $0.reader == device } < Self.mostPSMsOfDevice
     }
 
     /// Listens on another PSM; `nil` without L2CAP, and once closed.
@@ -171,13 +171,12 @@ actor RenewableListener: LinkListener {
         serve(fresh)
     }
 
-    /// Remembers that a device has used the characteristic's PSM. If too many have, another PSM takes its
-    /// place, which nobody has used; only without a free PSM, the device that used it first is
-    /// forgotten.
+    /// Remembers that a device has used the characteristic's PSM. If too many devices have used it, a new
+    /// PSM replaces it. If no new PSM can be opened, the device that used the PSM first is forgotten.
     private func addUser(_ device: DeviceAddress) {
         guard !users.contains(device) else { return }
         if users.count == Self.mostUsers {
-            if services.count < Self.mostPSMs, let fresh = try? open() { return publish(fresh) }
+            if servedPSMs.count < Self.mostPSMs, let fresh = try? open() { return publish(fresh) }
             users.removeFirst()
         }
         users.append(device)
@@ -187,12 +186,12 @@ actor RenewableListener: LinkListener {
     private func publish(_ fresh: L2CAPListener) {
         readable = fresh
         users = []
-        for (key, service) in services
-        where service.listener !== advertised && service.listener !== readable
-            && !service.isRetiring
+        for (key, served) in servedPSMs
+        where served.listener !== advertised && served.listener !== readable
+            && !served.isRetiring
         {
-            services[key]?.isRetiring = true
-            Task(executorPreference: loop) { [loop, weak self, weak listener = service.listener] in
+            servedPSMs[key]?.isRetiring = true
+            Task(executorPreference: loop) { [loop, weak self, weak listener = served.listener] in
                 try? await loop.sleep(for: Self.grace)
                 if let listener { await self?.end(listener) }
             }
@@ -200,7 +199,7 @@ actor RenewableListener: LinkListener {
     }
 
     private func end(_ listener: L2CAPListener) async {
-        services.removeValue(forKey: ObjectIdentifier(listener))?.task.cancel()
+        servedPSMs.removeValue(forKey: ObjectIdentifier(listener))?.task.cancel()
         await listener.close()
     }
 
@@ -213,7 +212,7 @@ actor RenewableListener: LinkListener {
                 await self.take(link, from: listener)
             }
         }
-        services[ObjectIdentifier(listener)] = Service(listener: listener, task: task)
+        servedPSMs[ObjectIdentifier(listener)] = ServedPSM(listener: listener, task: task)
     }
 
     private func take(_ link: any Link, from listener: L2CAPListener) async {

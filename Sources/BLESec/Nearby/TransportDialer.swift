@@ -17,8 +17,9 @@ final class TransportDialer {
     private static let queryTimeout = Duration.seconds(10)
 
     private let setup: NearbySetup
-    /// PSMs that were read over GATT, and PSMs on which no peer listened.
+    /// PSMs that were read over GATT.
     private var psms = PSMCache()
+    /// PSMs on which no peer listened.
     private var refusedPSMs = PSMCache()
 
     private enum Transport {

@@ -51,7 +51,7 @@ package struct CPace: ~Copyable {
         let generator = Self.generator(
             code: code, channel: context.channel, session: context.session)
         guard let share = Ristretto255.product(of: scalar, and: generator.span) else {
-            preconditionFailure("a derived generator is not the identity")
+            preconditionFailure("the derived generator is the identity")
         }
         self.share = share.span.array
         self.scalar = scalar

@@ -59,9 +59,11 @@ package final class PairingExchange {
     private let parties: Parties
     private var state = State.lookingUp
     private var records: [[UInt8]] = []
+    /// What the store has kept of the peer's key; nil if nothing, and until the store has answered.
     private let kept = Locked<TrustPolicy.KeptPeer?>(nil)
     /// The store's last error.
     private let storeError = Locked<ChannelError?>(nil)
+    /// What this side has kept of an earlier pairing with the peer, as `begin` tells the peer.
     private var standing = PairingStanding.nothing
     private var run: CPace?
     /// In a comparison, this side's nonce.
@@ -214,9 +216,9 @@ package final class PairingExchange {
         case .comparing(let comparison):
             transcript = sha256(Self.label("transcript"), parties.handshakeHash)
             nonce = randomBytes(count: 32)
-            // Counted before the dialer commits to its nonce. Otherwise an attacker in between, who
-            // knows the digits of one side, could begin runs with the other side until the digits
-            // are the same, and break off each run before a person sees it.
+            // The try is counted before the dialer commits to its nonce. Otherwise an attacker in
+            // between, who knows the digits of one side, could begin runs with the other side until
+            // the digits are the same, and break off each run before a person sees it.
             if isDialer { try comparison.spend() }
             if isDialer { send(.commit, commitment(to: nonce)) }
             state = .awaiting(isDialer ? .nonce : .commit)
@@ -249,7 +251,8 @@ package final class PairingExchange {
             Self.label("transcript"), parties.handshakeHash, dialerConfirmation,
             acceptorConfirmation)
         if isDialer {
-            // Counted before the confirmation leaves, because it lets the peer check a guess.
+            // The try is counted before the confirmation leaves, because the confirmation lets the
+            // peer check a guess.
             try code.spend()
             try keep(isVerified: false)
         } else {
@@ -261,8 +264,8 @@ package final class PairingExchange {
     private func didReceiveConfirmation(_ value: [UInt8]) throws(ChannelError) {
         if case .code(let code) = rule.way {
             guard value.count == CPace.keyLength else { throw Self.outOfPlace }
-            // Counted before the check, because this side's answer shows whether the peer's guess
-            // is right.
+            // The try is counted before the check, because this side's answer shows whether the
+            // peer's guess is right.
             if !isDialer { try code.spend() }
             let expected = expectedConfirmation
             guard constantTimeEqual(value.span, expected.span) else {
@@ -366,9 +369,9 @@ package final class PairingExchange {
             state = .awaiting(.done)
             return
         }
-        // Kept as verified before this side's proof leaves. With the proof the peer can store this
-        // side, and its next `begin` then says `known`; only a side that has kept the peer as
-        // verified accepts this (``PairingCourse``).
+        // The peer is kept as verified before this side's proof leaves. With the proof the peer can
+        // store this side, and the peer's next `begin` then says `known`; only a side that has kept
+        // the peer as verified accepts this (``PairingCourse``).
         let verified = TrustPolicy.PendingPeer(
             name: peer.name, key: peer.key, transcript: peer.transcript, isVerified: true)
         let store = rule.store

@@ -29,7 +29,7 @@ extension TrustPolicy {
             self.isVerified = isVerified
         }
 
-        /// The name and the key, without the transcript's hash.
+        /// The name and the key, without the transcript.
         public var description: String { "\(name) \(key)" }
     }
 }

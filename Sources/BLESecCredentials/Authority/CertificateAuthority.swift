@@ -236,7 +236,7 @@ package struct CertificateAuthority: Sendable {
             throw ChannelError(
                 .noSuchFile,
                 "\(folder.path) has issued no certificate \(serial): `blesec ca list "
-                    + "\(folder.path)` shows them, and ./\(serial) would be a file")
+                    + "\(folder.path)` lists its certificates; for a file, write ./\(serial)")
         }
     }
 
@@ -270,7 +270,9 @@ package struct CertificateAuthority: Sendable {
     static func newSerial() -> SerialNumber {
         var bytes = randomBytes(count: 8)
         bytes[0] = bytes[0] & 0x3F | 0x40
-        guard let serial = SerialNumber(bytes: bytes) else { preconditionFailure("eight bytes") }
+        guard let serial = SerialNumber(bytes: bytes) else {
+            preconditionFailure("eight bytes are not a serial number")
+        }
         return serial
     }
 

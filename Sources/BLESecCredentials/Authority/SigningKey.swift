@@ -67,5 +67,7 @@ struct SigningKey: ~Copyable {
         return unsafe key
     }
 
-    private static var failure: ChannelError { .openSSL(.internal, "an Ed25519 key failed") }
+    private static var failure: ChannelError {
+        .openSSL(.internal, "OpenSSL cannot use an Ed25519 key")
+    }
 }

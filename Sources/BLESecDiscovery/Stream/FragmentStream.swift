@@ -1,12 +1,14 @@
 internal import BLESecLinks
 
-/// One end of the byte stream over GATT, without I/O: fragments and bytes go in and come out.
+/// One end of the byte stream over GATT, without I/O: fragments and bytes go in and come out. The
+/// value of each GATT write or notification is one fragment.
 ///
 /// Fragments may arrive in any order and more than once. Each end accepts a window of fragments,
-/// counted from the first one that has not been read to its end, and tells the peer the end of that
-/// window. So each end holds a bounded number of the peer's bytes. A fragment that does not fit
-/// into the stream is ignored: it may be late, or come from another device nearby. A fragment that
-/// is missing for ``gapTimeout`` after a later one has arrived ends the stream.
+/// counted from the first one that has not been read to its end, and tells the peer the limit: the
+/// first number beyond that window. So each end holds a bounded number of the peer's bytes. A
+/// fragment that does not fit into the stream is ignored: it may be late, or come from another
+/// device nearby. A fragment that is missing for ``gapTimeout`` after a later one has arrived ends
+/// the stream.
 struct FragmentStream: Sendable {
     /// The most fragments that one end stores until they are read.
     static let window: UInt16 = 32

@@ -5,7 +5,7 @@ internal import BLESecLinks
 ///
 /// Nothing is authenticated here. Only the device address that bluetoothd reports keeps out other
 /// devices' fragments. A device that forges the address can do no more than end the stream, since a
-/// secure channel runs over the link. Closing the link discards what bluetoothd has not sent yet.
+/// secure channel runs over the link. Closing the link may lose what bluetoothd has not sent yet.
 final class GATTStreamLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
 
@@ -73,7 +73,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     var maximumSDU: Int { Self.fragmentsAtOnce * stream.room }
 
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
-        precondition(!bytes.isEmpty, "an empty send says nothing")
+        precondition(!bytes.isEmpty, "a send needs at least one byte")
         try checkOpen()
         if let failure { throw failure }
         if isLost || stream.hasEnd {

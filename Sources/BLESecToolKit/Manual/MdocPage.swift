@@ -134,10 +134,10 @@ struct MdocPage {
     /// delimiter.
     private static func argument(_ word: String) -> String {
         let isPunctuation = word.allSatisfy { ".,:;()[]?!|".contains($0) }
-        let isShort = word.count <= 3 && word.first?.isUppercase ?? false
-        let isClosed = !isPunctuation && word.last.map { ".,:;)]?!".contains($0) } ?? false
-        return (isPunctuation || isShort ? "\\&" : "") + escaped(word, isLiteral: true)
-            + (isClosed ? "\\&" : "")
+        let looksLikeMacro = word.count <= 3 && word.first?.isUppercase ?? false
+        let endsWithDelimiter = !isPunctuation && word.last.map { ".,:;)]?!".contains($0) } ?? false
+        return (isPunctuation || looksLikeMacro ? "\\&" : "") + escaped(word, isLiteral: true)
+            + (endsWithDelimiter ? "\\&" : "")
     }
 
     /// The text, with the characters escaped that are special in mdoc. Dashes become the minus

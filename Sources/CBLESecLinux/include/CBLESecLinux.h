@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// epoll_event is packed on x86-64, so its fields are read and written here.
+// Swift cannot import epoll_event, which is packed on x86-64, so C reads and writes its fields.
 
 static inline int blesec_epoll_control(int epoll, int operation, int descriptor, uint32_t events,
                                        uint64_t token) {

@@ -103,8 +103,8 @@ extension Comparison {
             ]
         }
         let table = Table(
-            ["", "limit", "", "before", "now", "change, %", "noise, %"], words: [0, 1, 2],
-            rows: rows)
+            ["ratio", "limit", "result", "before", "now", "change, %", "largest noise, %"],
+            words: [0, 1, 2], rows: rows)
         return "\nCompared with \(path): \(changes.count) of \(common) \(word) changed\n\n"
             + table.text
     }

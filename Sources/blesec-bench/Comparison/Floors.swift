@@ -33,7 +33,7 @@ struct Floors: Sendable {
         }
     }
 
-    /// Compares the best value of each ratio with its limit. `ratios` contains a ratio once for
+    /// Compares the best value of each ratio with its floor. `ratios` contains a ratio once for
     /// each time that it was measured. A floor whose ratio was not measured is not met.
     func judge(_ ratios: [RecordedReport.Ratio]) -> Verdict {
         var verdict = Verdict()

@@ -24,7 +24,7 @@ struct Ratio: Sendable {
     var lessIsBetter: Bool
     var summary: Summary
 
-    /// Whether a median is worse than another one, or than a limit.
+    /// Whether a median is worse than another median, or than a floor.
     static func isWorse(_ median: Double, than other: Double, lessIsBetter: Bool) -> Bool {
         lessIsBetter ? median > other : median < other
     }

@@ -43,8 +43,8 @@ struct HandshakeCalls {
         for _ in Role.allCases { begin(&key) }
         for message in name.pattern.messages {
             var readersKey = key
-            perform(message, writes: true, &key)
-            perform(message, writes: false, &readersKey)
+            addCalls(of: message, writes: true, &key)
+            addCalls(of: message, writes: false, &readersKey)
         }
         for _ in Role.allCases { split() }
     }
@@ -58,8 +58,9 @@ struct HandshakeCalls {
         }
     }
 
-    private mutating func perform(
-        _ message: HandshakePattern.Message, writes: Bool, _ key: inout Key
+    /// Adds the calls of one side for one message.
+    private mutating func addCalls(
+        of message: HandshakePattern.Message, writes: Bool, _ key: inout Key
     ) {
         for token in message.tokens {
             switch token {

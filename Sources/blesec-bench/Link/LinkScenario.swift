@@ -52,7 +52,8 @@ struct LinkScenario: Sendable {
     }
 
     /// Measures all sessions at one size, with interleaved samples; the first session is the plain
-    /// link's. The first round is always measured; no other round begins after `deadline`.
+    /// link's. The first round is always measured; no other round begins after `deadline`. If
+    /// `comparesBlocking`, each round also measures two blocking threads in C.
     func measure(
         _ transport: String, _ sessions: [Session], size: Int, until deadline: UInt64,
         comparesBlocking: Bool

@@ -10,6 +10,7 @@ struct Request: Sendable, Equatable {
     }
 
     var kind: Kind
+    /// The number of messages that follow the request, and the size of each in bytes.
     var count: Int
     var size: Int
 

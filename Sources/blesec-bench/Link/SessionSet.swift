@@ -1,6 +1,7 @@
 internal import BLESec
 
-/// Open channels of every engine over links of one kind, the plain channel first.
+/// One open channel for each engine, over links of one kind. The channel without encryption is the
+/// first.
 struct SessionSet: Sendable {
     let sessions: [Session]
     /// The packet counter of the sessions' links, if their packets can be counted.
@@ -26,7 +27,7 @@ struct SessionSet: Sendable {
         return SessionSet(sessions: sessions, packets: packets, responders: responders)
     }
 
-    /// Opens channels to a `blesec-bench serve`.
+    /// Opens channels to a process that runs `blesec-bench serve`.
     static func open(
         _ endpoint: Endpoint, _ engines: [EngineChoice], _ loops: LoopPair
     ) async throws -> SessionSet {

@@ -7,6 +7,7 @@ struct StreamScenario: Sendable {
     var sampleTime: Double
     var rounds: Int
     var urgentClass = PeerConnection.Priority.urgent
+    /// The number of bulk streams beside the urgent stream. Only tests change it.
     var bulkStreams = 1
 
     /// The pause between two urgent messages, when they do not follow each other at once.
@@ -17,8 +18,9 @@ struct StreamScenario: Sendable {
         var transport: String
         /// The number of rounds that were measured.
         var rounds: Int
-        /// Nanoseconds of an urgent message there and back: `idle` without bulk data, `busy` beside
-        /// a bulk stream, `pacedIdle` and `paced` the same with ``pause`` between messages.
+        /// The round trip of an urgent message, in nanoseconds: `idle` without bulk data, `busy`
+        /// beside a bulk stream. `pacedIdle` and `paced` are the same two figures with ``pause``
+        /// between messages.
         var idle: LinkScenario.Percentiles
         var busy: LinkScenario.Percentiles
         var pacedIdle: LinkScenario.Percentiles
@@ -29,7 +31,8 @@ struct StreamScenario: Sendable {
         var pacedRatio: Summary
         /// Bytes a second of one bulk stream alone.
         var goodput: Summary
-        /// The bulk stream's goodput beside urgent messages divided by its goodput alone.
+        /// The bulk stream's goodput while urgent messages are sent, divided by its goodput alone:
+        /// for messages without and with ``pause``.
         var busyShare: Summary
         var pacedShare: Summary
         /// The goodput of two bulk streams together divided by that of one.

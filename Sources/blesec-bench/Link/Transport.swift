@@ -90,6 +90,7 @@ struct LinkEnds: Sendable {
     var metered: PacketScenario.Ends?
 }
 
+/// The loops of both ends of the measured links.
 struct LoopPair: Sendable {
     let dialer = EventLoop(name: "bench-dialer")
     let acceptor = EventLoop(name: "bench-acceptor")

@@ -2,7 +2,8 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
 
-/// Known peers that open and close channels, one after another, with two tries for each channel.
+/// Known peers. Each of them opens and closes one channel after another, with up to two tries for
+/// each channel.
 actor KnownPeers {
     /// A group of known peers: their number, and their distance from the listener.
     struct Kind: Sendable, Equatable {

@@ -36,7 +36,7 @@ struct LoopsScenario: Sendable {
         var batchGoodput: Double
     }
 
-    /// Measures `count` channels, at least as many as there are loops.
+    /// Measures `count` channels; `count` must not be less than the number of loops.
     func measure(
         _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
     ) async throws -> Result {

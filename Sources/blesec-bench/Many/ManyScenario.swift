@@ -121,7 +121,7 @@ struct ManyScenario: Sendable {
     private func work(
         _ group: ChannelGroup, channels count: Int, _ loop: EventLoop
     ) async throws -> (messages: [Int], time: UInt64, state: ProcessState) {
-        // In nanoseconds: more channels need more time until each has sent.
+        // In nanoseconds. The more channels there are, the longer it takes until each has sent.
         let window = min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(count))
         return try await group.sending(1) {
             // Gives every channel time to begin.

@@ -22,7 +22,7 @@ enum UnauthenticatedFlood: String, Sendable {
 struct FloodMessage: Sendable {
     /// A hello and the first message of a dialer, recorded once and replayed.
     let firstFlight: [UInt8]
-    /// A hello and the longest first message below the limit, without its last byte.
+    /// A hello and the longest first message that a listener permits, without its last byte.
     let unfinished: [UInt8]
 
     init(_ peers: PeerConfigurations, _ loop: EventLoop) async throws {

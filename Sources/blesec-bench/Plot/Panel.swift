@@ -12,7 +12,7 @@ struct Panel {
     struct Series {
         var name: String
         var points: [Point]
-        /// Whether the series is the limit of the others.
+        /// Whether the series is the limit with which the others are compared.
         var isLimit = false
     }
 

@@ -11,6 +11,8 @@ struct RadioRun: Sendable {
     private let parameters: RadioParameters
     private let central: RadioLink
     private let peripheral: RadioLink
+    /// The time at which the connection began. The anchor points of its events are this time plus
+    /// multiples of the interval.
     private let origin: UInt64
 
     /// The longest wait for one result, in virtual time: an hour.
@@ -107,8 +109,9 @@ struct RadioRun: Sendable {
         }
     }
 
-    /// Advances the clock to the time `hostDelay` before a connection event, and returns the
-    /// event's time. So no measurement depends on the moment at which it begins.
+    /// Advances the clock to the time that is `hostDelay` before the anchor point of a connection
+    /// event, and returns the anchor point. So no measurement depends on the moment at which it
+    /// begins.
     private func waitForAnchor() async -> UInt64 {
         let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
         let next = (earliest / parameters.interval + 1) * parameters.interval + origin

@@ -6,6 +6,7 @@ internal import BLESecRadioModel
 /// same model as ``RadioScenario``.
 struct RadioStreams: Sendable {
     var urgentClass = PeerConnection.Priority.urgent
+    /// The number of bulk streams beside the urgent stream. Only tests change it.
     var bulkStreams = 1
     /// Makes the link that each end uses from the modelled link. Only tests change it.
     var wrap: @Sendable (any Link) -> any Link = { $0 }
@@ -27,8 +28,8 @@ struct RadioStreams: Sendable {
         var goodput: Double
         var busyGoodput: Double
 
-        /// The limit of the longest time: two connection intervals, and the time of a short queue's
-        /// bytes.
+        /// The limit of the longest time: two connection intervals, and the time that the bytes of
+        /// a short queue take.
         var limit: Double {
             2 * Double(parameters.interval) + Double(ShortQueue.payload) / goodput * 1e9
         }

@@ -31,7 +31,8 @@ struct ReportText {
             let results = report.engine.filter { $0.suite == suite }
             let layers = results.map(\.layer).unique
             var table = Table(
-                ["", "raw, ns", "of"] + layers.dropFirst().map { "\($0), ×" }, words: [0, 2])
+                ["size", "raw, ns", "library"] + layers.dropFirst().map { "\($0), ×" },
+                words: [0, 2])
             for raw in results where raw.library != nil {
                 let layerResults = results.filter { $0.size == raw.size && $0.library == nil }
                 table.append(
@@ -54,21 +55,24 @@ struct ReportText {
             ]
         }
         let heading = [
-            "", "dialer, µs", "acceptor, µs", "flights", "dialer, B", "acceptor, B", "from C, µs",
-            "× C",
+            "protocol", "dialer, µs", "acceptor, µs", "flights", "dialer, B", "acceptor, B",
+            "from C, µs", "× C",
         ]
-        return "Handshakes in memory: processor time, and as a multiple of the same work from C\n\n"
-            + Table(heading, rows: rows).text
+        return "Handshakes in memory: processor time, flights (dialer + acceptor), and bytes "
+            + "sent\n`from C` is the time of the same work done from C, `× C` the ratio of both "
+            + "sides' time to it\n\n\(Table(heading, rows: rows).text)"
     }
 
     private var linkText: String {
-        var text = "Messages over a link: one way, and there and back\n"
+        var text =
+            "Messages over a link: goodput one way, and percentiles of the time there and back\n"
+            + "`× plain` is the ratio to the plain link, `× C` to two blocking threads in C\n"
         for transport in report.link.map(\.transport).unique {
             let results = report.link.filter { $0.transport == transport }
             let hasBlocking = results.contains { $0.goodputToBlocking != nil }
-            let besideC = hasBlocking ? ["× C"] : []
-            var heading = [transport, "", "MB/s", "× plain"] + besideC
-            heading += ["p50, µs", "p90", "p99", "max", "× plain"] + besideC
+            let ratioToC = hasBlocking ? ["× C"] : []
+            var heading = [transport, "engine", "MB/s", "× plain"] + ratioToC
+            heading += ["p50, µs", "p90", "p99", "max", "× plain"] + ratioToC
             var table = Table(heading, words: [0, 1])
             for result in results {
                 var row = [result.size.bytes] + goodput(result)
@@ -99,7 +103,7 @@ struct ReportText {
 
     private var sduText: String {
         let table = Table(
-            ["MTU", "SDU", "", "MB/s", "× plain"], words: [2],
+            ["MTU", "SDU", "engine", "MB/s", "× plain"], words: [2],
             rows: report.sdus.map {
                 ["\($0.sizes.mtu)", "\($0.sizes.sdu)"] + goodput($0.link)
             })
@@ -109,7 +113,10 @@ struct ReportText {
 
     private var packetText: String {
         let table = Table(
-            ["", "", "messages", "SDUs", "message bytes, %", "packets", "computed"], words: [0, 1],
+            [
+                "size", "engine", "messages", "SDUs", "message bytes, % of SDUs", "packets",
+                "computed packets",
+            ], words: [0, 1],
             rows: report.packets.map {
                 [
                     $0.size.bytes, $0.engine.shortProtocol, "\($0.messages)", "\($0.sdus)",
@@ -122,8 +129,8 @@ struct ReportText {
     private var storeText: String {
         let table = Table(
             [
-                "", "messages/s", "× without stores", "commits/s", "messages a commit",
-                "receiver's",
+                "size", "messages/s", "× without stores", "commits/s", "messages/commit, sender",
+                "messages/commit, receiver",
             ],
             rows: report.stores.map {
                 [
@@ -132,15 +139,15 @@ struct ReportText {
                     $0.messagesPerCommit.acceptor.median.short,
                 ]
             })
-        return "Messages exactly once with stores on disk, queued ahead, over memory\n\n"
+        return "Messages exactly once over memory with stores on disk, queued without waiting\n\n"
             + table.text
     }
 
     private var streamText: String {
         let table = Table(
             [
-                "", "alone, µs", "beside", "× alone", "paced alone", "beside", "× alone",
-                "bulk, MB/s", "beside, ×", "paced, ×", "two bulk, ×",
+                "link", "idle, µs", "busy, µs", "busy/idle", "paced idle, µs", "paced busy, µs",
+                "busy/idle", "bulk, MB/s", "with urgent, ×", "with paced, ×", "two bulk, ×",
             ], words: [0],
             rows: report.streams.map {
                 [
@@ -152,13 +159,17 @@ struct ReportText {
                 ]
             })
         return
-            "\(StreamPair.urgentSize.bytes) there and back on an urgent stream, alone and beside "
-            + "a bulk stream; and bulk\n\n\(table.text)"
+            "\(StreamPair.urgentSize.bytes) there and back on an urgent stream: without a bulk "
+            + "stream (idle) and beside one (busy),\nwithout and with a pause before each message "
+            + "(paced); and the goodput of a bulk stream, with multiples of it\n\n\(table.text)"
     }
 
     private var radioStreamText: String {
         let table = Table(
-            ["", "alone, ms", "beside", "intervals", "KiB of bulk", "bulk, kbit/s", "beside, ×"],
+            [
+                "PHY, interval in ms", "idle, ms", "busy, ms", "busy, intervals",
+                "busy, KiB of bulk", "bulk, kbit/s", "with urgent, ×",
+            ],
             rows: report.radioStreams.map {
                 [
                     $0.parameters.name, ($0.idle.longest / 1e6).fixed(1),
@@ -166,16 +177,17 @@ struct ReportText {
                     kilobits($0.goodput), $0.share.fixed(3),
                 ]
             })
-        return "The longest way of \(StreamPair.urgentSize.bytes) on an urgent stream, alone and "
-            + "beside a bulk stream, and the bulk stream beside it, modelled\n\n\(table.text)"
+        return "The longest time of \(StreamPair.urgentSize.bytes) one way on an urgent stream, "
+            + "modelled: without a bulk stream (idle) and beside one (busy);\nand the goodput of "
+            + "the bulk stream, with a multiple of it\n\n\(table.text)"
     }
 
     private var manyText: String {
         var table = Table(
             [
-                "channels", "", "MB/s", "× C", "\(ManyScenario.batch) a send", "× C",
-                "slowest/mean", "opened/s", "idle, KiB", "heap", "busy, KiB", "descriptors",
-                "threads", "maps",
+                "channels", "engine", "MB/s", "× C", "MB/s, \(ManyScenario.batch)/send", "× C",
+                "slowest/mean", "opened/s", "idle, KiB", "idle heap, KiB", "busy, KiB",
+                "descriptors", "threads", "maps",
             ], words: [1])
         for result in report.many {
             // With few channels, other changes of the process's memory are larger than what the
@@ -193,14 +205,16 @@ struct ReportText {
             ])
         }
         return "Many channels on one loop: messages of \(ChannelGroup.messageSize.bytes) on all of "
-            + "them; memory and descriptors of one end, threads and maps of all\n\n\(table.text)"
+            + "them, one or \(ManyScenario.batch) in each send\n`× C` is the ratio to an epoll "
+            + "loop in C; memory and descriptors of one end, threads and maps of all\n\n"
+            + table.text
     }
 
     private var loopsText: String {
         let hasFactor = report.loops.contains { $0.loops > 1 }
         let factor = hasFactor ? ["× one loop"] : []
         var table = Table(
-            ["channels", "", "MB/s"] + factor + ["\(ManyScenario.batch) a send"] + factor
+            ["channels", "engine", "MB/s"] + factor + ["MB/s, \(ManyScenario.batch)/send"] + factor
                 + ["opened/s"] + factor, words: [1])
         for result in report.loops {
             func cells(_ figure: LoopsScenario.Compared, _ text: String) -> [String] {
@@ -213,12 +227,15 @@ struct ReportText {
                     + cells(result.handshakes, result.handshakes.median.fixed(0)))
         }
         let loops = report.loops[0].loops
-        return "Many channels on \(loops) \(loops == 1 ? "loop" : "loops"), by the clock\n\n"
+        return "Many channels on \(loops) \(loops == 1 ? "loop" : "loops"), in elapsed time\n\n"
             + table.text
     }
 
     private var floodText: String {
-        var table = Table(["", "alone/s", "in a flood/s", "failed, %", "flood links/s"])
+        var table = Table([
+            "engine", "alone, /s", "in a flood, /s", "failed in a flood, %",
+            "ended flood links, /s",
+        ])
         var known = Table(
             ["flood", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
         for result in report.flood {
@@ -238,7 +255,7 @@ struct ReportText {
             }
         }
         let costs = Table(
-            ["", "silent, KiB", "answered", "unfinished", "answered, µs"],
+            ["engine", "silent, KiB", "answered, KiB", "unfinished, KiB", "answered, µs"],
             rows: report.unauthenticatedCosts.map {
                 [$0.engine.shortProtocol] + [$0.silent, $0.answered, $0.unfinished].map(kibibytes)
                     + [($0.processorTime / 1e3).fixed(0)]
@@ -264,8 +281,9 @@ struct ReportText {
         let common = connections.filter { $0[0].variation == nil }
         let varied = connections.filter { $0[0].variation != nil }
         let engines = common.first?.compactMap(\.engine) ?? []
-        var goodput = Table(["PHY, ms", "limit", "bare"] + engines.map(\.shortEngine))
-        var firstMessages = Table([""] + engines.map(\.shortEngine))
+        let connection = "PHY, interval in ms"
+        var goodput = Table([connection, "limit", "bare L2CAP"] + engines.map(\.shortEngine))
+        var firstMessages = Table([connection] + engines.map(\.shortEngine))
         for group in common {
             let parameters = group[0].parameters
             goodput.append(
@@ -277,11 +295,12 @@ struct ReportText {
                     })
         }
         let text =
-            "Bulk data over LE, kbit/s, modelled\n\n\(goodput.text)\nTime from the L2CAP channel to the "
-            + "first message, dialer's and acceptor's, ms, modelled\n\n\(firstMessages.text)"
+            "Bulk data over LE in kbit/s, modelled\n\n\(goodput.text)\n"
+            + "Time in ms from opening the L2CAP channel until the dialer's and the acceptor's "
+            + "first message has arrived, modelled\n\n\(firstMessages.text)"
         guard !varied.isEmpty else { return text }
         let engine = varied[0].last?.engine?.shortEngine ?? ""
-        var variations = Table(["", "bare", engine, "× bare", "packets of 100 B"])
+        var variations = Table(["variation", "bare L2CAP", engine, "× bare", "packets per 100 B"])
         for group in varied {
             guard let last = group.last else { continue }
             variations.append([
@@ -290,7 +309,8 @@ struct ReportText {
             ])
         }
         return text
-            + "\nThe same at \(RadioParameters().name) ms with one thing changed, modelled\n\n"
+            + "\nBulk data at \(RadioParameters().name) ms with changed parameters in kbit/s, and "
+            + "the packets of a message of \(RadioScenario.shortMessage) B, modelled\n\n"
             + variations.text
     }
 }

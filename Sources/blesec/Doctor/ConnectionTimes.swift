@@ -56,7 +56,8 @@ struct ConnectionTimes: Equatable {
         }
         // The timeout has to be longer than 2 × (latency + 1) × the longest interval.
         if supervisionTimeout * 8 <= maximumInterval * (latency + 1) * 2 {
-            return "the supervision timeout is not longer than two intervals with the latency"
+            return "the supervision timeout is not longer than twice the longest interval, times "
+                + "the latency plus 1"
         }
         return nil
     }

@@ -163,8 +163,8 @@ struct Findings {
         case let missing?:
             add(
                 .good, "rights",
-                "without \(missing.joined(separator: " and ")): blesec needs neither, but `btmgmt` "
-                    + "and `btmon` do")
+                "without \(missing.joined(separator: " and ")): blesec does not need this, but "
+                    + "`btmgmt` and `btmon` do")
         }
     }
 

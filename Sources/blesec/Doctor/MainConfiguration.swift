@@ -1,8 +1,8 @@
 /// bluetoothd's configuration file.
 struct MainConfiguration {
     private var values: [String: [String: String]] = [:]
-    /// The number of the first line that is no setting: bluetoothd then ignores the whole file. Nil
-    /// if there is none.
+    /// The number of the first line that is wrong: bluetoothd then ignores the whole file. Nil if
+    /// no line is wrong.
     private(set) var faultyLine: Int?
 
     /// Reads the file by the rules of GLib's key files. If any line is wrong, no setting counts.

@@ -48,8 +48,8 @@ struct SystemFacts {
     }
 
     /// The ID of a process with the name `bluetoothd` that belongs to the owner of `/proc`, root;
-    /// nil if there is none. Any other user could start a program with this name, and the doctor
-    /// would show words of its command line to root as a remedy.
+    /// nil if there is none. The owner is checked, since any user can start a program with this
+    /// name, and the doctor shows words of its command line to root as a remedy.
     var bluetoothdProcess: Int? {
         for name in names(in: "/proc") ?? [] {
             guard let number = Int(name), number > 0 else { continue }

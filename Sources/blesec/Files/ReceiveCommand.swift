@@ -41,12 +41,12 @@ enum ReceiveCommand {
                 + "change the direction of text, begins with a dot (without --hidden), or leads "
                 + "out of DIR. Symbolic links are never followed. A file that does not fit on the "
                 + "disk is refused before it is sent.",
-            "The command ends when the sender has, or with Ctrl-C. The exit status is 0 if "
+            "The command ends when the sender has ended, or with Ctrl-C. The exit status is 0 if "
                 + "everything that was accepted was stored.",
         ],
         examples: [
             "blesec receive unix:/run/peer . --listen --identity key --peer SHA256:...":
-                "Wait for files of that peer, and ask for each.",
+                "Wait for files of that peer, and ask about each of them.",
             "blesec receive ~/inbox --service UUID --identity key --peer SHA256:... --accept 10M "
                 + "--keep": "Take files of up to 10 MiB from that peer, whenever it is nearby.",
         ],

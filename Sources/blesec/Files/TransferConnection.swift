@@ -17,7 +17,8 @@ struct TransferConnection: Sendable {
     private let explained: @Sendable (ChannelError) -> ChannelError
     private let end: @Sendable () async -> Void
 
-    /// Takes TARGET from the operands; nil with --service, unless the first operand is peer:NAME.
+    /// Takes TARGET from the operands; nil with --service, unless the first operand is peer:NAME or
+    /// peer:KEY.
     static func takeTarget(
         _ operands: inout [String], _ arguments: Arguments
     ) throws(ChannelError) -> String? {

@@ -30,8 +30,8 @@ enum ForwardCommand {
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte is "
                 + "lost or doubled. If the peer's blesec is started anew, the connections under "
                 + "way are ended, and new ones are carried. A connection that did not end in good "
-                + "order is reset over TCP, so that it does not look complete; a Unix socket "
-                + "cannot tell the difference.",
+                + "order is reset over TCP, so that it does not look complete; over a Unix socket "
+                + "it looks as if it had ended in good order.",
             "Up to 64 connections of each side are carried at a time; further ones wait. A local "
                 + "program can connect to LOCAL if it can reach the address; a Unix socket is only "
                 + "for the same user.",

@@ -10,7 +10,7 @@ struct Forwarder: Sendable {
 
     /// Why a stream is reset.
     private enum Reason: UInt32 {
-        /// The program has ended its connection with an error.
+        /// The stream, or the local connection, did not end in good order.
         case broken = 0
         case notAllowed = 1
         case notReached = 2

@@ -90,7 +90,8 @@ enum PairCommand {
         let way = way(kind, identity, place)
         if case .invitation(let read) = way, !read.isOwn, read.expires < time(nil) {
             Diagnostics.note(
-                "by this side's clock the invitation has expired; the inviter decides", "old")
+                "by this side's clock the invitation has expired; the inviter decides whether it "
+                    + "is still valid", "old")
         }
         var configuration = ChannelConfiguration(
             identity: identity,

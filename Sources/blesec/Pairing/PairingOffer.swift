@@ -37,7 +37,7 @@ struct PairingOffer: Sendable {
                 try StandardOutput.write(Array(lines.utf8), to: STDERR_FILENO)
             } else {
                 Diagnostics.note(
-                    "the terminal is too narrow for the code to scan: it needs "
+                    "the terminal is too narrow for the QR code: it needs "
                         + "\(picture.terminalWidth) columns, or --png FILE", "narrow")
             }
         }

@@ -130,8 +130,8 @@ final class PairingSession: Sendable {
         case .handshaking(_, let endpoint?): dialed.withLock { $0 = endpoint }
         case .dialFailed(let candidate, let error):
             note(PeerFailure(peer: candidate.address.description, error: error))
-            // The service would dial again with the same code; first a person has to check it.
-            if [.refused, .untrusted].contains(error.code), isSpent { fail.yield(error) }
+            // The service would dial again with the same code, which a person has to check first.
+            if [.refused, .untrusted].contains(error.code), hasUsedTry { fail.yield(error) }
         case .acceptFailed(let failure): note(failure)
         case .adapter(let state): NearbyNotes.adapter(state)
         default: break
@@ -140,7 +140,7 @@ final class PairingSession: Sendable {
 
     /// Whether at least one try of the code has been used. True for an invitation, which has no
     /// tries.
-    private var isSpent: Bool {
+    private var hasUsedTry: Bool {
         guard case .code(let code) = way else { return true }
         return code.triesLeft < TrustPolicy.PairingCode.maximumTries
     }

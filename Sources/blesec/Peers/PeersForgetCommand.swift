@@ -113,7 +113,7 @@ enum PeersForgetCommand {
         var lines = ["This will be removed from \(folder.path):"]
         lines.append("  the name `\(peer.name)` of the key \(peer.key)")
         if !peer.comment.isEmpty { lines.append("  its comment `\(peer.comment)`") }
-        if isPairing { lines.append("  the pairing as `\(peer.name)` that is not ended") }
+        if isPairing { lines.append("  the unfinished pairing as `\(peer.name)`") }
         if let other = others.first {
             let address = peer.address == nil ? "" : ", and its last address stays"
             lines.append("The key stays known as `\(other.name)`\(address).")

@@ -19,7 +19,7 @@ enum PeersRenameCommand {
         examples: [
             "blesec peers rename lamp 'desk lamp'": "Name lamp `desk lamp`.",
             "blesec peers rename desk%20lamp lamp":
-                "The same name, as `blesec peers list` prints it.",
+                "Name `desk lamp` lamp. desk%20lamp is how `blesec peers list` prints the name.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .noPeer, .cannotCreate, .inputOutput, .timedOut,

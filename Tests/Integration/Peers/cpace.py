@@ -100,10 +100,10 @@ def check():
     """Compares with the vectors of the draft's appendix B.3."""
     channel = bytes.fromhex("0b415f696e69746961746f720b425f726573706f6e646572")
     session = bytes.fromhex("7e4b4791d6a8ef019b936c79fb7f2c57")
-    public = (b"Password", channel, session, b"ADa", b"ADb")
-    initiator = Run(True, *public, bytes.fromhex(
+    common = (b"Password", channel, session, b"ADa", b"ADb")
+    initiator = Run(True, *common, bytes.fromhex(
         "da3d23700a9e5699258aef94dc060dfda5ebb61f02a5ea77fad53f4ff0976d08"))
-    responder = Run(False, *public, bytes.fromhex(
+    responder = Run(False, *common, bytes.fromhex(
         "d2316b454718c35362d83d69df6320f38578ed5984651435e2949762d900b80d"))
     assert initiator.generator.hex() == (
         "222b6b195fe84b1652badb6f6a3ae3d24341e7306967f0b8115b40d5698c7e56")
@@ -118,7 +118,7 @@ def check():
     assert initiator.ta == responder.ta and initiator.tb == responder.tb
     assert initiator.ta != initiator.tb
 
-    # What a product of the draft is, and what has none: no element, a negative one, the identity.
+    # The draft's product, and what is refused: no element, too few bytes, and the identity.
     scalar = bytes.fromhex("7cd0e075fa7955ba52c02759a6c90dbbfc10e6d40aea8d283e407d88cf538a05")
     element = bytes.fromhex("2c3c6b8c4f3800e7aef6864025b4ed79bd599117e427c41bd47d93d654b4a51c")
     product = bytes.fromhex("7c13645fe790a468f62c39beb7388e541d8405d1ade69d1778c5fe3e7f6b600e")

@@ -1,5 +1,6 @@
 """The fields of the records of docs/delivery.md."""
 
+# Stands where a record has no token or no epoch.
 NOBODY = bytes(16)
 
 

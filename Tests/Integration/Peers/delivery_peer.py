@@ -48,8 +48,9 @@ PROTOCOL = "Noise_XX_25519_ChaChaPoly_SHA256"
 RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH = range(0x09, 0x0F)
 # The bit of the feature *delivery*.
 DELIVERY = 2
-# What a message costs beside its bytes, and what an end costs.
+# What a message costs in addition to its bytes, and what an end costs.
 OVERHEAD = 64
+# The most bytes that a record carries after its type.
 PAYLOAD = 65_518
 # The lengths of messages and of the chunks that they are sent in, in bytes. A chunk has three numbers of
 # at most 8 bytes.
@@ -85,7 +86,7 @@ class CutStream:
         self.queue += data
 
     def part(self, count):
-        """How many of so many bytes the link may still carry. Cuts the link if it may carry none."""
+        """How many of `count` bytes the link may still carry. Cuts the link if it may carry none."""
         if self.allowance is None:
             return count
         if self.carried >= self.allowance:
@@ -151,7 +152,7 @@ class Sender:
         self.confirmed = number
 
     def has_sent(self, number, offset):
-        """Notes that the message has been sent up to this offset, or the end."""
+        """Notes that the message has been sent up to this offset, or that the end has been sent."""
         if number == self.end or offset == len(self.messages[number]):
             if number > self.left:
                 self.left, self.left_part = number, 0
@@ -186,7 +187,8 @@ class Receiver:
         self.part = bytearray()
         self.part_length = None
         self.end = None
-        # What the program has not taken: an epoch, a number, the message, and its cost on the link in use.
+        # What the program has not taken: for each message its epoch, its number, its bytes, and what it and
+        # the messages before it on the link in use have cost together.
         self.waiting = deque()
 
     def begin(self, epoch, first):
@@ -228,11 +230,12 @@ class DeliveryPeer(Peer):
         self.has_restarts = has_restarts
         self.public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
         self.limit_time(MOST_SECONDS)
-        # Whether the peer is known to have taken over this side's token, and whether it is complete.
+        # Whether the peer is known to have taken over this side's token, and whether this side may exit,
+        # because the peer has said that it is complete.
         self.is_known = self.may_go = False
         # Whether the peer's `ready` was verified on the link in use.
         self.is_ready = False
-        # How many links have begun inside a message, of this side and of the peer.
+        # On how many links a message has continued from an earlier link: one of this side, one of the peer.
         self.inside = [0, 0]
 
     def limit_time(self, seconds):
@@ -261,7 +264,7 @@ class DeliveryPeer(Peer):
     def send_resume(self):
         sender, receiver = self.sender, self.receiver
         self.window = self.generator.choice(WINDOWS)
-        # Sometimes the first credit is none, and the real one comes a little later.
+        # Sometimes the first credit is 0, and the real one comes a little later.
         self.granted = self.window if self.generator.random() < 0.8 else 0
         self.grants_at = time.monotonic() + 0.05
         self.begun_by_peer = self.taken_from_peer = 0
@@ -270,7 +273,7 @@ class DeliveryPeer(Peer):
         self.send(RESUME, self.token + receiver.token + sender.epoch + receiver.epoch
                   + write_numbers(*numbers) + self.streams.resume_fields())
         self.said = receiver.confirmed
-        # What the receiver has begun on this link.
+        # The message of the peer that was begun last on this link.
         self.message_on_link = None
 
     def read_resume(self, payload):
@@ -361,12 +364,12 @@ class DeliveryPeer(Peer):
         check(offset + len(data) <= length, "a chunk exceeds its message")
         check(data or length == 0, "a chunk is empty")
         self.begin_peers_message(number, length - offset + OVERHEAD)
-        cost = self.begun_by_peer
+        total_cost = self.begun_by_peer
         receiver.part_length = length
         receiver.part += data
         if len(receiver.part) == length:
             receiver.held = number
-            receiver.waiting.append((receiver.epoch, number, bytes(receiver.part), cost))
+            receiver.waiting.append((receiver.epoch, number, bytes(receiver.part), total_cost))
             receiver.part, receiver.part_length = bytearray(), None
 
     def read_record(self, kind, payload):
@@ -438,13 +441,13 @@ class DeliveryPeer(Peer):
     # What this side sends
 
     def run_program(self, takes_all):
-        """Lets the program take some of what waits for it. The end is confirmed by itself."""
+        """Lets the program take some of what waits for it. Confirms the peer's end without the program."""
         receiver = self.receiver
         count = len(receiver.waiting)
         for _ in range(count if takes_all else self.generator.randrange(count + 1)):
-            epoch, number, message, cost = receiver.waiting.popleft()
+            epoch, number, message, total_cost = receiver.waiting.popleft()
             self.output.write(message)
-            self.taken_from_peer = max(self.taken_from_peer, cost)
+            self.taken_from_peer = max(self.taken_from_peer, total_cost)
             if epoch == receiver.epoch:
                 receiver.confirmed = number
         self.output.flush()
@@ -527,7 +530,8 @@ class DeliveryPeer(Peer):
     # Links
 
     def run_link(self, link, late):
-        """Carries messages until both sides have ended the channel, or until the link is lost."""
+        """Carries messages until both sides have ended the channel, or until the link is lost. If `late` is
+        not `None`, cuts the link so many bytes after this side is complete."""
         stream = link.stream
         self.is_ready = False
         self.is_resumed = self.has_peers_end = self.is_end_sent = self.is_end_acknowledged = False
@@ -614,14 +618,14 @@ def carry(peer, options, cuts, late=None):
         listener.bind(options.socket)
         listener.listen(1)
         say("listening")
-    links = made = 0
+    links = cuts_made = 0
     while True:
         stream = open_link(options.role, options.socket, listener, STAY)
         if stream is None:
             check(peer.is_complete, "the peer is not there")
             break
         links += 1
-        if made == options.cuts:
+        if cuts_made == options.cuts:
             late = None
         stream = CutStream(stream, cuts.pop() if cuts else None)
         try:
@@ -629,9 +633,9 @@ def carry(peer, options, cuts, late=None):
             break
         except Cut as cut:
             say(cut)
-            made += 1
+            cuts_made += 1
         except (EOFError, ConnectionError):
-            # A peer that is gone, or is about to go, does not know this side's `ready`.
+            # When this side is complete, the peer may exit. A link then ends before its `ready` has come.
             check(
                 peer.is_end_acknowledged or peer.has_restarts or peer.is_complete and not peer.is_ready,
                 "the peer has closed the link")
@@ -639,7 +643,7 @@ def carry(peer, options, cuts, late=None):
             stream.close()
         if peer.may_go:
             break
-    check(made == options.cuts, f"only {made} of {options.cuts} cuts were made")
+    check(cuts_made == options.cuts, f"only {cuts_made} of {options.cuts} cuts were made")
     return links
 
 
@@ -650,7 +654,7 @@ def run(options):
     labels = [make_label(generator, options.most) for _ in range(options.streams)]
     size = len(data) + sum(int(label.split()[1]) for label in labels)
     cuts = allowances(options.cuts - options.late, size, generator)
-    # Once this side is complete, the two `end` and their acknowledgements alone are 94 bytes.
+    # Once this side is complete, both `end` and their acknowledgements follow, which are 94 bytes.
     late = generator.randrange(94) if options.late else None
     with open(options.output, "wb") as output:
         peer = DeliveryPeer(

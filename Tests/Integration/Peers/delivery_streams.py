@@ -16,14 +16,14 @@ MOST_ENTRIES = 512
 # The classes are 0, 1 and 2. This many frames of more urgent classes may overtake a class that waits.
 CLASSES = 3
 OVERTAKING = 8
-# What has a frame beside the streams. In their class, the messages have every second one.
+# The messages take turns with the streams, and have every second frame of their class.
 MESSAGES = "messages"
 # The DER of an X25519 key's SubjectPublicKeyInfo, without the key.
 X25519 = bytes.fromhex("302a300506032b656e032100")
 # The lengths of frames, in bytes. A frame has two numbers of at most 8 bytes before its bytes.
 FRAMES = [1, 100, 5_000, 16_384, 65_518 - 16]
-# How many bytes of a direction this side keeps. The page does not say when a receiver has to acknowledge
-# bytes; so a sender that keeps less than the peer's window may wait for ever.
+# How many bytes of a direction this side keeps: more than any window in the tests, so that this side can use
+# the peer's whole window.
 QUEUE = 200_000
 
 Entry = namedtuple("Entry", "state received limit")
@@ -43,11 +43,12 @@ class Outgoing:
         self.acknowledged = self.sent = self.cursor = 0
         self.limit = None
         self.size = self.code = None
-        # The code with which the peer wants no more, if that came before anything else has ended this.
+        # The code of the peer's `stop`, if this side had not given the direction up before.
         self.stopped = None
-        # Whether the record was ever sent, and whether it was sent on this link.
+        # Whether `fin` or `reset` was ever sent, and whether it was sent on this link.
         self.is_fin_sent = self.is_reset_sent = False
         self.has_fin_left = self.has_reset_left = False
+        # Whether the peer's `stop` has come on this link.
         self.has_stop = False
         # Whether the peer has everything up to `fin`, and whether its program has taken everything.
         self.is_complete = self.is_done = False
@@ -81,7 +82,7 @@ class Outgoing:
         return max(0, min(self.limit, self.written) - self.cursor)
 
     def begin_link(self, limit):
-        """Begins where the peer has nothing."""
+        """Begins a direction of which the peer has nothing."""
         assert self.acknowledged == 0
         self.cursor, self.limit = 0, limit
         self.has_fin_left = self.has_reset_left = self.has_stop = False
@@ -121,8 +122,9 @@ class Incoming:
         # What has arrived, and what the peer was told of it.
         self.received = self.said = 0
         self.has_fin = self.is_complete_said = False
-        # The peer's code and this side's.
+        # The code of the peer's `reset`, and the code of this side's `stop`.
         self.code = self.stopped = None
+        # Whether `reset` has come on this link, and whether `stop` was sent on it.
         self.has_reset = self.has_stop_left = False
         # Whether the program had taken all bytes when it wanted no more.
         self.had_all = False
@@ -191,7 +193,7 @@ class Streams:
         # What `resume` says, and how many streams of the peer may be open at a time.
         self.window, self.first_limit, self.most = window, first_limit, most
         self.parity = None
-        # The token of the peer's last `resume`, and whether the peer has had one of this side.
+        # The token of the peer's last `resume`, and whether the peer surely has one of this side.
         self.peer_token = NOBODY
         self.is_known = False
         self.lost = 0
@@ -205,7 +207,7 @@ class Streams:
         self.granted, self.allowed = self.first_limit, None
         self.opened_there = 0
         self.peers_window = self.peers_first_limit = None
-        # For each class, how many frames have overtaken it; and the last streams of which one has left.
+        # For each class, how many frames have overtaken it; and whose frames have left, the latest last.
         self.overtaken = [0] * CLASSES
         self.turns = []
 
@@ -244,7 +246,7 @@ class Streams:
         for stream in self.all:
             if stream.may_be_known and not stream.is_over:
                 entry = stream.incoming.entry()
-                # A stream that is over with this may be left out at once.
+                # If the stream is over with this entry, the entry may be left out.
                 if not stream.is_over or self.generator.random() < 0.5:
                     entries.append(write_numbers(stream.identifier, *entry))
         self.named = self.peer_token

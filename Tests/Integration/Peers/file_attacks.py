@@ -22,7 +22,7 @@ from negotiated_peer import say
 CONTENT = b"12345"
 GOOD = b"good"
 MOST_NUMBER = (1 << 62) - 1
-# How many files and bytes are offered of a tree, of which fewer are sent.
+# The numbers of files and bytes in an offer of a tree. Fewer are sent.
 TREE_FILES, TREE_SIZE = 1_000, 100_000
 # How long a peer may take to give a stream up, in seconds.
 MOST_SECONDS = 5
@@ -32,7 +32,7 @@ def digest(content):
     return hashlib.sha256(content).digest()
 
 
-# Names that are not allowed. Those with `/` are allowed as paths if the folder is there.
+# Names that are not allowed, in an offer or in a path.
 NAMES = {
     "empty": b"",
     "dot": b".",
@@ -102,7 +102,7 @@ WHOLE = a_file() + data() + an_end()
 # What a receiver does
 
 def next_frame(frames, skipped=(RECEIVED, STORED)):
-    """The next frame that is not one of those."""
+    """The next frame whose type is not one of `skipped`."""
     while True:
         frame = yield from frames.wait()
         if frame is None or frame[0] not in skipped:
@@ -196,7 +196,7 @@ def send_good(frames):
 # Attacks of a sender, on one stream
 
 def is_violation(*sent, offer=an_offer, size=len(CONTENT)):
-    """Sends these frames behind an offer that is accepted."""
+    """Sends these frames after an offer that is accepted, and expects that they are a violation."""
     def attack(frames):
         frames.write(offer(size=size))
         yield from expect(frames, ACCEPT)
@@ -210,7 +210,7 @@ def is_violation_in_tree(*sent):
 
 
 def is_violation_at_once(*sent):
-    """Sends these frames as the first ones."""
+    """As `is_violation`, but sends no offer first."""
     def attack(frames):
         frames.write(*sent)
         yield from expect_violation(frames)
@@ -218,7 +218,7 @@ def is_violation_at_once(*sent):
 
 
 def is_violation_at_end(*sent):
-    """As `is_violation`, and ends the direction behind the frames."""
+    """As `is_violation`, and ends the direction after the frames."""
     def attack(frames):
         frames.write(an_offer())
         yield from expect(frames, ACCEPT)
@@ -239,7 +239,7 @@ def is_refused(name, offer):
 
 
 def fails(problems, *sent, offer=an_offer, number=0, answers=()):
-    """Sends frames of which a file fails."""
+    """Sends frames that make a file fail with one of these problems."""
     def attack(frames):
         frames.write(offer())
         yield from expect(frames, ACCEPT)
@@ -278,7 +278,7 @@ def fails_for_path(path):
 
 
 def is_skipped(frames):
-    """The other file is whole, and the tree is not."""
+    """Skips the first of two files. The second one is whole, but the tree is not."""
     frames.write(a_tree())
     yield from expect(frames, ACCEPT)
     frames.write(a_file(b"one"), a_file(b"two"), data(b"1"), write_frame(SKIP, CHANGED), data(), an_end())
@@ -289,7 +289,7 @@ def is_skipped(frames):
 
 
 def has_same_id(first, second):
-    """Offers twice with one id, on two streams; the first one goes on."""
+    """Offers twice with one id, on two streams. Only the second offer is refused."""
     identifier = os.urandom(16)
     first.write(an_offer(b"first", identifier=identifier))
     yield from expect(first, ACCEPT)
@@ -373,20 +373,21 @@ for name, value in PATHS.items():
 
 # Attacks of a receiver
 
-def answers(*sent, behind=FILE, ends=False):
-    """Accepts the offer unless `behind` is `OFFER`, sends these frames as soon as a frame of this type has
-    come, and expects that the peer takes them for a violation, or for a failure if an end is too early."""
+def answers(*sent, after=FILE, ends=False):
+    """Accepts the offer, unless `after` is `OFFER`. Sends these frames as soon as a frame of type `after` has
+    come, and ends the direction if `ends`. Expects that the peer then gives up with the code for a violation,
+    or after an end with the code for a failure."""
     codes = (VIOLATION, FAILURE) if ends else (VIOLATION,)
 
     def attack(frames):
         yield from expect(frames, OFFER)
-        if behind != OFFER:
+        if after != OFFER:
             frames.put(ACCEPT)
             yield from expect(frames, FILE)
-        if behind in (PREFIX, END):
-            frames.put(FROM, HELD if behind == PREFIX else 0)
+        if after in (PREFIX, END):
+            frames.put(FROM, HELD if after == PREFIX else 0)
             frame = yield from next_frame(frames, [DATA])
-            check(frame and frame[0] == behind, f"no frame of type {behind}")
+            check(frame and frame[0] == after, f"no frame of type {after}")
         try:
             frames.write(*sent)
             if ends:
@@ -417,36 +418,36 @@ RECEIVER_ATTACKS = {
     "from-with-byte": answers(write_frame(FROM, 0, 0)),
     "stored-too-early": answers(NO_OFFSET, write_frame(STORED, 1)),
     "stored-without-answer": answers(write_frame(STORED, 1)),
-    "stored-beyond": answers(write_frame(STORED, 2), behind=END),
-    "stored-less": answers(write_frame(STORED, 1), write_frame(STORED, 0), behind=END),
+    "stored-beyond": answers(write_frame(STORED, 2), after=END),
+    "stored-less": answers(write_frame(STORED, 1), write_frame(STORED, 0), after=END),
     "done-too-early": answers(NO_OFFSET, write_frame(DONE, b"bad")),
     "done-without-answer": answers(write_frame(DONE, b"bad")),
-    "done-after-failure": answers(write_frame(FAILED, 0, WRONG_HASH), write_frame(DONE, b"bad"), behind=END),
+    "done-after-failure": answers(write_frame(FAILED, 0, WRONG_HASH), write_frame(DONE, b"bad"), after=END),
     "agreed-without-prefix": answers(NO_OFFSET, write_frame(AGREED, 0)),
     "restart-without-prefix": answers(NO_OFFSET, write_frame(RESTART, 0)),
     "agreed-without-answer": answers(write_frame(AGREED, 0)),
-    "agreed-twice": answers(write_frame(AGREED, 0), write_frame(AGREED, 0), behind=PREFIX),
-    "restart-twice": answers(write_frame(RESTART, 0), write_frame(RESTART, 0), behind=PREFIX),
-    "restart-behind-agreed": answers(write_frame(AGREED, 0), write_frame(RESTART, 0), behind=PREFIX),
+    "agreed-twice": answers(write_frame(AGREED, 0), write_frame(AGREED, 0), after=PREFIX),
+    "restart-twice": answers(write_frame(RESTART, 0), write_frame(RESTART, 0), after=PREFIX),
+    "restart-behind-agreed": answers(write_frame(AGREED, 0), write_frame(RESTART, 0), after=PREFIX),
     "failed-unknown-file": answers(NO_OFFSET, write_frame(FAILED, 7, NOT_WANTED)),
-    "failed-after-stored": answers(write_frame(STORED, 1), write_frame(FAILED, 0, NOT_WANTED), behind=END),
+    "failed-after-stored": answers(write_frame(STORED, 1), write_frame(FAILED, 0, NOT_WANTED), after=END),
     "failed-twice": answers(
         NO_OFFSET, write_frame(FAILED, 0, NOT_WANTED), write_frame(FAILED, 0, NOT_WANTED)),
-    "agreed-to-other-file": answers(write_frame(AGREED, 1), behind=PREFIX),
+    "agreed-to-other-file": answers(write_frame(AGREED, 1), after=PREFIX),
     "received-too-much": answers(NO_OFFSET, write_frame(RECEIVED, MOST_NUMBER)),
     "accept-twice": answers(write_frame(ACCEPT)),
     "refuse-behind-accept": answers(write_frame(REFUSE, NOT_WANTED, b"no")),
-    "accept-with-byte": answers(write_frame(ACCEPT, b"!"), behind=OFFER),
+    "accept-with-byte": answers(write_frame(ACCEPT, b"!"), after=OFFER),
     "long-frame-of-receiver": answers(write_frame(RECEIVED, bytes(MOST_BYTES + 1))),
     "long-number-of-receiver": answers(b"\x13\x40\x01\x00"),
     "end-in-frame-of-receiver": answers(NO_OFFSET[:-1], ends=True),
-    "end-without-answer": answers(ends=True, behind=OFFER),
+    "end-without-answer": answers(ends=True, after=OFFER),
     "end-behind-accept": answers(ends=True),
 }
 for number, parts in {
         FROM: [0], HAVE: [], AGREED: [0], RESTART: [0], RECEIVED: [0], FAILED: [0, NOT_WANTED], STORED: [0],
         DONE: [b"bad"]}.items():
-    RECEIVER_ATTACKS[f"before-accept-{number:02x}"] = answers(write_frame(number, *parts), behind=OFFER)
+    RECEIVER_ATTACKS[f"before-accept-{number:02x}"] = answers(write_frame(number, *parts), after=OFFER)
 for number in [*SENDERS, 0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF]:
     RECEIVER_ATTACKS[f"answer-{number:02x}"] = answers(write_frame(number, b""))
 RECEIVER_ATTACKS["refuse"] = refuses(NOT_WANTED, b"not now")
@@ -457,7 +458,7 @@ ATTACKS = SENDER_ATTACKS | RECEIVER_ATTACKS
 
 
 def find(pattern):
-    """The names that have this pattern, as in a shell."""
+    """The names of the attacks that match this pattern, as in a shell."""
     names = fnmatch.filter(ATTACKS, pattern)
     check(names, f"no attack is called {pattern}")
     return names

@@ -15,7 +15,7 @@ ONE_FILE, TREE = range(2)
 # The codes with which a stream is given up.
 FAILURE, ENDED_BY_USER, VIOLATION = range(3)
 
-# The most bytes of a frame behind its length, and the most files that have not ended.
+# The most bytes of a frame after its length, and the most announced files that have not ended.
 MOST_BYTES = 65_536
 MOST_FILES = 256
 # Sizes, times and sums of bytes are below this, and there are at most so many files and folders.
@@ -92,18 +92,18 @@ def write_file(file):
     return write_numbers(*file[:4]) + file.path.encode()
 
 
-def is_allowed(name, has_hidden=False):
+def is_allowed(name, allows_hidden=False):
     """Whether a part of a path may have this name."""
     if not 1 <= len(name.encode()) <= 255 or name in (".", "..", PARTIAL):
         return False
-    if name.startswith(".") and not has_hidden:
+    if name.startswith(".") and not allows_hidden:
         return False
     return not any(
         character == "/" or unicodedata.category(character) == "Cc" or character in SEPARATORS + DIRECTIONS
         for character in name)
 
 
-def is_allowed_path(path, has_hidden=False):
+def is_allowed_path(path, allows_hidden=False):
     parts = path.split("/")
     return len(path.encode()) <= 4_096 and len(parts) <= 64 and all(
-        is_allowed(part, has_hidden) for part in parts)
+        is_allowed(part, allows_hidden) for part in parts)

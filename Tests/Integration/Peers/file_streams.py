@@ -78,7 +78,7 @@ class FrameStream:
         return frame[1]
 
     def finish(self):
-        """Ends this side's direction behind what waits."""
+        """Ends this side's direction after the frames that wait."""
         while self.output:
             self.push()
             yield
@@ -112,7 +112,7 @@ def find_source(path):
                  os.path.join(folder, name))
                 for name in sorted(names)]
     files = [entry for entry, place in entries if place]
-    # For a file it also depends on its size and time.
+    # The id of a file also depends on the file's size and time.
     identity = f"{path} {files[0][:3] if kind == ONE_FILE else ''}"
     identifier = hashlib.sha256(identity.encode()).digest()[:16]
     size = sum(file.size for file in files)
@@ -137,16 +137,18 @@ class FileSender:
         self.frames = FrameStream(stream, RECEIVERS)
         self.source = find_source(path)
         self.generator = generator
-        # After how many bytes of data the user ends the transfer, whether everything that has ended is stored
-        # by then, and what `prefix` is: `right`, `early` if it comes before any data, or `wrong`.
+        # After how many bytes of data the user ends the transfer; whether this waits until all files that
+        # have ended are stored; and what `prefix` is: `right`, `early` if it precedes all data, or `wrong`.
         self.give_up, self.settles, self.prefix = give_up, settles, prefix
         self.sent = 0
         self.files = [entry for entry in self.source.entries if entry[1]]
         # For each file that was announced, its answer: an offset, or the type `HAVE` or `FAILED`.
         self.answers = []
-        # How many files from the first have ended, and which have failed.
+        # How many files, counted from the first, have ended, and how many the peer has stored; how many bytes
+        # it has received; and which files have failed.
         self.ended = self.stored = self.received = 0
         self.failed = set()
+        # Whether a `prefix` has no answer yet, the answer, and the name in `done`.
         self.is_prefix_open = False
         self.verdict = None
         self.name = None
@@ -319,10 +321,12 @@ class FileReceiver:
         # What is held of the first file of one byte or more.
         self.hold = hold
         self.folders = set()
-        # The files that were announced, how many from the first have ended, and which have failed.
+        # The files that were announced, and the offset in the answer to each; how many, counted from the
+        # first, have ended; and which have failed.
         self.files, self.offsets = [], []
         self.ended = 0
         self.failed = set()
+        # How many bytes are written, how many the peer was told of, and how many files it knows as stored.
         self.written = self.said = self.stored = 0
         # The content of the current file, and what its `prefix` is compared with.
         self.content, self.held = None, b""

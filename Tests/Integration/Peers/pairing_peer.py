@@ -10,8 +10,8 @@ begin with the request's number, counted from 1. A request is a word and values:
     dial device=NAME socket=PATH way=invitation|code|comparison value=URI|DIGITS
     accept (as dial)                     `N listening`, and then as dial
 
-Both end with one of these lines. The numbers say how many keys the device knows then, and how many it
-keeps as pending.
+`dial` and `accept` end with one of these lines. The numbers say how many keys the device knows then,
+and how many it keeps as pending.
 
     N outcome paired known=1 pending=0          both have stored each other, and exchanged a message
     N outcome refused CODE known=0 pending=1    the peer has sent `reject`
@@ -20,13 +20,13 @@ keeps as pending.
     N outcome unreadable known=0 pending=0      the handshake has failed
     N outcome cut known=0 pending=1             this side has closed the link, as it was told
 
-During a comparison there is `N digits DIGITS` before. Further values of dial and accept:
+A comparison writes `N digits DIGITS` before that line. Further values of dial and accept:
 
     answer=no                            the person on this side says that the digits differ
-    cut=begin|share|confirm|...          closes the link in place of the record with this step
-    cut=unstored                         closes it in place of storing the peer
+    cut=begin|share|confirm|...          closes the link instead of sending the record with this step
+    cut=unstored                         closes the link instead of storing the peer
     claim=NUMBER                         claims this standing, and behaves accordingly
-    STEP=PART+PART...                    sends these in place of the record with this step
+    STEP=PART+PART...                    sends these records instead of the one with this step
 
 A PART is the payload of a record of type `pair` in hexadecimal, TYPE:HEX for another type, or `own` for
 the record that belongs there, `flipped`, `short` and `long` for that record with another last byte,
@@ -63,12 +63,12 @@ NOTHING, PENDING, VERIFIED, KNOWN = range(4)
 CI = b"blesec/1 pairing, draft-irtf-cfrg-cpace-21"
 
 
-class Refused(Exception):
+class RefusedByPeer(Exception):
     """The peer has sent `reject`."""
 
 
-class Refuses(Exception):
-    """This side refuses the peer."""
+class RefusesPeer(Exception):
+    """This side has sent `reject`."""
 
 
 class Cut(Exception):
@@ -137,7 +137,9 @@ def read_invitation(uri):
 
 
 class Channel:
-    """A channel in negotiated mode whose both sides require the feature *pairing*."""
+    """A channel in negotiated mode whose both sides require the feature *pairing*.
+
+    Role 0 is the dialer, role 1 the acceptor."""
 
     def __init__(self, role, device, link, way, value):
         self.role, self.device, self.link = role, device, link
@@ -161,7 +163,7 @@ class Channel:
             self.answer = self.link.read_negotiation()
             status, index = self.answer[6:8]
             if status == REFUSED:
-                raise Refused(f"answer {status}")
+                raise RefusedByPeer(f"answer {status}")
             assert (status, index) == (ACCEPT, 0), self.answer
             self.check_features(self.answer[8:])
         else:
@@ -197,7 +199,7 @@ class Channel:
         noise.start_handshake()
 
     def shake_hands(self):
-        """The second message and the third."""
+        """The second handshake message and the third."""
         state = self.noise.noise_protocol.handshake_state
         if self.role == 0:
             self.noise.read_message(self.link.read_framed())
@@ -223,13 +225,13 @@ class Channel:
             plaintext = bytes(self.noise.decrypt(self.link.read_framed()))
             if plaintext[0] == REJECT:
                 assert len(plaintext) == 33 and plaintext[2:] == bytes(31)
-                raise Refused(str(plaintext[1]))
+                raise RefusedByPeer(str(plaintext[1]))
             if plaintext[0] < 0x80:
                 return plaintext[0], plaintext[1:]
 
     def refuse(self):
         self.send(REJECT, b"\1" + bytes(31))
-        raise Refuses
+        raise RefusesPeer
 
     def talk(self):
         """Exchanges a message with the peer, and closes."""
@@ -426,7 +428,7 @@ def connect(role, path, report):
 
 
 def meet(role, device, values, report):
-    """One link: the outcome in words."""
+    """Runs one link, and returns the outcome in words."""
     with connect(role, values["socket"], report) as stream:
         try:
             channel = Channel(role, device, Link(stream), values["way"], values.get("value"))
@@ -434,10 +436,10 @@ def meet(role, device, values, report):
             Pairing(channel, values, report).run()
             channel.talk()
             return "paired"
-        except Refused as refused:
+        except RefusedByPeer as refused:
             return f"refused {refused}"
-        except Refuses:
-            # The peer closes; this side would, 2 seconds later.
+        except RefusesPeer:
+            # The peer closes the link when it has read `reject`.
             try:
                 while stream.recv(4096):
                     pass

@@ -1,11 +1,11 @@
 """What the programs at both ends of a stream do.
 
-The label of a stream is `KIND COUNT CODE TEXT`, and both programs know from it what to expect. The one
-that has opened the stream sends COUNT bytes, and the other one, unless it says otherwise:
+The label of a stream is `KIND COUNT CODE TEXT`, and both programs know from it what to expect. With every
+kind but `quit`, the opener of the stream sends COUNT bytes. The program at the other end does this:
 
     echo    sends them back, and both read to the end
-    reset   sends back what comes, and the opener gives its direction up behind its bytes
-    waver   as `reset`, but the opener has finished before, so that either may come
+    reset   sends back what comes, and the opener gives its direction up after its bytes
+    waver   as `reset`, but the opener has finished before, so that the end or the reset may come
     refuse  reads half of them, and wants no more, while the opener has not finished
     leave   as `refuse`, but the opener finishes
     enough  reads all of them, and wants no more, so that they count as taken or as given up
@@ -59,7 +59,7 @@ def read_piece(stream, generator, most=1 << 20):
 
 
 def read_all(stream, generator):
-    """Everything to the end, and the code with which the peer has given up instead."""
+    """Everything up to the end, and the code if the peer has given its direction up instead."""
     everything = b""
     try:
         while (data := (yield from read_piece(stream, generator))) is not None:
@@ -144,7 +144,7 @@ def answer(stream, kind, count, code, generator):
         yield from write_some(stream, half, generator)
         stream.outgoing.reset(code)
         rest, reset = yield from read_all(stream, generator)
-        check(reset is None and len(half + rest) == count, "`back` does not end behind its bytes")
+        check(reset is None and len(half + rest) == count, "`back` does not end after its bytes")
     elif kind == "quit":
         try:
             yield from write_some(stream, pattern(count), generator)

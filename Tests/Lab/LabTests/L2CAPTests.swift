@@ -139,7 +139,8 @@ extension Laboratory {
                 #expect(taken <= (16 << 10) + sdu, "\(taken)")
                 let long = try taken + rest.get()
                 #expect(long > 40 << 10, "\(long)")
-                // The queue is longer than it may be now, and the sender goes on all the same.
+                // The queue is longer than a short one may be, so the link took nothing. It takes
+                // more when the queue has become short.
                 try #expect(refused.get() == 0)
                 async let arrived = accepted.exchange(receiving: long + 65_536)
                 try await dialed.exchange(sending: [UInt8](repeating: 3, count: 65_536), sdu: sdu)
@@ -156,7 +157,7 @@ extension Laboratory {
                     try await channel.loop.sleep(for: .milliseconds(10))
                 }
                 channel.dialed.close()
-                // More bytes are awaited than were sent, so the exchange returns at the end.
+                // More bytes are awaited than were sent, so the exchange returns at the link's end.
                 try #expect(await channel.accepted.exchange(receiving: 5_001) == bytes)
                 #expect(!channel.accepted.wantsRead)
                 try #expect(channel.accepted.receive().outcome == .end)
