@@ -58,7 +58,7 @@ enum KeygenCommand {
             "On the other side, with a key of its own, type one of:",
             "  blesec listen l2cap:any --identity KEY --peer \(fingerprint)",
             "  blesec connect ENDPOINT --identity KEY --peer \(fingerprint)",
-            "Or pair with `blesec pair`, which needs no fingerprints.",
+            "Or type `blesec pair --name NAME` on each side; pairing needs no fingerprints.",
         ] { Diagnostics.note(line, "next") }
     }
 }

@@ -22,7 +22,7 @@ final class RecordLayer {
         @safe @exclusivity(unchecked)
     #endif
     var outbound = WireBuffer(pool: .outgoing)
-    /// The records and bytes that were sealed under the current sending key.
+    /// The records and bytes (without types) that were sealed under the current sending key.
     private(set) var sending = DirectionCount()
     /// The records and bytes that were opened under the current receiving key.
     var receiving = DirectionCount()
@@ -85,7 +85,10 @@ final class RecordLayer {
     // MARK: - Records
 
     /// Seals a record of direct mode, which has no type.
-    func seal(_ payload: Span<UInt8>) throws(ChannelError) { try seal(Span(), payload) }
+    func seal(_ payload: Span<UInt8>) throws(ChannelError) {
+        try sealPlaintext(Span(), payload)
+        sending.add(payload.count)
+    }
 
     /// Seals a record of `type`.
     func seal(_ type: RecordType, _ payload: Span<UInt8>) throws(ChannelError) {
@@ -93,14 +96,19 @@ final class RecordLayer {
         try seal(head.span, payload)
     }
 
-    /// Seals a record whose plaintext is `head`, which begins with the record's type, and then
-    /// `payload`.
+    /// Seals a record whose plaintext is `head` followed by `payload`. The first byte is the type.
     func seal(_ head: Span<UInt8>, _ payload: Span<UInt8>) throws(ChannelError) {
-        let count = head.count + payload.count
-        try outbound.append(room: engine.sealedLength(count)) { space throws(ChannelError) in
+        try sealPlaintext(head, payload)
+        sending.add(head.count + payload.count - 1)
+    }
+
+    private func sealPlaintext(
+        _ head: Span<UInt8>, _ payload: Span<UInt8>
+    ) throws(ChannelError) {
+        let length = engine.sealedLength(head.count + payload.count)
+        try outbound.append(room: length) { space throws(ChannelError) in
             try engine.seal(head, payload, into: &space)
         }
-        sending.add(count)
     }
 
     func seal(_ type: RecordType, _ payload: [UInt8]) throws(ChannelError) {
