@@ -87,7 +87,7 @@ def table():
            f"radio/2M/*/{NOISE}/short-message", 1.0, "this run had no model of radio")
 
 
-def of_many(rows):
+def ratios_with_most_channels(rows):
     """The ratios for the rows with the largest number of channels of the run: the number of threads, and the
     memory mappings and the locked memory divided by their limits."""
     most = max(row["channels"] for row in rows)

@@ -114,6 +114,6 @@ private struct StreamScene {
             precondition(received[end] == sent[1 - end], "bytes were lost")
             precondition(ends[end].deadline == .distantFuture, "an end waits for a fragment")
         }
-        precondition(ends[1].isOver == ends[1].hasEnd)
+        precondition(ends[1].isReadToEnd == ends[1].hasPeerEnded)
     }
 }

@@ -89,8 +89,8 @@ final class FileReceiver {
     /// Whether the peer needs the bytes in `owed` at once.
     private var isUrgent = false
     private var reservation: FileFolder.Reservation?
-    /// How many times ``rest()`` was called since the oldest complete file was added.
-    private var rests = 0
+    /// How many times ``tick()`` was called since the oldest complete file was added.
+    private var ticks = 0
 
     /// How many bytes arrive before the peer is told how many have arrived.
     private static let step: UInt64 = 1 << 20
@@ -106,8 +106,8 @@ final class FileReceiver {
     /// Whether an offer waits for ``accept(into:)`` or ``refuse(_:_:)``.
     var hasOffer: Bool { phase == .offered }
 
-    /// How long one call of ``rest()`` hashes, at the most.
-    private static let timeAtRest: Duration = .milliseconds(60)
+    /// How long one call of ``tick()`` hashes, at the most.
+    private static let hashingTimePerTick: Duration = .milliseconds(60)
 
     // MARK: - The offer
 
@@ -247,13 +247,15 @@ final class FileReceiver {
 
     /// Called four times a second: hashes bytes that are not hashed yet, and makes files durable
     /// that have been complete for a second.
-    func rest() -> [UInt8] {
+    func tick() -> [UInt8] {
         var answers = takeOwed()
         guard phase == .receiving else { return answers }
         let begin = ContinuousClock.now
-        while hasBacklog, ContinuousClock.now - begin < Self.timeAtRest { catchUp(&answers) }
-        rests = complete.isEmpty ? 0 : rests + 1
-        if rests >= 4 { flush(&answers) }
+        while hasBacklog, ContinuousClock.now - begin < Self.hashingTimePerTick {
+            catchUp(&answers)
+        }
+        ticks = complete.isEmpty ? 0 : ticks + 1
+        if ticks >= 4 { flush(&answers) }
         reportReceived(&answers, isIdle: true)
         return answers
     }
@@ -566,7 +568,7 @@ final class FileReceiver {
     private func flush(_ answers: inout [UInt8]) {
         defer {
             complete.removeAll()
-            rests = 0
+            ticks = 0
             reportEnded(&answers)
         }
         guard !complete.isEmpty, let offer, let folder, let held else { return }

@@ -16,7 +16,7 @@ struct IncomingFiles: Sendable {
     let rules: FileFolder.Rules
     let peer: [UInt8]
 
-    /// The time between two calls of ``FileReceiver/rest()``.
+    /// The time between two calls of ``FileReceiver/tick()``.
     private static let tick: Duration = .milliseconds(250)
 
     private enum Event: Sendable {
@@ -128,7 +128,7 @@ struct IncomingFiles: Sendable {
                 permitFeed.yield()
                 try await handle(outcome)
             case .tick:
-                try await handle(await ask { receiver in receiver.rest() })
+                try await handle(await ask { receiver in receiver.tick() })
                 isTicking.withLock { $0 = false }
             case .failure(let error): throw error
             case .end:

@@ -5,7 +5,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
     /// Nothing failed, but a comparison found that something became worse. `diff` also uses 1 for a
     /// difference.
-    case worse = 1
+    case becameWorse = 1
     case usage = 64
     case badData = 65
     case noInput = 66
@@ -26,7 +26,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     package init(_ error: ChannelError) {
         self =
             switch error.code {
-            case .worse: .worse
+            case .becameWorse: .becameWorse
             case .usage, .configuration: .usage
             case .badKey, .badData, .fileChanged: .badData
             case .noSuchFile: .noInput
@@ -51,7 +51,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     package var meaning: String {
         switch self {
         case .success: "Everything was done. For a channel: both sides have received everything."
-        case .worse: "What was compared has become worse."
+        case .becameWorse: "What was compared has become worse."
         case .usage: "The command line is wrong."
         case .badData: "A key or another input is invalid."
         case .noInput: "A file does not exist or cannot be read."
@@ -75,7 +75,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
 /// Errors that only the tools report.
 extension ChannelError.Code {
     /// A comparison found that something became worse. The output has already reported it.
-    package static let worse = Self(rawValue: "worse")
+    package static let becameWorse = Self(rawValue: "worse")
     /// The command line is wrong.
     package static let usage = Self(rawValue: "usage")
     /// An input is invalid.

@@ -21,7 +21,7 @@ enum JudgeCommand {
             "blesec-bench judge --floors Benchmarks/floors.json report.json":
                 "Check whether a run meets this project's floors."
         ],
-        statuses: [.success, .worse, .usage, .badData, .noInput, .software, .inputOutput],
+        statuses: [.success, .becameWorse, .usage, .badData, .noInput, .software, .inputOutput],
         run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
@@ -34,6 +34,6 @@ enum JudgeCommand {
         let verdict = floors.judge(ratios)
         for line in verdict.lines { try StandardOutput.print(line + "\n") }
         try StandardOutput.print("\(verdict.met) met, \(verdict.missed) not\n")
-        if verdict.missed > 0 { throw ChannelError(.worse, "") }
+        if verdict.missed > 0 { throw ChannelError(.becameWorse, "") }
     }
 }

@@ -152,7 +152,7 @@ enum MeasureCommand {
                 "Measure on the other machine.",
         ],
         statuses: [
-            .success, .worse, .usage, .badData, .noInput, .noPeer, .refused, .software,
+            .success, .becameWorse, .usage, .badData, .noInput, .noPeer, .refused, .software,
             .cannotCreate, .inputOutput, .timedOut, .protocolError, .untrusted,
         ], run: run)
 
@@ -179,7 +179,7 @@ enum MeasureCommand {
         try StandardOutput.write(
             Array(comparison.text(old.path).utf8),
             to: stdoutCount == 0 ? STDOUT_FILENO : STDERR_FILENO)
-        if comparison.isWorse { throw ChannelError(.worse, "") }
+        if comparison.isWorse { throw ChannelError(.becameWorse, "") }
     }
 
     private static func measure(

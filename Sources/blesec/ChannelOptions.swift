@@ -49,12 +49,12 @@ struct ChannelOptions: Sendable {
         + [peer, anyone, `protocol`, direct, TimeLimit.option, .verbose, .quiet, .json]
 
     /// The exit statuses of every command that opens a channel.
-    static let statuses = ExitStatus.allCases.filter { $0 != .worse }
+    static let statuses = ExitStatus.allCases.filter { $0 != .becameWorse }
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
     /// Whether only certain peers are accepted: `--anyone` is absent, or the peer is remembered.
-    let isPinned: Bool
+    let acceptsOnlyCertainPeers: Bool
 
     /// Reads the options, and the files of keys and certificates.
     ///
@@ -68,7 +68,7 @@ struct ChannelOptions: Sendable {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
         let trust = try Self.trust(arguments, engines, expecting: peer, known: known)
-        isPinned = known != nil || !arguments.has(Self.anyone)
+        acceptsOnlyCertainPeers = known != nil || !arguments.has(Self.anyone)
         let identity = engines.hasNoise ? try Self.identity(arguments, engines, memory) : nil
         var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
         if engines.hasTLS {

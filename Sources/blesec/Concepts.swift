@@ -91,5 +91,7 @@ enum Concepts {
                 "Each command's page lists the command's statuses. Most are those of sysexits(3):"
             )
         ]
-        + ExitStatus.allCases.filter { $0 != .worse }.map { .entry("\($0.rawValue)", $0.meaning) }
+        + ExitStatus.allCases.filter { $0 != .becameWorse }.map {
+            .entry("\($0.rawValue)", $0.meaning)
+        }
 }

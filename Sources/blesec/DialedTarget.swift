@@ -54,7 +54,8 @@ struct DialedTarget: Sendable {
             }
         case .service(let service), .peer(_, let service):
             let settings = try NearbyArguments(
-                arguments, service: service, isPinned: options.isPinned)
+                arguments, service: service,
+                acceptsOnlyCertainPeers: options.acceptsOnlyCertainPeers)
             let last = try target.peer.flatMap { peer throws(ChannelError) in
                 try memory.lastEndpoint(of: peer).map { (endpoint: $0, peer: peer) }
             }

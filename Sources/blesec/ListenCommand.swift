@@ -73,7 +73,7 @@ enum ListenCommand {
         }
         try arguments.refuse([keep], "goes without \(PersistentArguments.persist.name)")
         var configuration = try PersistentArguments.configuration(options, arguments)
-        if !options.isPinned { configuration.trust = notes.firstComer }
+        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.firstComer }
         let source = try await source(arguments, options, configuration, failures)
         try await source.use { () async throws(ChannelError) in
             try await PersistentArguments.pipe(
@@ -136,7 +136,8 @@ enum ListenCommand {
             throw arguments.usage("ENDPOINT is missing, or --service UUID instead of it")
         }
         var settings = try NearbyArguments(
-            arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
+            arguments, service: NearbyArguments.service(arguments),
+            acceptsOnlyCertainPeers: options.acceptsOnlyCertainPeers)
         settings.options.dials = false
         let service = try await NearbyService.start(
             settings.service, configuration: configuration, options: settings.options,

@@ -20,7 +20,8 @@ struct RouteArguments {
         guard let endpoint else {
             try arguments.refuse([Self.listen], "goes with an ENDPOINT")
             let settings = try NearbyArguments(
-                arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
+                arguments, service: NearbyArguments.service(arguments),
+                acceptsOnlyCertainPeers: options.acceptsOnlyCertainPeers)
             let service = try await NearbyService.start(
                 settings.service, configuration: configuration, options: settings.options,
                 onEvent: notes.onEvent)

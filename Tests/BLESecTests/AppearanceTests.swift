@@ -254,9 +254,9 @@ struct AppearanceTests {
             try peer.run()
             // 51 is decrypt_error; a bad certificate gets handshake_failure (40).
             #expect(peer.alert == 51, "\(role)")
-            #expect(peer.types.isEmpty && !peer.isReady)
-            #expect(peer.identity == nil)
-            #expect(peer.failure?.code == .authenticationFailed, "\(role)")
+            #expect(peer.types.isEmpty && !peer.isVictimReady)
+            #expect(peer.reportedIdentity == nil)
+            #expect(peer.endLinkReturningVictimFailure()?.code == .authenticationFailed, "\(role)")
             let last = try #require(peer.records.last)
             #expect(LinkedOpenSSL.isAlert(last, 51, by: role.peer), "\(role)")
         }

@@ -15,7 +15,7 @@ struct DeadlineTests {
         try peer.keepAlive(for: .seconds(2))
         #expect(peer.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
         try peer.keepAlive(for: .seconds(10))
-        #expect(peer.failure == .timedOut)
+        #expect(peer.victimFailure == .timedOut)
     }
 
     @Test("the default timeouts and limits are those in the documentation")

@@ -112,7 +112,7 @@ final class MaliciousNoisePeer {
         let peer = try MaliciousNoisePeer(role, offer, budget: budget, change: change)
         try peer.shakeHands()
         try peer.send(.ready, peer.transcript.ready(from: role))
-        #expect(peer.isReady)
+        #expect(peer.isVictimReady)
         return peer
     }
 
@@ -163,10 +163,10 @@ final class MaliciousNoisePeer {
     }
 
     /// Whether the victim reports that both sides are proven.
-    var isReady: Bool { victim.isReady }
+    var isVictimReady: Bool { victim.isReady }
 
     /// The code with which the victim has failed; `nil` if it has not.
-    var failure: ChannelError.Code? {
+    var victimFailure: ChannelError.Code? {
         switch victim.outcome {
         case .failed(let error): error.code
         case .complete, nil: nil

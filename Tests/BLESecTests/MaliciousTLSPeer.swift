@@ -146,7 +146,7 @@ import Testing
             in: fixture.authority.folder, victim: configuration)
         try peer.run()
         peer.send(.ready, peer.transcript.ready(from: role))
-        #expect(peer.isReady)
+        #expect(peer.isVictimReady)
         return peer
     }
 
@@ -201,19 +201,19 @@ import Testing
     }
 
     /// Whether the victim reports that both sides are proven.
-    var isReady: Bool { victim.isReady }
+    var isVictimReady: Bool { victim.isReady }
     /// The identity that the victim reports for the malicious peer.
-    var identity: PeerIdentity? { victim.peer }
+    var reportedIdentity: PeerIdentity? { victim.peer }
     /// How many bytes have arrived at the victim and are not processed.
     var unprocessedBytes: Int { victim.unprocessedBytes }
     /// Whether the victim's channel is over.
-    var isOver: Bool { victim.outcome != nil }
+    var isVictimOver: Bool { victim.outcome != nil }
     /// The phase that the victim has reached.
-    var phase: ChannelPhase { victim.phase }
+    var victimPhase: ChannelPhase { victim.phase }
 
     /// Tells the victim that its link has ended, and returns the error with which the
     /// victim has failed; `nil` if it has not.
-    var failure: ChannelError? {
+    func endLinkReturningVictimFailure() -> ChannelError? {
         victim.linkEnded(nil, now: now)
         guard case .failed(let error) = victim.outcome else { return nil }
         return error

@@ -77,9 +77,9 @@ struct MemoryBoundTests {
             $0.limits.maximumMessageLength = 50_000
         }
         for _ in 0..<3 { try peer.send(.dataMore, Array(repeating: 1, count: 16_000)) }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.send(.data, Array(repeating: 1, count: 2_001))
-        #expect(peer.failure == .limitExceeded)
+        #expect(peer.victimFailure == .limitExceeded)
         #expect(budget.bytesLeft == 100_000)
     }
 
@@ -94,7 +94,7 @@ struct MemoryBoundTests {
             try peer.send(.data, Array(repeating: 1, count: 2_000))
             #expect(peer.victim.nextMessage()?.count == 50_000)
         }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         #expect(budget.bytesLeft == 50_000)
     }
 
@@ -103,11 +103,11 @@ struct MemoryBoundTests {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let peers = try (0..<3).map { _ in try MaliciousNoisePeer.ready(budget: budget) }
         for peer in peers { try peer.send(.dataMore, Array(repeating: 1, count: 20_000)) }
-        #expect(peers.map(\.failure) == [nil, nil, .limitExceeded])
+        #expect(peers.map(\.victimFailure) == [nil, nil, .limitExceeded])
         try peers[0].send(.data)
         #expect(peers[0].victim.nextMessage()?.count == 20_000)
         try peers[1].send(.dataMore, Array(repeating: 1, count: 30_000))
-        #expect(peers[1].failure == nil)
+        #expect(peers[1].victimFailure == nil)
     }
 }
 

@@ -13,7 +13,7 @@ struct ReassemblyTests {
         let budget = ReassemblyBudget(bytes: 100_000, share: 60_000)
         let peers = try (0..<4).map { _ in try Self.readyPeer(budget) }
         for peer in peers {
-            for _ in 0..<3 where peer.failure == nil {
+            for _ in 0..<3 where peer.victimFailure == nil {
                 try peer.send(.dataMore, Array(repeating: 1, count: 10_000))
             }
         }
@@ -22,7 +22,7 @@ struct ReassemblyTests {
         let other = try MaliciousNoisePeer.ready(budget: budget)
         for _ in 0..<2 { try other.send(.dataMore, Array(repeating: 1, count: 10_000)) }
         try other.send(.data)
-        #expect(other.failure == nil)
+        #expect(other.victimFailure == nil)
         #expect(other.victim.nextMessage()?.count == 20_000)
     }
 
@@ -35,7 +35,7 @@ struct ReassemblyTests {
             try peer.send(.dataMore, Array(repeating: 1, count: 16_000))
             try peer.send(.dataMore, Array(repeating: 1, count: 4_000))
         }
-        #expect(peers.map(\.failure) == [nil, nil, .limitExceeded])
+        #expect(peers.map(\.victimFailure) == [nil, nil, .limitExceeded])
     }
 
     @Test("one message may be as long as the message limit, even if the share is smaller")
@@ -45,7 +45,7 @@ struct ReassemblyTests {
             $0.limits.maximumMessageLength = 90_000
         }
         for _ in 0..<9 { try peer.send(.dataMore, Array(repeating: 1, count: 10_000)) }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
     }
 
     @Test("the channel with the largest incomplete message ends when another peer needs the memory")
@@ -88,9 +88,9 @@ struct ReassemblyTests {
         try peer.keepAlive(for: .seconds(50))
         try peer.send(.dataMore, [1])
         try peer.keepAlive(for: .seconds(59))
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.keepAlive(for: .seconds(2))
-        #expect(peer.failure == .timedOut)
+        #expect(peer.victimFailure == .timedOut)
     }
 
     @Test("a message that begins after this side has not read for five minutes does not time out")
@@ -103,7 +103,7 @@ struct ReassemblyTests {
         peer.victim.didResumeReading(now: peer.now)
         try peer.send(.dataMore, [1])
         try peer.send(.data, [2])
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
     }
 
     private static func readyPeer(
@@ -114,7 +114,7 @@ struct ReassemblyTests {
         }
         try peer.shakeHands()
         try peer.send(.ready, peer.transcript.ready(from: .dialer))
-        #expect(peer.isReady)
+        #expect(peer.isVictimReady)
         return peer
     }
 }

@@ -13,10 +13,10 @@ struct RecordTests {
         for role in [ChannelRole.dialer, .acceptor] {
             let peer = try MaliciousNoisePeer.ready(role)
             for (index, record) in records.enumerated() {
-                if index == records.count - 1 { #expect(peer.failure == nil) }
+                if index == records.count - 1 { #expect(peer.victimFailure == nil) }
                 try peer.send(record.type, record.payload)
             }
-            #expect(peer.failure == .protocolViolation)
+            #expect(peer.victimFailure == .protocolViolation)
         }
     }
 
@@ -33,7 +33,7 @@ struct RecordTests {
         for type in 0x80...0xFF {
             try peer.send(RecordType(rawValue: UInt8(type)), Array(repeating: 0, count: type))
         }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         #expect(peer.victim.nextMessage() == nil)
     }
 
@@ -41,7 +41,7 @@ struct RecordTests {
     func noType() throws {
         let peer = try MaliciousNoisePeer.ready()
         peer.deliver(try peer.sealed(nil, []))
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("a data, dataMore or end record after the end breaks the protocol")
@@ -60,7 +60,7 @@ struct RecordTests {
         try peer.send(.ack, UInt64(1).bigEndianBytes)
         try peer.send(.ping, [7])
         try peer.send(.padding, [7])
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         #expect(peer.records.contains { $0 == (.pong, [7]) })
         #expect(peer.victim.acknowledged == 1)
     }
@@ -78,7 +78,7 @@ struct RecordTests {
     func reasons(reason: UInt8) throws {
         let peer = try MaliciousNoisePeer.ready()
         try peer.send(.end, [reason])
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         #expect(peer.victim.session?.peerEndReason == EndReason(rawValue: reason))
         #expect(peer.victim.hasPeerEnded == true)
     }
@@ -128,7 +128,7 @@ struct RecordTests {
         let peer = try MaliciousNoisePeer.ready()
         let pings = try peer.sealed(3, [1]) + peer.sealed(3, [2])
         peer.deliver(pings)
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("a peer that sends ping after ping while the link takes no pong breaks the protocol")
@@ -138,8 +138,8 @@ struct RecordTests {
         _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))
         try peer.pump()
         let unsentBeforePings = peer.victim.unsentBytes
-        for _ in 0..<100 where peer.failure == nil { try peer.send(.ping, [1]) }
-        #expect(peer.failure == .protocolViolation)
+        for _ in 0..<100 where peer.victimFailure == nil { try peer.send(.ping, [1]) }
+        #expect(peer.victimFailure == .protocolViolation)
         #expect(unsentBeforePings < 32_768, "a part of the message is not sealed yet")
     }
 
@@ -151,7 +151,7 @@ struct RecordTests {
         let ping = try #require(peer.records.last)
         #expect(ping.type == .ping)
         try peer.send(.pong, ping.payload.reversed())
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("the same pong twice breaks the protocol")
@@ -160,9 +160,9 @@ struct RecordTests {
         try peer.passTime(.seconds(30))
         let ping = try #require(peer.records.last)
         try peer.send(.pong, ping.payload)
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.send(.pong, ping.payload)
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("a rekey after fewer than 1,024 records ends the channel")
@@ -170,9 +170,9 @@ struct RecordTests {
         let peer = try MaliciousNoisePeer.ready()
         // The malicious peer's `ready` was the first record.
         for _ in 0..<1_022 { try peer.send(.padding) }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.send(.rekey)
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("a rekey after 1,024 records changes the key; the next rekey needs 1,024 more records")
@@ -184,9 +184,9 @@ struct RecordTests {
         try peer.send(.data, [5])
         #expect(peer.victim.nextMessage() == [5])
         for _ in 0..<1_022 { try peer.send(.padding) }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.send(.rekey)
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("a record under the old key after a rekey ends the channel")
@@ -195,7 +195,7 @@ struct RecordTests {
         for _ in 0..<1_023 { try peer.send(.padding) }
         try peer.send(.rekey)
         try peer.send(.data, [5])
-        #expect(peer.failure == .authenticationFailed)
+        #expect(peer.victimFailure == .authenticationFailed)
     }
 
     @Test("a rekey with a payload ends the channel")
@@ -203,7 +203,7 @@ struct RecordTests {
         let peer = try MaliciousNoisePeer.ready()
         for _ in 0..<1_023 { try peer.send(.padding) }
         try peer.send(.rekey, [0])
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("with a limit of one record, this side still changes its key only after 1,024 records")
@@ -239,9 +239,9 @@ struct RecordTests {
             for _ in 0..<2 { _ = try peer.victim.queue([1]) }
             try peer.pump()
             if before > 0 { try peer.send(.ack, before.bigEndianBytes) }
-            #expect(peer.failure == nil)
+            #expect(peer.victimFailure == nil)
             try peer.send(.ack, after.bigEndianBytes)
-            #expect(peer.failure == .protocolViolation)
+            #expect(peer.victimFailure == .protocolViolation)
         }
     }
 
@@ -253,7 +253,7 @@ struct RecordTests {
         try peer.pump()
         #expect(peer.victim.unsealedBytes > 0)
         try peer.send(.ack, UInt64(20).bigEndianBytes)
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("an acknowledgement of a wrong length ends the channel", arguments: [0, 7, 9])
@@ -262,7 +262,7 @@ struct RecordTests {
         _ = try peer.victim.queue([1])
         try peer.pump()
         try peer.send(.ack, Array(repeating: 0, count: max(0, count - 1)) + (count > 0 ? [1] : []))
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("messages are acknowledged after 32 of them, after 50 ms, or when the peer's end arrives")
@@ -286,7 +286,7 @@ struct RecordTests {
     func readyTwice() throws {
         let peer = try MaliciousNoisePeer.ready()
         try peer.send(.ready, peer.transcript.ready(from: .dialer))
-        #expect(peer.failure == .authenticationFailed)
+        #expect(peer.victimFailure == .authenticationFailed)
     }
 
     @Test("the longest record may arrive one byte at a time")
@@ -311,19 +311,19 @@ struct RecordTests {
     func slowRecord() throws {
         let peer = try MaliciousNoisePeer.ready()
         let record = try peer.sealed(0, Array(repeating: 1, count: 100))
-        for second in 0..<31 where peer.failure == nil {
+        for second in 0..<31 where peer.victimFailure == nil {
             peer.deliver([record[second]])
             try peer.passTime(.seconds(1))
-            if second < 29 { #expect(peer.failure == nil) }
+            if second < 29 { #expect(peer.victimFailure == nil) }
         }
-        #expect(peer.failure == .timedOut)
+        #expect(peer.victimFailure == .timedOut)
     }
 
     @Test("a record whose length is less than a tag's 16 bytes ends the channel", arguments: 0..<16)
     func tiny(length: UInt8) throws {
         let peer = try MaliciousNoisePeer.ready()
         peer.deliver([0, length])
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 
     @Test("a full inbox stops the reading, and later records are read once there is room")
@@ -338,7 +338,7 @@ struct RecordTests {
         #expect(peer.victim.unreceivedBytes < 12_000)
         // While this side does not read, neither the idle nor the record deadline applies.
         try peer.passTime(.seconds(3_600))
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         for index in 0..<30 {
             #expect(
                 peer.victim.nextMessage() == [UInt8](repeating: UInt8(index), count: 1_000))
@@ -365,9 +365,9 @@ struct RecordTests {
         let peer = try MaliciousNoisePeer.ready()
         try peer.passTime(.seconds(59))
         #expect(peer.records.count { $0.type == .ping } == 1)
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.passTime(.seconds(1))
-        #expect(peer.failure == .timedOut)
+        #expect(peer.victimFailure == .timedOut)
     }
 
     @Test("a peer that answers stays connected, with two pings a minute")
@@ -383,7 +383,7 @@ struct RecordTests {
                 try peer.send(.pong, pings[answered - 1].payload)
             }
         }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         #expect((19...20).contains(answered))
     }
 
@@ -397,8 +397,8 @@ struct RecordTests {
             peer.isBlocked = false
             try peer.pump()
         }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.passTime(.seconds(60))
-        #expect(peer.failure == .timedOut)
+        #expect(peer.victimFailure == .timedOut)
     }
 }

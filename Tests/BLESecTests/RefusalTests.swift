@@ -271,8 +271,8 @@ struct RefusalTests {
             // a dialer in place of its flight.
             let last = try #require(peer.records.last)
             #expect(LinkedOpenSSL.isAlert(last, 40, by: role.peer), "\(role)")
-            #expect(peer.identity == nil)
-            let failure = try #require(peer.failure)
+            #expect(peer.reportedIdentity == nil)
+            let failure = try #require(peer.endLinkReturningVictimFailure())
             #expect(failure.code == refusable.code, "\(role): \(failure.reason)")
             #expect(failure.reason.contains(refusable.reason), "\(role): \(failure.reason)")
         }
@@ -334,7 +334,7 @@ struct RefusalTests {
                 role, behaviour, in: setup.authority.folder, victim: configuration)
             try peer.run()
             #expect(peer.alert == alert, "\(role)")
-            let failure = try #require(peer.failure)
+            let failure = try #require(peer.endLinkReturningVictimFailure())
             #expect(failure.code == refusable.code, "\(role): \(failure.reason)")
             #expect(failure.reason.contains(refusable.reason), "\(role): \(failure.reason)")
         }
@@ -351,7 +351,7 @@ struct RefusalTests {
             try peer.run()
             #expect(peer.alert == (role == .acceptor ? 40 : nil))
             #expect(peer.types == (role == .dialer ? [.reject] : []))
-            #expect(peer.failure?.code == .untrusted)
+            #expect(peer.endLinkReturningVictimFailure()?.code == .untrusted)
         }
     }
 
@@ -386,8 +386,8 @@ struct RefusalTests {
                     in: setup.authority.folder,
                     victim: configuration)
                 try peer.run()
-                #expect(!peer.isReady)
-                let failure = try #require(peer.failure)
+                #expect(!peer.isVictimReady)
+                let failure = try #require(peer.endLinkReturningVictimFailure())
                 #expect(failure.reason.contains(reason), "\(role): \(failure.reason)")
             }
         }
@@ -418,7 +418,7 @@ struct RefusalTests {
             let whole = try MaliciousTLSPeer(
                 role, behaviour, in: setup.authority.folder, victim: configuration)
             try whole.run()
-            #expect(whole.isDone && !whole.isReady)
+            #expect(whole.isDone && !whole.isVictimReady)
             for (flight, bytes) in whole.flights.enumerated() {
                 for length in [0, 1, 5, bytes.count / 2, bytes.count - 1] {
                     let peer = try MaliciousTLSPeer(
@@ -432,7 +432,9 @@ struct RefusalTests {
                     // finds a malformed ClientHello.
                     let code: ChannelError.Code =
                         role == .dialer && flight == 0 ? .protocolViolation : .truncated
-                    #expect(peer.failure?.code == code, "\(role) \(flight) \(length)")
+                    #expect(
+                        peer.endLinkReturningVictimFailure()?.code == code,
+                        "\(role) \(flight) \(length)")
                 }
             }
         }
@@ -455,8 +457,8 @@ struct RefusalTests {
             }
             try peer.run()
             if place == 2 { peer.deliver(request) }
-            #expect(!peer.isReady)
-            let failure = try #require(peer.failure)
+            #expect(!peer.isVictimReady)
+            let failure = try #require(peer.endLinkReturningVictimFailure())
             #expect(
                 [.protocolViolation, .authenticationFailed].contains(failure.code),
                 "\(role): \(failure)")
@@ -475,8 +477,8 @@ struct RefusalTests {
             .dialer, setup.good(), in: setup.authority.folder, victim: configuration)
         replaying.deliver(
             try Hello(offers: [CertificateFixture.tls]).encoded + MaliciousNoisePeer.framed(hello))
-        #expect(replaying.identity == nil && replaying.phase == .handshaking)
+        #expect(replaying.reportedIdentity == nil && replaying.victimPhase == .handshaking)
         replaying.deliver(first.flights.dropFirst().flatMap(\.self))
-        #expect(replaying.failure?.code == .authenticationFailed)
+        #expect(replaying.endLinkReturningVictimFailure()?.code == .authenticationFailed)
     }
 }

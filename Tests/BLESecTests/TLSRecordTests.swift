@@ -23,7 +23,9 @@ struct TLSRecordTests {
         ] {
             let peer = try MaliciousTLSPeer.ready(role)
             peer.write(bytes)
-            #expect(peer.failure?.code == .protocolViolation, "\(bytes.prefix(3))")
+            #expect(
+                peer.endLinkReturningVictimFailure()?.code == .protocolViolation,
+                "\(bytes.prefix(3))")
         }
     }
 
@@ -32,7 +34,7 @@ struct TLSRecordTests {
         let peer = try MaliciousTLSPeer.ready()
         for _ in 0..<1_100 { peer.send(.padding) }
         peer.send(.rekey)
-        #expect(peer.failure?.code == .protocolViolation)
+        #expect(peer.endLinkReturningVictimFailure()?.code == .protocolViolation)
     }
 
     @Test("records of types from 0x80 on are ignored, and a second ready ends the channel")
@@ -44,7 +46,7 @@ struct TLSRecordTests {
         peer.send(.data, [1])
         #expect(peer.victim.nextMessage() == [1])
         peer.send(.ready, Array(repeating: 0, count: 32))
-        #expect(peer.failure?.code == .authenticationFailed)
+        #expect(peer.endLinkReturningVictimFailure()?.code == .authenticationFailed)
     }
 
     @Test(
@@ -66,7 +68,7 @@ struct TLSRecordTests {
                 in: fixture.authority.folder, victim: fixture.configuration(role.peer))
             try peer.run()
             peer.write(record)
-            #expect(!peer.isReady && peer.failure?.code == code)
+            #expect(!peer.isVictimReady && peer.endLinkReturningVictimFailure()?.code == code)
         }
     }
 
@@ -110,13 +112,13 @@ struct TLSRecordTests {
     func slow() throws {
         let peer = try MaliciousTLSPeer.ready()
         let bytes = peer.sealed(MaliciousTLSPeer.record(.data, Array(repeating: 1, count: 100)))
-        for second in 0..<31 where !peer.isOver {
+        for second in 0..<31 where !peer.isVictimOver {
             peer.deliver([bytes[second]])
             peer.now += Duration.seconds(1).wholeNanoseconds
             peer.victim.handleTimeout(now: peer.now)
-            if second < 28 { #expect(!peer.isOver) }
+            if second < 28 { #expect(!peer.isVictimOver) }
         }
-        #expect(peer.failure?.code == .timedOut)
+        #expect(peer.endLinkReturningVictimFailure()?.code == .timedOut)
     }
 
     @Test("the peer may change its key between messages, but not 33 times without a message")
@@ -131,8 +133,10 @@ struct TLSRecordTests {
                 peer.pump()
                 #expect(peer.opened.last?.payload == [round])
             }
-            for _ in 0..<33 where !peer.isOver { peer.changeKey() }
-            #expect([.limitExceeded, .protocolViolation].contains(peer.failure?.code))
+            for _ in 0..<33 where !peer.isVictimOver { peer.changeKey() }
+            #expect(
+                [.limitExceeded, .protocolViolation].contains(
+                    peer.endLinkReturningVictimFailure()?.code))
         }
     }
 
@@ -177,7 +181,7 @@ struct TLSRecordTests {
         bytes[bytes.count - 1] ^= 1
         peer.deliver(bytes)
         peer.pump()
-        #expect(peer.failure?.code == .authenticationFailed)
+        #expect(peer.endLinkReturningVictimFailure()?.code == .authenticationFailed)
         #expect(peer.records.count == before && peer.alert == nil)
     }
 
@@ -185,13 +189,13 @@ struct TLSRecordTests {
     func closeNotify() throws {
         let silent = try MaliciousTLSPeer.ready()
         silent.shutDown()
-        #expect(!silent.isOver && silent.unprocessedBytes == 0)
-        // The property `failure` tells the victim that its link has ended.
-        #expect(silent.failure?.code == .truncated)
+        #expect(!silent.isVictimOver && silent.unprocessedBytes == 0)
+        #expect(silent.endLinkReturningVictimFailure()?.code == .truncated)
         let sending = try MaliciousTLSPeer.ready()
         let more = sending.sealed(MaliciousTLSPeer.record(.data, [1]))
         sending.shutDown()
         sending.deliver(more)
-        #expect(sending.failure != nil && sending.victim.nextMessage() == nil)
+        #expect(
+            sending.endLinkReturningVictimFailure() != nil && sending.victim.nextMessage() == nil)
     }
 }

@@ -152,10 +152,10 @@ struct UnauthenticatedTests {
     func padding() throws {
         let peer = try MaliciousNoisePeer()
         try peer.shakeHands()
-        for _ in 0..<100 where peer.failure == nil {
+        for _ in 0..<100 where peer.victimFailure == nil {
             try peer.send(.padding, Array(repeating: 0, count: 1_000))
         }
-        #expect(peer.failure == .limitExceeded)
+        #expect(peer.victimFailure == .limitExceeded)
         #expect(peer.records.allSatisfy { $0.type == .ready })
     }
 
@@ -185,7 +185,7 @@ struct UnauthenticatedTests {
                 let peer = try MaliciousNoisePeer(role)
                 try peer.shakeHands()
                 try peer.send(type, [0])
-                #expect(peer.failure == .protocolViolation)
+                #expect(peer.victimFailure == .protocolViolation)
                 #expect(peer.victim.nextMessage() == nil)
             }
         }
@@ -209,8 +209,8 @@ struct UnauthenticatedTests {
                 let peer = try MaliciousNoisePeer(role)
                 try peer.shakeHands()
                 try peer.send(.ready, change(peer))
-                #expect(peer.failure == .authenticationFailed)
-                let isReady = peer.isReady
+                #expect(peer.victimFailure == .authenticationFailed)
+                let isReady = peer.isVictimReady
                 #expect(!isReady)
             }
         }
@@ -227,7 +227,7 @@ struct UnauthenticatedTests {
             let peer = try MaliciousNoisePeer(role)
             try peer.shakeHands()
             try peer.send(.reject, [code] + Array(repeating: 0, count: 31))
-            #expect(peer.failure == failure)
+            #expect(peer.victimFailure == failure)
         }
     }
 
@@ -240,7 +240,7 @@ struct UnauthenticatedTests {
             let peer = try MaliciousNoisePeer()
             try peer.shakeHands()
             try peer.send(.reject, payload)
-            #expect(peer.failure == .protocolViolation)
+            #expect(peer.victimFailure == .protocolViolation)
         }
     }
 
@@ -248,6 +248,6 @@ struct UnauthenticatedTests {
     func lateReject() throws {
         let peer = try MaliciousNoisePeer.ready()
         try peer.send(.reject, [1] + Array(repeating: 0, count: 31))
-        #expect(peer.failure == .protocolViolation)
+        #expect(peer.victimFailure == .protocolViolation)
     }
 }

@@ -96,7 +96,7 @@ struct WrongMomentTests {
         try peer.send(.data, [UInt8](repeating: 1, count: 1_000))
         #expect(peer.victim.wantsBytes == false)
         try peer.passTime(.seconds(91))
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         #expect(peer.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
     }
 
@@ -121,14 +121,14 @@ struct WrongMomentTests {
                 $0.limits.maximumMessageLength = 40_000
             }
             try peer.rush()
-            #expect(peer.isReady)
+            #expect(peer.isVictimReady)
             return peer
         }
         for channel in channels {
             try channel.send(.dataMore, Array(repeating: 1, count: 16_000))
             try channel.send(.dataMore, Array(repeating: 1, count: 4_000))
         }
-        #expect(channels.map(\.failure) == [nil, nil, .limitExceeded])
+        #expect(channels.map(\.victimFailure) == [nil, nil, .limitExceeded])
     }
 
     @Test("a close after a minute without receiving measures the peer's silence from the close")
@@ -140,7 +140,7 @@ struct WrongMomentTests {
         peer.victim.close(now: peer.now)
         peer.victim.sealPending(now: peer.now)
         peer.victim.handleTimeout(now: peer.now)
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
     }
 
     @Test("an acceptor's close deadline starts again when the dialer's end arrives")
@@ -255,9 +255,9 @@ struct WrongMomentTests {
             let sent = peer.victim.transmit(atMost: 4_096, now: peer.now)
             guard !sent.isEmpty else { break }
         }
-        #expect(peer.failure == nil)
+        #expect(peer.victimFailure == nil)
         try peer.passTime(.seconds(11))
-        #expect(peer.failure == .unacknowledged)
+        #expect(peer.victimFailure == .unacknowledged)
     }
 
     @Test("a peer that acknowledges slowly delays a close no longer than a session lasts")
@@ -267,13 +267,13 @@ struct WrongMomentTests {
         peer.victim.close(now: peer.now)
         try peer.pump()
         var number: UInt64 = 0
-        for _ in 0..<100 where peer.failure == nil {
+        for _ in 0..<100 where peer.victimFailure == nil {
             try peer.passTime(.seconds(9))
-            guard peer.failure == nil else { break }
+            guard peer.victimFailure == nil else { break }
             number += 1
             try peer.send(.ack, number.bigEndianBytes)
         }
-        #expect(peer.failure == .unacknowledged)
+        #expect(peer.victimFailure == .unacknowledged)
         #expect((20...24).contains(number))
     }
 
@@ -285,7 +285,7 @@ struct WrongMomentTests {
         #expect(peer.victim.outcome == nil)
         #expect(peer.victim.nextTimeout(now: peer.now) > peer.now)
         try peer.passTime(.seconds(11))
-        #expect(peer.failure == .timedOut)
+        #expect(peer.victimFailure == .timedOut)
     }
 
     @Test("an end with an unknown reason counts as the end of the peer's connection")

@@ -61,8 +61,8 @@ import Testing
             var channels: Int
             var goodput: Double
             var batchGoodput: Double
-            var goodputToC: Summary?
-            var batchToC: Summary?
+            var goodputRatioToC: Summary?
+            var batchRatioToC: Summary?
             var fairness: Double
             var idle: Cost
             var busy: Cost
@@ -71,8 +71,8 @@ import Testing
                 case engine, transport, channels, idle, busy
                 case goodput = "goodput-bytes-per-second"
                 case batchGoodput = "batch-goodput-bytes-per-second"
-                case goodputToC = "goodput-ratio-to-c"
-                case batchToC = "batch-goodput-ratio-to-c"
+                case goodputRatioToC = "goodput-ratio-to-c"
+                case batchRatioToC = "batch-goodput-ratio-to-c"
                 case fairness = "slowest-over-mean"
             }
         }
@@ -145,10 +145,10 @@ import Testing
             #expect(result.batchGoodput > 0)
         }
         // Only Noise does the same work as the epoll loop in C.
-        for ratio in [report.many[0].goodputToC, report.many[0].batchToC] {
+        for ratio in [report.many[0].goodputRatioToC, report.many[0].batchRatioToC] {
             #expect(ratio?.count == 1 && ratio?.median ?? 0 > 0)
         }
-        #expect(report.many[1].goodputToC == nil && report.many[1].batchToC == nil)
+        #expect(report.many[1].goodputRatioToC == nil && report.many[1].batchRatioToC == nil)
         #expect(report.loops.isEmpty)
         let flood = try #require(report.flood.first)
         #expect(flood.alone > 0 && flood.flooded > 0 && flood.endedLinkRate > 0)

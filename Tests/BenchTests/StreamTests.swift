@@ -28,7 +28,7 @@ import Testing
         #expect(result.busy.longest <= result.limit, "\(result)")
         #expect(result.share >= 0.85, "\(result)")
         // The link was full of bulk data.
-        #expect(result.queue > 8_192, "\(result)")
+        #expect(result.queuedBytes > 8_192, "\(result)")
     }
 
     @Test("over LE, a long queue, or sending as bulk beside eight streams, delays urgent bytes")

@@ -23,9 +23,9 @@ private final class Side {
     func grant() -> [UInt8]? { stream.grant() }
     func finish() -> [UInt8] { stream.finish() }
     var deadline: MonotonicTime { stream.deadline }
-    var hasEnd: Bool { stream.hasEnd }
-    var hasAll: Bool { stream.hasAll }
-    var isOver: Bool { stream.isOver }
+    var hasPeerEnded: Bool { stream.hasPeerEnded }
+    var hasReceivedAll: Bool { stream.hasReceivedAll }
+    var isReadToEnd: Bool { stream.isReadToEnd }
 }
 
 /// Both sides of a stream, and the fragments under way between them.
@@ -223,13 +223,13 @@ struct FragmentStreamTests {
         #expect(pair.dialer.send([4], to: &pair.toListener) == 0)
         #expect(pair.listener.take(end))
         #expect(!pair.listener.take(end))
-        #expect(pair.listener.hasEnd && !pair.listener.hasAll)
+        #expect(pair.listener.hasPeerEnded && !pair.listener.hasReceivedAll)
         #expect(pair.listener.take(pair.toListener[0]))
-        #expect(pair.listener.hasAll && !pair.listener.isOver)
+        #expect(pair.listener.hasReceivedAll && !pair.listener.isReadToEnd)
         let afterEnd = StreamFragment(.data, stream: 1, number: 1, limit: 32, payload: [4]).bytes
         #expect(!pair.listener.take(afterEnd), "a fragment after the end is refused")
         #expect(pair.listener.read(9) == [1, 2, 3])
-        #expect(pair.listener.isOver)
+        #expect(pair.listener.isReadToEnd)
     }
 
     @Test("an end that lies before an arrived fragment, or beyond the window, is ignored")
@@ -242,7 +242,7 @@ struct FragmentStreamTests {
         _ = pair.dialer.send([UInt8](repeating: 1, count: 1_200), to: &pair.toListener)
         #expect(pair.listener.take(pair.toListener[1]))
         for number: UInt16 in [0, 1, 33, 0xFFFF] { #expect(!pair.listener.take(end(number))) }
-        #expect(!pair.listener.hasEnd)
+        #expect(!pair.listener.hasPeerEnded)
     }
 
     @Test("a stream continues when its fragment numbers wrap from 65,535 to 0")

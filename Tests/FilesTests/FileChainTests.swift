@@ -9,7 +9,7 @@ import Testing
 /// between them without a connection.
 @Suite("Files: chains of interrupted transfers")
 struct FileChainTests {
-    private static let first = ProcessSeeds.first
+    private static let first = ChainSeed.value
 
     @Test("files and trees arrive, whatever interrupts them", arguments: 0..<60)
     func arrives(index: Int) throws {
@@ -44,7 +44,7 @@ struct FileChainTests {
                         _ = receiver.accept(
                             into: try FileFolder(scratch.path("in"), from: [7], FileFolder.Rules()))
                     }
-                    if generator.below(8) == 0 { _ = receiver.rest() }
+                    if generator.below(8) == 0 { _ = receiver.tick() }
                 }
                 _ = try receiver.finish()
             } catch is FileViolation {
@@ -227,7 +227,7 @@ private struct FileChain {
                 toSender += receiver.accept(
                     into: try FileFolder(scratch.path("in"), from: [7], FileFolder.Rules()))
             }
-            if generator.below(4) == 0 { toSender += receiver.rest() }
+            if generator.below(4) == 0 { toSender += receiver.tick() }
             if let limit, moved >= limit { return false }
             let answers = Array(toSender.prefix(1 + generator.below(50)))
             toSender.removeFirst(answers.count)

@@ -4,8 +4,8 @@ import Glibc
 import TestSupport
 
 /// The seed of this run's random chains: a fixed value, unless `BLESEC_SEED` sets another.
-enum ProcessSeeds {
-    static let first: UInt64 = {
+enum ChainSeed {
+    static let value: UInt64 = {
         let chosen = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
         let seed = chosen ?? 1
         print("FilesTests: chains from seed \(seed); BLESEC_SEED=N sets another")

@@ -180,8 +180,8 @@ package final class PairingExchange {
         guard let peerStanding = PairingStanding(rawValue: value[1]) else { throw Self.outOfPlace }
         if !isDialer { sendBegin() }
         switch PairingCourse(own: standing, peer: peerStanding, role: parties.role) {
-        case .tell: finish(sendsDone: true)
-        case .listen:
+        case .sendDone: finish(sendsDone: true)
+        case .awaitDone:
             // The peer's `begin` says that it knows this side; its `done` follows.
             hasConfirmed = true
             state = .awaiting(.done)

@@ -47,9 +47,9 @@ enum PairingCourse: Equatable {
     /// They complete an earlier pairing, and send each other proofs of it.
     case settle
     /// This side knows the peer, and tells it so with `done`.
-    case tell
+    case sendDone
     /// This side knows the peer, or has verified it earlier, and waits for the peer's `done`.
-    case listen
+    case awaitDone
 
     init(own: PairingStanding, peer: PairingStanding, role: ChannelRole) {
         self =
@@ -57,9 +57,9 @@ enum PairingCourse: Equatable {
             case (.pending, .pending), (.pending, .verified), (.verified, .pending),
                 (.verified, .verified):
                 .settle
-            case (.known, .verified): .tell
-            case (.verified, .known): .listen
-            case (.known, .known): role == .dialer ? .tell : .listen
+            case (.known, .verified): .sendDone
+            case (.verified, .known): .awaitDone
+            case (.known, .known): role == .dialer ? .sendDone : .awaitDone
             default: .full
             }
     }

@@ -197,11 +197,11 @@ struct FragmentStream: Sendable {
 
     var hasBytes: Bool { ready > 0 }
     /// Whether the peer has ended the stream; some of its fragments may still be missing.
-    var hasEnd: Bool { end != nil }
+    var hasPeerEnded: Bool { end != nil }
     /// Whether every fragment up to the peer's end has arrived.
-    var hasAll: Bool { end == first &+ ready }
+    var hasReceivedAll: Bool { end == first &+ ready }
     /// Whether the peer has ended the stream, and all of it was read.
-    var isOver: Bool { end == first }
+    var isReadToEnd: Bool { end == first }
 
     /// Moves received bytes to `buffer`, in order, as far as there is room.
     mutating func read(into buffer: inout OutputSpan<UInt8>) {

@@ -76,7 +76,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         precondition(!bytes.isEmpty, "a send needs at least one byte")
         try checkOpen()
         if let failure { throw failure }
-        if isLost || stream.hasEnd {
+        if isLost || stream.hasPeerEnded {
             throw LinkError(.reset, "\(peerDescription) has closed the stream, or has gone")
         }
         guard bytes.count <= maximumSDU else {
@@ -97,7 +97,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
             if !isLost, failure == nil, let grant = stream.grant() { carry(grant) }
             return .bytes
         }
-        guard stream.isOver || isLost || failure != nil else { return .wouldBlock }
+        guard stream.isReadToEnd || isLost || failure != nil else { return .wouldBlock }
         wantsRead = false
         if let failure { throw failure }
         return .end
@@ -205,7 +205,9 @@ extension GATTStreamLink: DeferredWork {
         if wantsRead && isReadable || wantsWrite && isWritable { schedule() }
     }
 
-    private var hasEnded: Bool { stream.hasAll || isLost || failure != nil }
+    private var hasEnded: Bool { stream.hasReceivedAll || isLost || failure != nil }
     private var isReadable: Bool { !isClosed && (stream.hasBytes || hasEnded) }
-    private var isWritable: Bool { !isClosed && (stream.canSend || stream.hasEnd || hasEnded) }
+    private var isWritable: Bool {
+        !isClosed && (stream.canSend || stream.hasPeerEnded || hasEnded)
+    }
 }

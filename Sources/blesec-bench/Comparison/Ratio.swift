@@ -76,9 +76,9 @@ extension LinkScenario.Result {
         }
         return [
             ratio("goodput", "plain link", less: false, goodputRatio),
-            ratio("goodput-to-c", "blocking C", less: false, goodputToBlocking),
+            ratio("goodput-to-c", "blocking C", less: false, goodputRatioToBlocking),
             ratio("round-trip", "plain link", less: true, roundTripRatio),
-            ratio("round-trip-to-c", "blocking C", less: true, roundTripToBlocking),
+            ratio("round-trip-to-c", "blocking C", less: true, roundTripRatioToBlocking),
         ].compactMap(\.self)
     }
 }
@@ -107,16 +107,17 @@ extension PacketScenario.Result {
 extension ManyScenario.Result {
     fileprivate var toLimits: [Ratio] {
         let name = "many/\(engine)/\(channels)"
-        let toC = [("single", goodputToC), ("batch", batchToC)].compactMap { figure, summary in
+        let ratiosToC = [("single", goodputRatioToC), ("batch", batchRatioToC)].compactMap {
+            figure, summary in
             summary.map {
                 Ratio("\(name)/\(figure)", to: "epoll in C", .processor, less: false, $0)
             }
         }
         // With few channels, memory that the process allocates only once distorts the figures.
-        guard channels >= 100 else { return toC }
+        guard channels >= 100 else { return ratiosToC }
         // The limit of an idle end's memory, in bytes.
         let limit = engine == TLSContext.protocolName ? 64 << 10 : 16 << 10
-        return toC + [
+        return ratiosToC + [
             Ratio(
                 "\(name)/idle-memory", to: limit.bytes, .wall, less: true,
                 Summary([idle.memory / Double(limit)])),
@@ -129,7 +130,7 @@ extension LoopsScenario.Result {
     fileprivate var toOneLoop: [Ratio] {
         let figures = [("single", goodput), ("batch", batchGoodput), ("opened", handshakes)]
         return figures.compactMap { figure, compared in
-            compared.toOneLoop.map {
+            compared.ratioToOneLoop.map {
                 let name = "many/\(engine)/\(channels)/loops-\(loops)/\(figure)"
                 return Ratio(name, to: "one loop", .wall, less: false, $0)
             }

@@ -55,10 +55,10 @@ struct EngineScenario {
     /// The limit, its library, and this package's layers above that library.
     private func layers(
         _ suite: String, _ size: Int
-    ) throws -> (limit: any EngineLayer, library: RawKeys.Library, upper: [any EngineLayer]) {
+    ) throws -> (limit: any EngineLayer, library: RawCipher.Library, upper: [any EngineLayer]) {
         guard suite != TLSContext.protocolName else {
             let devices = try TLSDevices.shared()
-            return (devices.raw, .openSSL, [try TLSEngineLayer(devices)])
+            return (devices.rawTLS, .openSSL, [try TLSEngineLayer(devices)])
         }
         let algorithm = try ProtocolName(suite).aead
         let limit = try fastest(algorithm, size: size)
@@ -69,11 +69,12 @@ struct EngineScenario {
     }
 
     /// The library that is faster for records of `size` bytes.
-    private func fastest(_ algorithm: AEADAlgorithm, size: Int) throws -> RawKeys {
-        let candidates = RawKeys.Library.allCases.compactMap { RawKeys(algorithm, $0) }
-        let timed = try candidates.map { keys in
-            let repetitions = try calibrate(keys, size)
-            return (keys, time: try (0..<3).map { _ in try sample(keys, size, repetitions) }.median)
+    private func fastest(_ algorithm: AEADAlgorithm, size: Int) throws -> RawCipher {
+        let candidates = RawCipher.Library.allCases.compactMap { RawCipher(algorithm, $0) }
+        let timed = try candidates.map { cipher in
+            let repetitions = try calibrate(cipher, size)
+            let times = try (0..<3).map { _ in try sample(cipher, size, repetitions) }
+            return (cipher, time: times.median)
         }
         guard let best = timed.min(by: { $0.time < $1.time }) else {
             throw BenchError.wrongResult("a library with the cipher")

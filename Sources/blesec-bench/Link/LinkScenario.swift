@@ -20,13 +20,13 @@ struct LinkScenario: Sendable {
         var goodputRatio: Summary?
         /// Each round's goodput divided by that of two blocking threads in C, if they can do the
         /// same work.
-        var goodputToBlocking: Summary?
+        var goodputRatioToBlocking: Summary?
         /// Nanoseconds of a round trip: the 50th, 90th and 99th percentiles, and the maximum.
         var roundTrip: Percentiles?
         /// Each round's median round trip divided by the plain link's.
         var roundTripRatio: Summary?
         /// Each round's median round trip divided by that of the blocking threads in C.
-        var roundTripToBlocking: Summary?
+        var roundTripRatioToBlocking: Summary?
     }
 
     struct Percentiles: Sendable {
@@ -84,13 +84,13 @@ struct LinkScenario: Sendable {
                 transport: transport, engine: session.engine.name, size: size,
                 rounds: measured.goodput.count, goodput: Summary(measured.goodput),
                 goodputRatio: isPlain ? nil : Summary(measured.goodput, over: samples[0].goodput),
-                goodputToBlocking: reference.goodput.isEmpty
+                goodputRatioToBlocking: reference.goodput.isEmpty
                     ? nil : Summary(measured.goodput, over: reference.goodput),
                 roundTrip: measuresRoundTrips
                     ? Percentiles(measured.roundTrips.flatMap { $0 }) : nil,
                 roundTripRatio: isPlain || !measuresRoundTrips
                     ? nil : Summary(measured.roundTripMedians, over: samples[0].roundTripMedians),
-                roundTripToBlocking: reference.roundTrips.isEmpty
+                roundTripRatioToBlocking: reference.roundTrips.isEmpty
                     ? nil : Summary(measured.roundTripMedians, over: reference.roundTrips))
         }
     }

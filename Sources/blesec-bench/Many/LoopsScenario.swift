@@ -26,7 +26,7 @@ struct LoopsScenario: Sendable {
     struct Compared: Sendable {
         var median: Double
         /// The figure divided by that of one loop; nil if there is only one loop.
-        var toOneLoop: Summary?
+        var ratioToOneLoop: Summary?
     }
 
     /// The figures of one sample, each for a second of elapsed time.
@@ -61,7 +61,7 @@ struct LoopsScenario: Sendable {
             let values = samples.map(value)
             return Compared(
                 median: values.median,
-                toOneLoop: loops > 1 ? Summary(values, over: reference.map(value)) : nil)
+                ratioToOneLoop: loops > 1 ? Summary(values, over: reference.map(value)) : nil)
         }
         return Result(
             engine: engine, link: kind, channels: count, loops: loops,

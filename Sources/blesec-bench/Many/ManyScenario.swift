@@ -23,8 +23,8 @@ struct ManyScenario: Sendable {
         /// The same with ``batch`` messages in each send.
         var batchGoodput: Double
         /// The two goodputs divided by those of an epoll loop in C, if it can do the same work.
-        var goodputToC: Summary?
-        var batchToC: Summary?
+        var goodputRatioToC: Summary?
+        var batchRatioToC: Summary?
         /// The number of the slowest channel's messages divided by the mean of all channels.
         var fairness: Double
     }
@@ -89,7 +89,8 @@ struct ManyScenario: Sendable {
             idle: Cost(opened.idle, since: opened.before, channels: count),
             busy: Cost(busy.state, since: opened.before, channels: count),
             goodput: Double(messages * ChannelGroup.messageSize) / Double(busy.time) * 1e9,
-            batchGoodput: batched.goodput.median, goodputToC: single?.toC, batchToC: batched.toC,
+            batchGoodput: batched.goodput.median, goodputRatioToC: single?.ratioToC,
+            batchRatioToC: batched.ratioToC,
             fairness: Double(busy.messages.min() ?? 0) * Double(count) / Double(max(1, messages)))
     }
 
@@ -145,7 +146,7 @@ struct ManyScenario: Sendable {
     private func compare(
         _ group: ChannelGroup, batch: Int, channels count: Int, _ loop: EventLoop,
         withC comparesWithC: Bool
-    ) async throws -> (goodput: Summary, toC: Summary?) {
+    ) async throws -> (goodput: Summary, ratioToC: Summary?) {
         let window = Self.sampleTime(channels: count)
         func sample(_ window: UInt64) async throws -> Double {
             let load = try await Task(executorPreference: loop) {

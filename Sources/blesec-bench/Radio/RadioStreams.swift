@@ -21,8 +21,8 @@ struct RadioStreams: Sendable {
         var parameters: RadioParameters
         /// The time from writing an urgent message of 64 bytes to reading it at the other end:
         /// without and beside a bulk stream.
-        var idle: Span
-        var busy: Span
+        var idle: Times
+        var busy: Times
         /// The goodput of the bulk stream: alone, and beside urgent messages, which are sent one at
         /// a time.
         var goodput: Double
@@ -36,12 +36,12 @@ struct RadioStreams: Sendable {
         /// The longest time beside a bulk stream, in connection intervals.
         var intervals: Double { busy.longest / Double(parameters.interval) }
         /// The bytes of bulk data that can be sent in the longest time beside a bulk stream.
-        var queue: Double { busy.longest / 1e9 * goodput }
+        var queuedBytes: Double { busy.longest / 1e9 * goodput }
         var share: Double { busyGoodput / goodput }
     }
 
     /// The times of urgent messages, in nanoseconds.
-    struct Span: Sendable {
+    struct Times: Sendable {
         var median: Double
         var longest: Double
 
@@ -73,7 +73,7 @@ struct RadioStreams: Sendable {
         }
         await run.end()
         return Result(
-            parameters: parameters, idle: Span(spans.idle.urgent), busy: Span(spans.busy.urgent),
+            parameters: parameters, idle: Times(spans.idle.urgent), busy: Times(spans.busy.urgent),
             goodput: spans.alone.goodput, busyGoodput: spans.busy.goodput)
     }
 }

@@ -127,10 +127,10 @@ extension LinkScenario.Result: Reportable {
             "transport": transport, "engine": engine, "size": size, "rounds": rounds,
             "goodput-bytes-per-second": goodput,
             "goodput-ratio-to-plain": goodputRatio,
-            "goodput-ratio-to-blocking-c": goodputToBlocking,
+            "goodput-ratio-to-blocking-c": goodputRatioToBlocking,
             "round-trip-nanoseconds": roundTrip,
             "round-trip-ratio-to-plain": roundTripRatio,
-            "round-trip-ratio-to-blocking-c": roundTripToBlocking,
+            "round-trip-ratio-to-blocking-c": roundTripRatioToBlocking,
         ])
     }
 }
@@ -192,8 +192,8 @@ extension ManyScenario.Result: Reportable {
         object([
             "engine": engine, "transport": link.rawValue, "channels": channels,
             "opened-per-second": handshakes, "goodput-bytes-per-second": goodput,
-            "batch-goodput-bytes-per-second": batchGoodput, "goodput-ratio-to-c": goodputToC,
-            "batch-goodput-ratio-to-c": batchToC, "slowest-over-mean": fairness, "idle": idle,
+            "batch-goodput-bytes-per-second": batchGoodput, "goodput-ratio-to-c": goodputRatioToC,
+            "batch-goodput-ratio-to-c": batchRatioToC, "slowest-over-mean": fairness, "idle": idle,
             "busy": busy,
         ])
     }
@@ -214,11 +214,11 @@ extension LoopsScenario.Result: Reportable {
         object([
             "engine": engine, "transport": link.rawValue, "channels": channels, "loops": loops,
             "opened-per-second": handshakes.median,
-            "opened-ratio-to-one-loop": handshakes.toOneLoop,
+            "opened-ratio-to-one-loop": handshakes.ratioToOneLoop,
             "goodput-bytes-per-second": goodput.median,
-            "goodput-ratio-to-one-loop": goodput.toOneLoop,
+            "goodput-ratio-to-one-loop": goodput.ratioToOneLoop,
             "batch-goodput-bytes-per-second": batchGoodput.median,
-            "batch-goodput-ratio-to-one-loop": batchGoodput.toOneLoop,
+            "batch-goodput-ratio-to-one-loop": batchGoodput.ratioToOneLoop,
         ])
     }
 }
@@ -288,6 +288,6 @@ extension RadioStreams.Result: Reportable {
     }
 }
 
-extension RadioStreams.Span: Reportable {
+extension RadioStreams.Times: Reportable {
     fileprivate var json: JSONValue { object(["median": median, "most": longest]) }
 }

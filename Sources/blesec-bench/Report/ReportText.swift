@@ -69,18 +69,18 @@ struct ReportText {
             + "`× plain` is the ratio to the plain link, `× C` to two blocking threads in C\n"
         for transport in report.link.map(\.transport).unique {
             let results = report.link.filter { $0.transport == transport }
-            let hasBlocking = results.contains { $0.goodputToBlocking != nil }
+            let hasBlocking = results.contains { $0.goodputRatioToBlocking != nil }
             let ratioToC = hasBlocking ? ["× C"] : []
             var heading = [transport, "engine", "MB/s", "× plain"] + ratioToC
             heading += ["p50, µs", "p90", "p99", "max", "× plain"] + ratioToC
             var table = Table(heading, words: [0, 1])
             for result in results {
                 var row = [result.size.bytes] + goodput(result)
-                if hasBlocking { row.append(multiple(result.goodputToBlocking)) }
+                if hasBlocking { row.append(multiple(result.goodputRatioToBlocking)) }
                 let times = result.roundTrip
                 row += [times?.p50, times?.p90, times?.p99, times?.longest].map(microseconds)
                 row.append(multiple(result.roundTripRatio))
-                if hasBlocking { row.append(multiple(result.roundTripToBlocking)) }
+                if hasBlocking { row.append(multiple(result.roundTripRatioToBlocking)) }
                 table.append(row)
             }
             text += "\n\(table.text)"
@@ -173,8 +173,8 @@ struct ReportText {
             rows: report.radioStreams.map {
                 [
                     $0.parameters.name, ($0.idle.longest / 1e6).fixed(1),
-                    ($0.busy.longest / 1e6).fixed(1), $0.intervals.fixed(2), kibibytes($0.queue),
-                    kilobits($0.goodput), $0.share.fixed(3),
+                    ($0.busy.longest / 1e6).fixed(1), $0.intervals.fixed(2),
+                    kibibytes($0.queuedBytes), kilobits($0.goodput), $0.share.fixed(3),
                 ]
             })
         return "The longest time of \(StreamPair.urgentSize.bytes) one way on an urgent stream, "
@@ -197,10 +197,10 @@ struct ReportText {
             }
             table.append([
                 "\(result.channels)", result.engine.shortProtocol, (result.goodput / 1e6).short,
-                multiple(result.goodputToC), (result.batchGoodput / 1e6).short,
-                multiple(result.batchToC), result.fairness.fixed(2), result.handshakes.fixed(0),
-                memory[0], memory[1],
-                memory[2], result.busy.descriptors.fixed(1), "\(result.busy.threads)",
+                multiple(result.goodputRatioToC), (result.batchGoodput / 1e6).short,
+                multiple(result.batchRatioToC), result.fairness.fixed(2),
+                result.handshakes.fixed(0), memory[0], memory[1], memory[2],
+                result.busy.descriptors.fixed(1), "\(result.busy.threads)",
                 "\(result.busy.maps)",
             ])
         }
@@ -218,7 +218,7 @@ struct ReportText {
                 + ["opened/s"] + factor, words: [1])
         for result in report.loops {
             func cells(_ figure: LoopsScenario.Compared, _ text: String) -> [String] {
-                hasFactor ? [text, multiple(figure.toOneLoop)] : [text]
+                hasFactor ? [text, multiple(figure.ratioToOneLoop)] : [text]
             }
             table.append(
                 ["\(result.channels)", result.engine.shortProtocol]

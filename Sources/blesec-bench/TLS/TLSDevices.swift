@@ -13,7 +13,7 @@ final class TLSDevices: Sendable {
 
     let contexts: BothSides<TLSContext>
     /// The same two devices, for OpenSSL alone.
-    let raw: RawTLS
+    let rawTLS: RawTLS
 
     private init() throws {
         var template = Array("/tmp/blesec-bench-XXXXXX".utf8CString)
@@ -38,7 +38,7 @@ final class TLSDevices: Sendable {
                 authorities: authorities)
         }
         contexts = try BothSides(dialer: device("dialer"), acceptor: device("acceptor"))
-        raw = try RawTLS(
+        rawTLS = try RawTLS(
             authority: authority.certificatePath, dialer: "\(folder)/dialer",
             acceptor: "\(folder)/acceptor")
     }

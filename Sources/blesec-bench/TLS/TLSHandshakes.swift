@@ -9,7 +9,7 @@ final class TLSHandshakes: HandshakeSubject {
 
     init(_ devices: TLSDevices) {
         self.devices = devices
-        limit = devices.raw
+        limit = devices.rawTLS
     }
 
     func run(_ count: Int) throws -> HandshakeSample { try Self.run(count, devices.contexts) }

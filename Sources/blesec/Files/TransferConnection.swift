@@ -53,7 +53,7 @@ struct TransferConnection: Sendable {
         let options = try ChannelOptions(
             arguments, expecting: dialTarget?.peer, known: remembered, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
-        if !options.isPinned { configuration.trust = notes.firstComer }
+        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.firstComer }
         let route: PeerRoute
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
         let end: @Sendable () async -> Void

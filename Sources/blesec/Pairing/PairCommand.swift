@@ -71,7 +71,7 @@ enum PairCommand {
                 "Scan the other side's invitation, and pair.",
             "blesec pair unix:s --listen --name bob": "Pair without Bluetooth, on one machine.",
         ],
-        statuses: ExitStatus.allCases.filter { $0 != .worse }, run: run)
+        statuses: ExitStatus.allCases.filter { $0 != .becameWorse }, run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         guard let name = arguments.value(name) else { throw arguments.usage("--name is missing") }

@@ -41,7 +41,8 @@ struct PairingPlace: Sendable {
         }
         try arguments.refuse([RouteArguments.listen], "goes with an endpoint")
         let service = try Self.service(arguments, kind)
-        var settings = try NearbyArguments(arguments, service: service, isPinned: true)
+        var settings = try NearbyArguments(
+            arguments, service: service, acceptsOnlyCertainPeers: true)
         settings.options.accepts = kind.isOffer
         settings.options.dials = !kind.isOffer
         settings.options.rules.links = 1

@@ -2,7 +2,7 @@ internal import BLESecPrimitives
 internal import CBLESecBench
 
 /// The limit of Noise engines: one library's cipher, called from C, on one buffer.
-@safe final class RawKeys {
+@safe final class RawCipher {
     enum Library: String, CaseIterable {
         case sodium = "libsodium"
         case openSSL = "OpenSSL"
@@ -39,7 +39,7 @@ internal import CBLESecBench
     }
 }
 
-extension RawKeys: EngineLayer {
+extension RawCipher: EngineLayer {
     var name: String { "raw" }
 
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
