@@ -224,7 +224,8 @@ if Context.environment["BLESEC_LAB"] != nil {
             ], path: "Tests/Lab/LabTests", swiftSettings: strict))
 }
 
-// A fuzz target needs a sanitizer in all code that it runs, and libFuzzer has the main function.
+// Other builds are without the fuzz targets, since these need a sanitizer in all code that they run,
+// and their main function is libFuzzer's.
 if Context.environment["BLESEC_FUZZ"] != nil {
     package.targets.append(
         .executableTarget(

@@ -25,7 +25,7 @@ REASONS = {
         "the 1,140 others, 206 check before each read that OpenSSL's error queue is empty, since otherwise a "
         "peer's alert is not recognised; 80 count references; the rest frame and check records"),
     "library/noiseprotocol/65519": (
-        "Both libraries spend nearly all of that time in the same function of OpenSSL. For a ratio of 1.05, "
+        "Both libraries spend nearly all of their time in the same function of OpenSSL. For a ratio of 1.05, "
         "blesec's records would have to take at most 0.5 % longer than the raw primitive; they take 2 % longer"),
     "link/unix-seqpacket/*/round-trip-to-c": (
         "Each thread spends 40 % of its time in the kernel, with three calls a message, to wait, to receive and "

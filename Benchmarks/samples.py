@@ -3,7 +3,7 @@
 import statistics
 
 
-def ratio(name, found, less):
-    """A ratio in the form of a report's ratios, from its samples; `less` is true if a smaller ratio is better."""
-    return {"name": name, "median": statistics.median(found), "least": min(found),
-            "most": max(found), "count": len(found), "less-is-better": less}
+def ratio(name, values, less):
+    """A ratio in the form of a report's ratios, from its samples' values; `less` is true if less is better."""
+    return {"name": name, "median": statistics.median(values), "least": min(values),
+            "most": max(values), "count": len(values), "less-is-better": less}

@@ -16,12 +16,13 @@
 // Core specification, Vol 4, Part A, 2, and Part E, 7.7.14 and 7.7.65: an event's packet, the event that
 // answers a command, the LE meta event, and its subevents with reports.
 enum { EVENT = 0x04, COMMAND_COMPLETE = 0x0e, LE_META = 0x3e, REPORT = 0x02, EXTENDED_REPORT = 0x0d };
-enum { DESCRIPTORS = 64 };
+enum { DESCRIPTORS = 64 }; // Higher descriptors are not delayed.
 
 // The least time between an answer and a report, in nanoseconds.
 static const int64_t least_delay = 20 * 1000 * 1000;
-// When each controller, which has a descriptor of its own, last answered a command. btvirt has one thread.
-static int64_t answered[DESCRIPTORS];
+// When each controller last answered a command, in nanoseconds, by the controller's descriptor. No lock is
+// needed, because btvirt has one thread.
+static int64_t answer_times[DESCRIPTORS];
 
 static int64_t now(void) {
   struct timespec time;
@@ -38,9 +39,9 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count) {
     for (size_t at = 0; at < parts[part].iov_len && filled < sizeof head; at++)
       head[filled++] = ((const unsigned char *)parts[part].iov_base)[at];
   if (filled == sizeof head && head[0] == EVENT && descriptor < DESCRIPTORS) {
-    if (head[1] == COMMAND_COMPLETE) answered[descriptor] = now();
+    if (head[1] == COMMAND_COMPLETE) answer_times[descriptor] = now();
     if (head[1] == LE_META && (head[3] == REPORT || head[3] == EXTENDED_REPORT)) {
-      int64_t remaining = answered[descriptor] + least_delay - now();
+      int64_t remaining = answer_times[descriptor] + least_delay - now();
       if (remaining > 0) nanosleep(&(struct timespec){.tv_nsec = remaining}, 0);
     }
   }

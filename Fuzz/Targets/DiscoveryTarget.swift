@@ -26,7 +26,7 @@ extension FuzzTarget {
         default:
             let bytes = script.takeRest()
             guard let fragment = StreamFragment(bytes) else { return }
-            precondition(fragment.bytes == bytes, "a fragment has two forms")
+            precondition(fragment.bytes == bytes, "a fragment is not written as it was read")
             precondition((fragment.acceptedSize != nil) == (fragment.kind == .open))
         }
     } seeds: {

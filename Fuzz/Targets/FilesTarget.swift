@@ -131,17 +131,17 @@ extension FuzzTarget {
     private static func encrypted(_ info: borrowing SecretBytes) -> [UInt8] {
         var salt: [UInt8] = [1, 2, 3, 4, 5, 6, 7, 8]
         let algorithm = unsafe PKCS5_pbe2_set(EVP_aes_256_cbc(), 1, &salt, Int32(salt.count))
-        let signature = unsafe info.withUnsafeBytes { bytes in
+        let encryptedKey = unsafe info.withUnsafeBytes { bytes in
             var position = bytes.baseAddress
             let key = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, bytes.count)
             defer { unsafe PKCS8_PRIV_KEY_INFO_free(key) }
             return unsafe PKCS8_set0_pbe("phrase", 6, key, algorithm)
         }
-        defer { unsafe X509_SIG_free(signature) }
-        var encoded = [UInt8](repeating: 0, count: Int(unsafe i2d_X509_SIG(signature, nil)))
+        defer { unsafe X509_SIG_free(encryptedKey) }
+        var encoded = [UInt8](repeating: 0, count: Int(unsafe i2d_X509_SIG(encryptedKey, nil)))
         unsafe encoded.withUnsafeMutableBufferPointer { buffer in
             var position = buffer.baseAddress
-            _ = unsafe i2d_X509_SIG(signature, &position)
+            _ = unsafe i2d_X509_SIG(encryptedKey, &position)
         }
         return encoded
     }

@@ -257,7 +257,7 @@ final class MachineScene {
                 || acknowledgements.ackSent
                     <= (acknowledgements.rule == .taken
                         ? acknowledgements.taken : acknowledgements.confirmed)
-                        + (acknowledgements.endReceived ? 1 : 0),
+                        + (acknowledgements.hasReceivedEnd ? 1 : 0),
             "a message is acknowledged before the program has it")
     }
 

@@ -2,8 +2,8 @@
 internal import BLESecLinks
 
 extension FuzzTarget {
-    /// The byte stream over GATT: both ends, a radio that reorders, repeats and delays, and an
-    /// unauthenticated peer.
+    /// The byte stream over GATT: both ends, a radio that reorders, repeats and delays fragments,
+    /// and another program on either device that sends fragments of the stream.
     static let stream = FuzzTarget(name: "stream") { input in
         var script = Script(input)
         guard var scene = StreamScene(&script) else { return }

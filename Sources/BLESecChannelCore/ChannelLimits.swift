@@ -13,11 +13,11 @@ public struct ChannelLimits: Sendable {
     /// KiB (blesec/1, "Limits"). In direct mode, one more transport message is read if that message
     /// proves the peer. A peer that is not authenticated by then is refused.
     public var unauthenticatedBytes = 32 << 10
-    /// The number of records after which this side changes its sending key, but at least 1,024;
-    /// 2^20. Negotiated mode only.
+    /// The number of records after which this side changes its sending key; 2^20 by default. A
+    /// value below 1,024 counts as 1,024. Negotiated mode only.
     public var rekeyAfterRecords: UInt64 = 1 << 20
-    /// The number of plaintext bytes after which this side changes its sending key, but not before
-    /// 1,024 records; 1 GiB. Negotiated mode only.
+    /// The number of plaintext bytes after which this side changes its sending key; 1 GiB by
+    /// default. The key is never changed before 1,024 records. Negotiated mode only.
     public var rekeyAfterBytes: UInt64 = 1 << 30
 
     /// The defaults above.

@@ -14,12 +14,12 @@ public enum CertificateFile {
     ///
     /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since
     /// 1970 at which the leaf has to be valid.
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, other users may
-    ///   have written a file or can open the key file, the key is not the leaf's, the leaf has
-    ///   expired or is not valid yet, its key usage forbids TLS, a key is in an unusual encoding,
-    ///   or the certificates are longer than peers accept. The reason names the file; for a
-    ///   fault in the content of a certificate or of the key it names the leaf's file, even if
-    ///   another file has the fault.
+    /// - Throws: `noSuchFile`; `permission` when the system denies access; `badKey` when the
+    ///   content of a file cannot be parsed, other users may have written a file or can open the
+    ///   key file, the key is not the leaf's, the leaf has expired or is not valid yet, its key
+    ///   usage forbids TLS, a key is in an unusual encoding, or the certificates are longer than
+    ///   peers accept. The reason names the file; for a fault in the content of a certificate or
+    ///   of the key it names the leaf's file, even if another file has the fault.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64
@@ -35,9 +35,9 @@ public enum CertificateFile {
 
     /// Reads the certificates of authorities.
     ///
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when other users may have written the file,
-    ///   or when one of the certificates cannot be read, may not issue certificates, or has a key
-    ///   in an unusual encoding.
+    /// - Throws: `noSuchFile`; `permission` when the system denies access; `badKey` when other
+    ///   users may have written the file, or when one of the certificates cannot be parsed, may
+    ///   not issue certificates, or has a key in an unusual encoding.
     public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
         let certificates = try certificates(path)
         return try naming(path) { () throws(ChannelError) in

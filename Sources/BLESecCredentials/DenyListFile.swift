@@ -12,8 +12,9 @@ public final class DenyListFile: Sendable {
 
     /// Reads the file.
     ///
-    /// - Throws: `noSuchFile`, since a missing deny list would deny nobody; `permission`;
-    ///   `limitExceeded`; `badKey` for an invalid line, or when other users may write the file.
+    /// - Throws: `noSuchFile`, since a missing deny list would deny nobody; `permission` when the
+    ///   system denies access; `limitExceeded` for a file that is too long; `badKey` for an invalid
+    ///   line, or when other users may write the file.
     public init(_ path: String) throws(ChannelError) {
         let (version, keys) = try Self.read(path)
         self.path = path

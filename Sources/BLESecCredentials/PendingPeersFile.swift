@@ -29,7 +29,7 @@ final class PendingPeersFile: Sendable {
         return valid(try parse(listing)).map(\.peer)
     }
 
-    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line of its
+    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line with its
     /// key.
     func keep(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
         try KeyListing.change(path) { listing throws(ChannelError) in

@@ -24,8 +24,9 @@ package struct StateFolder: Sendable {
 
     /// Opens the folder at `path`, which has to exist.
     ///
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when it belongs to another user, is open to
-    ///   others, or other users may change a directory above it.
+    /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey` when it is not a
+    ///   directory, belongs to another user or is open to others, or when other users may change a
+    ///   directory above it.
     package init(_ path: String) throws(ChannelError) {
         var trimmed = path[...]
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }

@@ -91,7 +91,7 @@ struct TrustedFile: ~Copyable {
     }
 
     /// Throws unless a file at `path`, which need not exist, is in a directory that is trusted. The
-    /// error is the one that opening the file would throw.
+    /// error says that the file cannot be created, or that its directory is not trusted.
     static func requireDirectory(of path: String) throws(ChannelError) {
         let folder = NewFile.directory(of: path)
         do throws(Failure) {

@@ -93,7 +93,7 @@ package final class DeliveryEndpoint {
     private var hasTakenEpoch = false
     /// The position *confirmed* that the peer was told last.
     private var toldConfirmed: UInt64 = 0
-    /// The first credit of this link.
+    /// The first credit that this side gives the peer on this link.
     private var credit: UInt64 = 0
 
     /// What the store has not committed yet.
@@ -322,7 +322,8 @@ package final class DeliveryEndpoint {
             return .epoch(outgoing.epoch)
         }
         let owed = owedConfirmations
-        // A credit leaves now. With the confirmation beside it, the peer can release what it keeps.
+        // An owed credit is the next record. Confirmations then leave before it without waiting, so
+        // that the peer can release what it keeps.
         if owed > 0 && incoming.owesCredit || confirms(owed), committedConfirmed > toldConfirmed {
             toldConfirmed = committedConfirmed
             return .confirm(epoch: incoming.epoch, toldConfirmed)
@@ -562,7 +563,7 @@ package final class DeliveryEndpoint {
 
     private func add(_ identifier: Identifier) {
         own.append(identifier)
-        if own.count > StoredEndpoint.mostOwn { own.removeFirst() }
+        if own.count > StoredEndpoint.mostIdentifiers { own.removeFirst() }
     }
 
     private func beginEpoch(

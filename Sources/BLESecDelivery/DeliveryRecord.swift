@@ -11,7 +11,8 @@ package enum DeliveryRecord: Sendable, Equatable {
     case confirm(epoch: Identifier, UInt64)
     /// The sender begins this epoch; its next message has the number 1.
     case epoch(Identifier)
-    /// The peer may begin a message while those that it has begun on this link cost less than this.
+    /// The peer may begin a message while the messages that it has begun on this link cost less
+    /// than this number in all; `docs/delivery.md`, "Records", defines the cost.
     case credit(UInt64)
     /// A record about streams.
     case stream(StreamRecord)

@@ -1,9 +1,9 @@
-/// The peer's messages: those that wait for the program, the incomplete one, and up to which
-/// message the program has taken and confirmed them.
+/// The peer's messages: those that wait for the program, the incomplete one, and how far the
+/// program has taken and confirmed them.
 struct IncomingMessages: Sendable {
     /// The peer's epoch; none before its first `resume`.
     private(set) var epoch: Identifier
-    /// Earlier epochs of the peer, oldest first; the last ``StoredEndpoint/mostOwn``.
+    /// Earlier epochs of the peer, oldest first; the last ``StoredEndpoint/mostIdentifiers``.
     private(set) var pastEpochs: [Identifier]
     /// The program has confirmed all messages of the epoch up to this number.
     private(set) var confirmed: UInt64
@@ -17,13 +17,17 @@ struct IncomingMessages: Sendable {
     private var taken = Queue<Place>()
     /// How many messages the program has taken in this instance.
     private(set) var takenCount: UInt64 = 0
-    /// The cost of all messages that the peer has begun on this link.
+    /// The cost of all messages that the peer has begun on this link; `docs/delivery.md`,
+    /// "Records", defines it.
     private var cost: UInt64 = 0
     /// The last credit that the peer was given on this link.
     private var granted: UInt64 = 0
     /// Whether a message was begun on this link and has not arrived whole.
     private var isMidMessage = false
+    /// How many bytes of messages may wait for the program, with ``OutgoingMessages/overhead`` for
+    /// each.
     private let window: Int
+    /// The longest message that the peer may send, in bytes.
     private let longest: Int
 
     private struct Place { var epoch: Identifier, number: UInt64 }
@@ -49,7 +53,7 @@ struct IncomingMessages: Sendable {
         held = stored.confirmed
         hasFinished = stored.hasPeerFinished
         endEpoch = hasFinished ? stored.peerEndEpoch : nil
-        // A message costs this much at least.
+        // Even an empty message costs the overhead.
         self.window = max(window, OutgoingMessages.overhead)
         self.longest = longest
     }
@@ -94,7 +98,7 @@ struct IncomingMessages: Sendable {
     /// number `confirmed`. Whole messages that arrived before stay for the program.
     mutating func begin(_ epoch: Identifier, after confirmed: UInt64) {
         if self.epoch != .none, self.epoch != epoch { pastEpochs.append(self.epoch) }
-        if pastEpochs.count > StoredEndpoint.mostOwn { pastEpochs.removeFirst() }
+        if pastEpochs.count > StoredEndpoint.mostIdentifiers { pastEpochs.removeFirst() }
         self.epoch = epoch
         self.confirmed = confirmed
         held = confirmed

@@ -50,9 +50,9 @@ package struct StoredEndpoint: Sendable, Equatable {
         package init() {}
     }
 
-    /// The most identifiers in ``own``. A peer that names an older one makes this side believe that
-    /// its own store was rolled back.
-    package static let mostOwn = 2_048
+    /// The most identifiers in ``own``, and the most past epochs of the peer. A peer that names an
+    /// older identifier of this side makes this side believe that its own store was rolled back.
+    package static let mostIdentifiers = 2_048
 
     package init() {}
 
@@ -63,7 +63,7 @@ package struct StoredEndpoint: Sendable, Equatable {
 
     private mutating func add(_ identifier: Identifier) {
         own.append(identifier)
-        if own.count > Self.mostOwn { own.removeFirst() }
+        if own.count > Self.mostIdentifiers { own.removeFirst() }
     }
 
     /// Applies a change that is committed.
@@ -95,7 +95,7 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .peer(let token): peerToken = token
         case .peerEpoch(let epoch, let confirmed):
             if peerEpoch != .none, peerEpoch != epoch { pastEpochs.append(peerEpoch) }
-            if pastEpochs.count > Self.mostOwn { pastEpochs.removeFirst() }
+            if pastEpochs.count > Self.mostIdentifiers { pastEpochs.removeFirst() }
             peerEpoch = epoch
             self.confirmed = confirmed
         case .confirmed(let number): confirmed = number

@@ -167,6 +167,7 @@ final class BusSession {
         }
     }
 
+    /// The number of bluetoothd's process; nil if it is not known.
     func processNumber(isolation: isolated (any Actor)) async -> Int? {
         guard let owner else { return nil }
         let call = Bus.Call.toBus("GetConnectionUnixProcessID", [.string(owner)])

@@ -64,8 +64,8 @@ package struct PeerTable: Sendable {
     /// Records an advertisement.
     ///
     /// An advertisement comes in two parts, either of which may be lost, and a phone's app in the
-    /// background omits the name. An advertisement without a payload is therefore counted for the
-    /// candidate with a payload that was last heard at the same address.
+    /// background omits the name. An advertisement without a payload is therefore counted for a
+    /// candidate with a payload at the same address: the one that was heard last.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator

@@ -107,7 +107,8 @@ actor Registrations {
         }.value
     }
 
-    /// Pauses a scan. Returns when bluetoothd has stopped scanning, unless another scan needs it.
+    /// Pauses a scan. If no other scan of this process is needed, asks bluetoothd to stop scanning,
+    /// and returns when it has stopped.
     func pause(_ token: UInt64) async {
         guard let entry = entries[token] else { return }
         entries[token]?.state = .paused

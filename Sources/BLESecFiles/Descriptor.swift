@@ -165,7 +165,8 @@ final class Descriptor: Sendable {
         guard blesec_synchronize(number) == 0 else { throw FileFailure("the folder", errno) }
     }
 
-    /// Takes an exclusive lock until the descriptor is closed; false if another one has a lock.
+    /// Takes an exclusive lock until the descriptor is closed; false if another descriptor
+    /// has a lock.
     func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
 
     /// Takes a shared lock until the descriptor is closed, in place of an exclusive one; false if

@@ -141,8 +141,8 @@ final class FileFolder {
         var needed = offer.bytes
         needed.add(offer.files * Self.block)
         // The space is reserved before it is checked, so that of two transfers that begin at once,
-        // each sees the other. The folder is opened again, since the transfer's lock lasts as long
-        // as `held` is open.
+        // each sees the other. `reserved` gets a descriptor of its own: if it kept `held` open, the
+        // transfer's lock would last as long.
         let need = Need(bytes: needed, folder: try held.open(".", O_RDONLY | O_DIRECTORY))
         let reservation = Reservation(Self.key(held))
         let others = Self.reserved.withLock { reserved in

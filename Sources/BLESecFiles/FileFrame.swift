@@ -191,7 +191,7 @@ extension FileFrame {
             var position = 0
             self = try Self.read(kind, body, &position)
             guard position == body.count else {
-                throw .violation("a frame of a file with bytes left over")
+                throw .violation("a file frame with bytes left over")
             }
         } catch {
             guard case .violation(let what) = error else { throw FileViolation("\(error)") }
@@ -252,7 +252,7 @@ extension FileFrame {
         _ count: Int, _ body: Span<UInt8>, _ position: inout Int
     ) throws(DeliveryError) -> [UInt8] {
         guard body.count - position >= count else {
-            throw .violation("a frame of a file that is too short")
+            throw .violation("a file frame that is too short")
         }
         defer { position += count }
         let part = body.extracting(position..<position + count)

@@ -89,7 +89,7 @@ final class FileReceiver {
     /// Whether the peer needs the bytes in `owed` at once.
     private var isUrgent = false
     private var reservation: FileFolder.Reservation?
-    /// How many times ``tick()`` was called since the oldest complete file was added.
+    /// How many times ``tick()`` was called since the oldest file in `complete` was added.
     private var ticks = 0
 
     /// How many bytes arrive before the peer is told how many have arrived.
@@ -522,7 +522,7 @@ final class FileReceiver {
             }
             guard file.hash.current == hash else {
                 held?.remove(file.name)
-                throw FileFailure(.wrongHash, "the bytes are not those that were read")
+                throw FileFailure(.wrongHash, "the bytes are not those that the sender read")
             }
             try setTime(of: file)
             complete.append(

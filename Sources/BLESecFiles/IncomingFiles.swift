@@ -17,7 +17,7 @@ struct IncomingFiles: Sendable {
     let peer: [UInt8]
 
     /// The time between two calls of ``FileReceiver/tick()``.
-    private static let tick: Duration = .milliseconds(250)
+    private static let tickInterval: Duration = .milliseconds(250)
 
     private enum Event: Sendable {
         case bytes([UInt8])
@@ -104,7 +104,7 @@ struct IncomingFiles: Sendable {
         let isTicking = Locked(false)
         let ticking = Task(executorPreference: connection.loop) {
             while !Task.isCancelled {
-                try? await connection.loop.sleep(for: Self.tick)
+                try? await connection.loop.sleep(for: Self.tickInterval)
                 let wasTicking = isTicking.withLock { isTicking in
                     defer { isTicking = true }
                     return isTicking

@@ -60,6 +60,7 @@ struct OutgoingFiles: Sendable {
     private func attempt() async throws(ChannelError) {
         let stream = try await connection.open(FileFrame.label, priority: .bulk)
         let sender = Unshared(FileSender(source.value))
+        // An element for each answer of the peer, after which the sender may have more to send.
         let (answered, signal) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
         let failure = await withTaskGroup(of: Result<Bool, ChannelError>.self) { group in
             group.addTask(executorPreference: connection.loop) {

@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 
-/// The SHA-256 of a file's first bytes, which grows while the file is transferred. Each byte is
-/// hashed once. Bytes that the receiver held before the transfer are hashed in pieces, while later
+/// The SHA-256 of a file's first bytes; their number grows while the file is transferred. Each byte
+/// is hashed once. Bytes that the receiver held before the transfer are hashed in pieces, while later
 /// bytes are already sent.
 final class RunningHash {
     private var context = HashContext(.sha256)

@@ -23,7 +23,7 @@ enum HCI {
         defer { close(descriptor) }
         var count = PacketCount()
         let result = unsafe blesec_hci_packets(
-            descriptor, number, &count.size, &count.sent, &count.received)
+            descriptor, number, &count.maximumPayload, &count.sent, &count.received)
         guard result == 0 else { throw SystemError(errno) }
         return count
     }

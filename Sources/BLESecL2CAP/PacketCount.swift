@@ -3,7 +3,7 @@ package import BLESecLinks
 /// The ACL packets between this machine and an adapter since the adapter appeared.
 package struct PacketCount: Sendable, Hashable {
     /// The largest payload of one packet, in bytes.
-    package var size: UInt16 = 0
+    package var maximumPayload: UInt16 = 0
     /// Packets passed to the adapter.
     package var sent: UInt32 = 0
     /// Packets received from the adapter.

@@ -5,7 +5,8 @@ extension EventLoop {
     /// The number of jobs that run between two checks of the descriptors. A job takes 0.1 to 1 µs
     /// and a check 0.3 µs, so the checks cost little, and a ready descriptor waits only briefly.
     private static let jobsBetweenPolls = 64
-    /// The number of calls that a task may make before other jobs run. A call takes about 1 µs.
+    /// The number of calls, such as a channel's `send`, that a task may make before other jobs run.
+    /// A call takes about 1 µs.
     private static let callsInARow = 64
     /// The number of calls that count as one job.
     private static let callsAsJob = 8

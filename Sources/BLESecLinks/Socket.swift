@@ -5,7 +5,8 @@ import Glibc
 /// other file of this module makes system calls on sockets.
 ///
 /// Functions that transfer bytes return a count, or a negated `errno` value, so that they do not
-/// throw; most others throw. Only a packet that does not fit into the reader's buffer takes memory.
+/// throw. They allocate memory only for a packet that does not fit into the reader's buffer. Most
+/// other functions throw.
 package enum Socket {
     /// How a socket divides bytes.
     package enum Kind: Sendable, Hashable {

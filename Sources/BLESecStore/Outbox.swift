@@ -48,8 +48,9 @@ package struct Outbox: Sendable {
     /// its outbox is released.
     ///
     /// - Returns: the stores that could be opened, and the errors of those that could not.
-    /// - Throws: `noSuchFile` if the directory does not exist or has no store; `badKey` or
-    ///   `permission` if others may enter it, or if it is not a directory.
+    /// - Throws: `noSuchFile` if the directory does not exist or has no store; `permission` if it
+    ///   cannot be opened; `badKey` if it is not a directory, belongs to another user or is open to
+    ///   others, or if other users may change a directory above it.
     package static func open(
         in directory: String
     ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {

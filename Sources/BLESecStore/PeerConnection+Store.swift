@@ -23,8 +23,8 @@ extension PeerConnection.Store {
     ///   - own: this side's key.
     ///   - peer: the peer's key.
     /// - Throws: `store` for a store that is in use, cannot be written, is damaged or is newer than
-    ///   this version; `badKey`, `cannotCreate` or `permission` for a directory that others may
-    ///   enter or that cannot be made.
+    ///   this version. `cannotCreate` if the directory cannot be made; `permission` if this process
+    ///   may not open it; `badKey` if it is no directory, or if others may enter or replace it.
     public static func open(
         in directory: String, own: Fingerprint, peer: Fingerprint
     ) throws(ChannelError) -> Self {

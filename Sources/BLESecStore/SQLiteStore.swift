@@ -287,11 +287,11 @@ final class SQLiteStore: EndpointStore {
         try trim("own_identifier", in: database)
     }
 
-    /// Keeps only the last ``StoredEndpoint/mostOwn`` rows of a table.
+    /// Keeps only the last ``StoredEndpoint/mostIdentifiers`` rows of a table.
     private static func trim(_ table: String, in database: Database) throws(Database.Failure) {
         try database.run(
             "DELETE FROM \(table) WHERE position <= (SELECT max(position) FROM \(table)) - ?",
-            .integer(Int64(StoredEndpoint.mostOwn)))
+            .integer(Int64(StoredEndpoint.mostIdentifiers)))
     }
 
     /// Removes the epoch's messages up to this number, which the peer has confirmed.

@@ -23,8 +23,8 @@ internal import CBLESecOpenSSL
 
     /// The cipher suites, the faster one first, assuming that the processor has AES instructions.
     private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-    /// Ed25519 and P-256 first, then others of OpenSSL's security level 2. Each one adds four bytes
-    /// to a handshake, two in each direction.
+    /// The signature algorithms: those of Ed25519 and P-256 first, then others of OpenSSL's
+    /// security level 2. Each one adds four bytes to a handshake, two in each direction.
     private static let signatures =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
         + "rsa_pss_rsae_sha256"

@@ -30,16 +30,16 @@ struct end {
 
 struct run {
     size_t channels;
-    size_t size;     // the bytes of one message
-    size_t batch;    // the number of records in one send
-    size_t record;   // the bytes of one record
-    int64_t window;  // nanoseconds
+    size_t size;       // the bytes of one message
+    size_t batch;      // the number of records in one send
+    size_t record;     // the bytes of one record
+    int64_t duration;  // nanoseconds
     int epoll;
     struct end *ends;  // for each channel, the sender and then the receiver
     uint8_t *message, *outbox, *inbox;
     size_t senders;  // the number of senders that will still send
     uint64_t sent, received;
-    bool is_over;  // the window is over; each sender sends once more
+    bool is_over;  // the duration is over; each sender sends once more
     bool succeeded;
     blesec_bench_load load;
 };
@@ -150,10 +150,10 @@ static bool watch_senders(struct run *run) {
     return true;
 }
 
-// Sends on all channels until `window` nanoseconds are over, and receives everything.
-static bool work(struct run *run, int64_t window) {
+// Sends on all channels until `duration` nanoseconds are over, and receives everything.
+static bool work(struct run *run, int64_t duration) {
     struct epoll_event ready[max_events];
-    int64_t deadline = now(CLOCK_MONOTONIC) + window;
+    int64_t deadline = now(CLOCK_MONOTONIC) + duration;
     run->is_over = false;
     while (run->senders > 0 || run->received < run->sent) {
         int count = epoll_wait(run->epoll, ready, max_events, wait_limit);
@@ -222,13 +222,13 @@ static bool measure(struct run *run) {
     if (!watch_senders(run) || !work(run, 0) || !watch_senders(run)) return false;
     uint64_t before = run->received;
     int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
-    if (!work(run, run->window)) return false;
+    if (!work(run, run->duration)) return false;
     run->load.nanoseconds = now(CLOCK_THREAD_CPUTIME_ID) - start;
     run->load.bytes = (run->received - before) * run->size;
-    run->load.least = UINT64_MAX;
+    run->load.least_messages = UINT64_MAX;
     for (size_t i = 0; i < run->channels; i++) {
         uint64_t messages = run->ends[2 * i + 1].records - run->batch;
-        if (messages < run->load.least) run->load.least = messages;
+        if (messages < run->load.least_messages) run->load.least_messages = messages;
     }
     return true;
 }
@@ -243,8 +243,8 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-bool blesec_bench_many(size_t channels, size_t size, size_t batch, int64_t window,
-                       blesec_bench_load *load) {
+bool blesec_bench_many_channels(size_t channels, size_t size, size_t batch, int64_t duration,
+                                blesec_bench_load *load) {
     // The inbox must have room for an incomplete record and a whole one, and the length of a record
     // must fit into 16 bits.
     if (channels == 0 || channels > 1 << 20 || size == 0 || size > 60000 || batch == 0
@@ -256,7 +256,7 @@ bool blesec_bench_many(size_t channels, size_t size, size_t batch, int64_t windo
         .size = size,
         .batch = batch,
         .record = header + size + tag,
-        .window = window,
+        .duration = duration,
         .epoll = -1,
     };
     pthread_t thread;

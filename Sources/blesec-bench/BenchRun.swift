@@ -70,7 +70,7 @@ struct BenchRun {
         try measureEngines()
         try measureHandshakes()
         if let remote, let endpoint = target.remote {
-            try await measure("\(endpoint)", remote, comparesBlocking: false)
+            try await measure("\(endpoint)", remote, measuresBlockingThreads: false)
         } else if settings.scenarios.contains(.link) {
             try await measureLinks()
         }
@@ -104,14 +104,14 @@ struct BenchRun {
     /// The protocols that the settings name. If they name none, the default protocol with each of
     /// the two ciphers, and TLS.
     private static func suites(_ settings: Settings) -> [String] {
-        let isDefault = settings.handshakes == nil
+        let isDefault = settings.handshakeProtocols == nil
         return (isDefault ? [.noise, .noiseAESGCM, .tls] : settings.protocols).map(\.name)
     }
 
     /// The handshakes that the settings name. If they name none, the default pattern in every
     /// suite, every other pattern in the default suite, XXfallback, and full and resumed TLS.
     private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
-        guard let names = settings.handshakes else {
+        guard let names = settings.handshakeProtocols else {
             let devices = try TLSDevices.shared()
             return try NoiseHandshakes.names.map(NoiseHandshakes.init)
                 + [TLSHandshakes(devices), TLSResumptions(devices)]
@@ -131,7 +131,8 @@ struct BenchRun {
                 settings.engines + (Self.measuresExactlyOnce(settings) ? [.exactlyOnce] : [])
             let channels = try await SessionSet.open(transport, engines, loops)
             try await measure(
-                transport.name, channels, comparesBlocking: transport == .unix(.seqpacket))
+                transport.name, channels,
+                measuresBlockingThreads: transport == .unix(.seqpacket))
         }
         for (sizes, transport) in sduSweep { try await measureSDUs(sizes, transport) }
         try await measureStores()
@@ -146,7 +147,7 @@ struct BenchRun {
     /// Whether connections with messages exactly once are measured as well. They always use the
     /// default protocol, so they are measured only if no protocols were chosen.
     private static func measuresExactlyOnce(_ settings: Settings) -> Bool {
-        settings.handshakes == nil
+        settings.handshakeProtocols == nil
     }
 
     private mutating func measureStreams(_ transport: Transport) async throws {
@@ -158,7 +159,7 @@ struct BenchRun {
     }
 
     private mutating func measure(
-        _ transport: String, _ channels: SessionSet, comparesBlocking: Bool
+        _ transport: String, _ channels: SessionSet, measuresBlockingThreads: Bool
     ) async throws {
         let scenario = LinkScenario(
             sampleTime: settings.sampleTime, rounds: settings.rounds,
@@ -167,7 +168,7 @@ struct BenchRun {
             progress.show("link, \(transport), \(size.bytes)")
             report.link += try await scenario.measure(
                 transport, channels.sessions, size: size, until: budget.next(),
-                comparesBlocking: comparesBlocking)
+                measuresBlockingThreads: measuresBlockingThreads)
             guard let packets = channels.packets else { continue }
             for (link, session) in channels.sessions.enumerated() {
                 report.packets.append(try await packets.measure(session, link: link, size: size))
@@ -194,7 +195,7 @@ struct BenchRun {
             sampleTime: settings.sampleTime, rounds: settings.rounds, measuresRoundTrips: false)
         report.sdus += try await scenario.measure(
             transport.name, channels.sessions, size: SDUScenario.messageSize,
-            until: budget.next(), comparesBlocking: false
+            until: budget.next(), measuresBlockingThreads: false
         ).map { SDUScenario.Result(sizes: sizes, link: $0) }
         try await channels.close()
     }
@@ -273,7 +274,7 @@ struct BenchRun {
                 engine, peers, channels: count, descriptorLimit: limit)
             report.many.append(result)
             let note =
-                "\(count) channels ran over memory and not over sockets: this process can "
+                "\(count) channels ran over links in memory and not over sockets: this process can "
                 + "have at most \(limit) descriptors (`ulimit -Hn`)."
             if result.link == .memory, !report.omissions.contains(note) {
                 report.omissions.append(note)
@@ -292,7 +293,7 @@ struct BenchRun {
         }
         progress.show("many, a listener in a flood")
         let engine = Self.manyEngines[0]
-        let flood = FloodScenario(window: settings.isQuick ? 300_000_000 : 1_000_000_000)
+        let flood = FloodScenario(nanoseconds: settings.isQuick ? 300_000_000 : 1_000_000_000)
         report.flood.append(try await flood.measure(engine, PeerConfigurations(engine)))
     }
 }

@@ -128,7 +128,7 @@ enum MeasureCommand {
                 + "machine. With two adapters, the packets that the first adapter sent are counted "
                 + "as well, and shown beside the number computed from the sizes of the SDUs. With "
                 + "two adapters and without --size, bulk data is also sent in SDUs of 512 to 8,192 "
-                + "bytes, to MTUs of these sizes.",
+                + "bytes, to receivers with MTUs of these sizes.",
             "--compare reports a difference between two medians only when the difference is larger "
                 + "than noise. The difference has to exceed three standard errors of both medians "
                 + "together. The standard error of a median is the spread divided by the square "
@@ -223,7 +223,7 @@ enum MeasureCommand {
         }
         if arguments.has(`protocol`) {
             let names = arguments.values(`protocol`)
-            settings.handshakes = names
+            settings.handshakeProtocols = names
             // The ends of a link do not have each other's keys; only handshakes in memory allow
             // every pattern.
             settings.protocols = try names.map(

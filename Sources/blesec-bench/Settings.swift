@@ -11,7 +11,7 @@ struct Settings: Sendable {
     var protocols = [EngineChoice.noise, .tls]
     var engines: [EngineChoice] { [.plain] + protocols }
     /// The protocols whose handshakes are measured; nil for the defaults of `BenchRun`.
-    var handshakes: [String]?
+    var handshakeProtocols: [String]?
     /// The sizes of messages, in bytes.
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] { didSet { sweepsSDUs = false } }
     /// The sizes of records: those of messages, limited to what one record can hold.

@@ -89,8 +89,8 @@ struct NearbyArguments: Sendable {
     ) throws(ChannelError) -> BluetoothUUID {
         guard let uuid = BluetoothUUID(text) else {
             throw arguments.usage(
-                "`\(text)` is no UUID: write \(BluetoothUUID.blesec), or the 4 digits of one that "
-                    + "the Bluetooth SIG has assigned")
+                "`\(text)` is no UUID: write one such as \(BluetoothUUID.blesec), or the 4 digits of "
+                    + "one that the Bluetooth SIG has assigned")
         }
         return uuid
     }

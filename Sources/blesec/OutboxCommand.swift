@@ -76,8 +76,9 @@ enum OutboxCommand {
         return UInt64(number)
     }
 
-    /// The stores that the arguments choose, and an error for each store that cannot be opened and
-    /// that may be one of them.
+    /// The stores that the arguments choose, and an error for each store that cannot be opened. If
+    /// `--peer` or `--own` finds a store, there are no errors: the stores that cannot be opened are
+    /// taken for stores of other keys.
     private static func stores(
         _ arguments: Arguments
     ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {

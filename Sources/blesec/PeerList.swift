@@ -16,7 +16,7 @@ struct PeerList {
     private static let redrawInterval = Duration.milliseconds(250)
     private static let maximumRows = 20
     private static let header =
-        "ADDRESS                     TAG       PSM   CAN                  SIGNAL   HEARD  LAST"
+        "ADDRESS                     TAG       PSM   CAPABILITIES         SIGNAL   TIMES  LAST HEARD"
 
     init(isTable: Bool) { self.isTable = isTable }
 

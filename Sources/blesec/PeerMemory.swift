@@ -45,7 +45,8 @@ struct PeerMemory: Sendable {
         guard hasOption || peer != nil else { return }
         guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
             if name == nil { return }
-            throw arguments.usage("neither --state nor a home directory says where to remember")
+            throw arguments.usage(
+                "neither --state nor a home directory says where to remember peers")
         }
         do throws(ChannelError) {
             let folder = try name == nil ? StateFolder(path) : StateFolder.make(path)
@@ -95,8 +96,8 @@ struct PeerMemory: Sendable {
         try folder?.knownPeers.pendingPeers().last { $0.name == name }
     }
 
-    /// The path of the identity that `blesec pair` has made. Nil if there is none, or if the
-    /// command names no remembered peer.
+    /// The path of the identity that `blesec pair` has made; nil if there is none. Also nil if the
+    /// command has neither `peer:NAME` nor a `--remember NAME` whose name is remembered already.
     var identityPath: String? {
         guard let folder, let name = name ?? peerName else { return nil }
         let isKnown = (try? folder.knownPeers.key(named: name)) != nil || peerName != nil

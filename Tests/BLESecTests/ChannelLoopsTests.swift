@@ -346,7 +346,7 @@ struct ChannelLoopsTests {
         try await spread.finish(peers)
     }
 
-    @Test("a link beyond the limit of its address has no place, even before its loop answers")
+    @Test("a link beyond the limit of its address has no place, even before it is answered busy")
     func perAddressUnanswered() async throws {
         let gate = Gate()
         let spread = try await SpreadListener(

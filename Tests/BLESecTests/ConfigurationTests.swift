@@ -103,7 +103,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "an offer whose hash or curve is not that of the identity key, or without a key, is refused"
+        "an offer is refused if its hash or curve is not the identity key's, or there is no identity key"
     )
     func identity() throws {
         try Self.expectRefused { $0.protocols = ["Noise_XX_25519_ChaChaPoly_SHA512"] }

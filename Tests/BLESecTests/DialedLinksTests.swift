@@ -4,6 +4,8 @@ import Testing
 
 @testable import BLESec
 
+/// After a failed dial, the peer has a turn: its own channel may still arrive over the link before
+/// this side ends the link.
 @Suite("Links that this side's dials have made")
 struct DialedLinksTests {
     private static let address = DeviceAddress(

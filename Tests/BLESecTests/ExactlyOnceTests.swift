@@ -42,7 +42,7 @@ struct ExactlyOnceTests {
     }
 
     @Test(
-        "over 40 cuts every message arrives once and in order, and both sides close",
+        "every message arrives once and in order despite 40 cuts, and both sides close",
         arguments: [false, true])
     func cuts(onOtherLoops: Bool) async throws {
         let fixture = try Self.fixture()

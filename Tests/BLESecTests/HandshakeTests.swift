@@ -52,7 +52,7 @@ struct HandshakeTests {
         #expect(pair.dialer.acknowledged == first)
     }
 
-    @Test("when both ends are sent and acknowledged, the channel completes on both sides")
+    @Test("the channel completes when the end record of each side is sent and acknowledged")
     func completes() throws {
         let pair = try PinnedPeers().pair()
         pair.run()

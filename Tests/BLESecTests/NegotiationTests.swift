@@ -74,7 +74,7 @@ struct NegotiationTests {
     }
 
     @Test(
-        "an answer with an inserted extension never leads to ready, though only the record ready binds the answer",
+        "an answer with an inserted extension never leads to ready, though only the record `ready` binds the answer",
         arguments: [xx, ik, kk, tls])
     func extendedAnswer(offer: String) throws {
         try Self.expectNeverReady(offers: [offer], changingFlightOf: .acceptor) { bytes in

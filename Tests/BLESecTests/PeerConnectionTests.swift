@@ -90,7 +90,7 @@ struct PeerConnectionTests {
         #expect(try await dialer.receive() == nil)
     }
 
-    @Test("without a link deliver fails or waits, as the caller chooses")
+    @Test("without a link, deliver fails or waits, as the caller chooses")
     func whileDisconnected() async throws {
         let fixture = try ReconnectFixture()
         let dialer = try await fixture.dialing()

@@ -95,7 +95,7 @@ struct StoredConnectionTests {
     }
 
     @Test(
-        "a message is delivered even if the peer's end comes before the store has its confirmation")
+        "a message is delivered even if the peer's end comes before its confirmation is stored")
     func fateAtTheEnd() async throws {
         let dialer = try await dialing()
         let acceptor = try await accepting()

@@ -60,7 +60,7 @@ struct StreamConnectionTests {
         }
     }
 
-    @Test("over 40 cuts, the bytes of streams and the messages beside them arrive once, in order")
+    @Test("despite 40 cuts, bytes of streams and messages beside them arrive once and in order")
     func cuts() async throws {
         let sides = try await sides { $0.streams.window = 20_000 }
         let (streamCount, length) = (12, 150_000)

@@ -187,7 +187,7 @@ struct TrustDecisionTests {
         #expect(store.names.withLock { $0["desk"] } == fixture.pinned.acceptor.fingerprint)
     }
 
-    @Test("a window for one new key enrols one of two peers, and ends the other's channel")
+    @Test("a pairing window for one new key enrols one of two peers, and ends the other's channel")
     func pairing() async throws {
         let fixture = try ChannelFixture()
         let store = MemoryStore()

@@ -100,7 +100,7 @@ import Testing
     }
 
     @Test(
-        "handshakes are measured on both sides, with flights and bytes, and against primitives"
+        "handshakes are measured on both sides, with flights and bytes, and compared with primitives"
     )
     func handshakes() throws {
         let names = ["XX_25519_ChaChaPoly_SHA256", "IKpsk2_448_AESGCM_BLAKE2b"]

@@ -2,7 +2,8 @@ import Foundation
 import TestSupport
 import Testing
 
-/// `tools/floors`, with the bench that was built with these tests.
+/// `tools/floors`, with the bench that was built with these tests. A floor is a ratio that the
+/// bench measures, its limit, and the reason for the limit.
 @Suite struct FloorTests {
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path

@@ -49,7 +49,7 @@ import Testing
             let handshakes = try NoiseHandshakes(name)
             let sample = try handshakes.run(2)
             #expect(sample.time.dialer > 0 && sample.time.acceptor > 0)
-            if let limit = handshakes.limit { #expect(try limit.run(1) > 0) }
+            if let reference = handshakes.reference { #expect(try reference.run(1) > 0) }
         }
     }
 

@@ -29,21 +29,21 @@ import Testing
         struct Loops: Decodable {
             var channels: Int
             var loops: Int
-            var handshakes: Double
+            var handshakeRate: Double
             var goodput: Double
             var batchGoodput: Double
-            var handshakesToOne: Summary?
-            var goodputToOne: Summary?
-            var batchToOne: Summary?
+            var handshakeRatioToOneLoop: Summary?
+            var goodputRatioToOneLoop: Summary?
+            var batchRatioToOneLoop: Summary?
 
             enum CodingKeys: String, CodingKey {
                 case channels, loops
-                case handshakes = "opened-per-second"
+                case handshakeRate = "opened-per-second"
                 case goodput = "goodput-bytes-per-second"
                 case batchGoodput = "batch-goodput-bytes-per-second"
-                case handshakesToOne = "opened-ratio-to-one-loop"
-                case goodputToOne = "goodput-ratio-to-one-loop"
-                case batchToOne = "batch-goodput-ratio-to-one-loop"
+                case handshakeRatioToOneLoop = "opened-ratio-to-one-loop"
+                case goodputRatioToOneLoop = "goodput-ratio-to-one-loop"
+                case batchRatioToOneLoop = "batch-goodput-ratio-to-one-loop"
             }
         }
         struct Ratio: Decodable {
@@ -77,15 +77,15 @@ import Testing
             }
         }
         struct Flood: Decodable {
-            var alone: Double
-            var flooded: Double
+            var handshakeRateAlone: Double
+            var handshakeRateFlooded: Double
             var endedLinkRate: Double
             var knownPeers: [KnownPeers]
 
             enum CodingKeys: String, CodingKey {
                 case knownPeers = "known-peers"
-                case alone = "handshakes-per-second-alone"
-                case flooded = "handshakes-per-second-flooded"
+                case handshakeRateAlone = "handshakes-per-second-alone"
+                case handshakeRateFlooded = "handshakes-per-second-flooded"
                 case endedLinkRate = "flood-links-ended-per-second"
             }
         }
@@ -100,13 +100,13 @@ import Testing
         }
         struct PeerCost: Decodable {
             var engine: String
-            var answered: Double
-            var unfinished: Double
+            var bytesOfAnsweredPeer: Double
+            var bytesOfUnfinishedMessage: Double
 
             enum CodingKeys: String, CodingKey {
                 case engine
-                case answered = "resident-bytes-answered"
-                case unfinished = "resident-bytes-unfinished"
+                case bytesOfAnsweredPeer = "resident-bytes-answered"
+                case bytesOfUnfinishedMessage = "resident-bytes-unfinished"
             }
         }
         var many: [Many]
@@ -151,7 +151,8 @@ import Testing
         #expect(report.many[1].goodputRatioToC == nil && report.many[1].batchRatioToC == nil)
         #expect(report.loops.isEmpty)
         let flood = try #require(report.flood.first)
-        #expect(flood.alone > 0 && flood.flooded > 0 && flood.endedLinkRate > 0)
+        #expect(flood.handshakeRateAlone > 0 && flood.handshakeRateFlooded > 0)
+        #expect(flood.endedLinkRate > 0)
         // Three kinds of known peers: without a delay and with a round trip of 10 ms, both during a
         // flood at full speed; with 100 to 500 ms, during a flood at LE's rate.
         #expect(flood.knownPeers.count == 3)
@@ -160,9 +161,9 @@ import Testing
         }
         #expect(report.costs.map(\.engine) == report.many.map(\.engine))
         for (peer, limit) in zip(report.costs, [32.0, 128.0]) {
-            #expect(peer.answered < limit * 1_024, "\(peer)")
+            #expect(peer.bytesOfAnsweredPeer < limit * 1_024, "\(peer)")
             // An unauthenticated peer may send 32 KiB. `limit` allows for its other memory.
-            #expect(peer.unfinished < 32 * 1_024 + limit * 1_024, "\(peer)")
+            #expect(peer.bytesOfUnfinishedMessage < 32 * 1_024 + limit * 1_024, "\(peer)")
         }
     }
 
@@ -182,11 +183,16 @@ import Testing
         // One channel cannot be spread over two loops.
         #expect(report.loops.map(\.channels) == [4, 4] && report.loops.map(\.loops) == [2, 2])
         for result in report.loops {
-            #expect(result.handshakes > 0 && result.goodput > 0 && result.batchGoodput > 0)
-            for ratio in [result.handshakesToOne, result.goodputToOne, result.batchToOne] {
+            #expect(result.handshakeRate > 0 && result.goodput > 0 && result.batchGoodput > 0)
+            for ratio in [
+                result.handshakeRatioToOneLoop, result.goodputRatioToOneLoop,
+                result.batchRatioToOneLoop,
+            ] {
                 #expect(ratio?.count == 1 && ratio?.median ?? 0 > 0)
             }
         }
+        // The ratios to C are named by the number of channels, and by whether each send has a single
+        // message or a batch. The ratios to one loop also have the number of loops.
         let name = "many/\(ChannelConfiguration.defaultProtocol)"
         for ratio in ["1/single", "1/batch", "4/single", "4/batch", "4/loops-2/opened"] {
             let found = report.ratios.first { $0.name == "\(name)/\(ratio)" }
@@ -204,7 +210,7 @@ import Testing
         arguments: [(1, 1, 1), (3, 64, 16), (200, 1_024, 16), (2, 60_000, 4)])
     func epollPeers(_ channels: Int, _ size: Int, _ batch: Int) throws {
         let load = try EpollPeers.measure(
-            channels: channels, size: size, batch: batch, window: 2_000_000)
+            channels: channels, size: size, batch: batch, nanoseconds: 2_000_000)
         #expect(load.bytes % (size * batch) == 0)
         #expect(load.least >= batch && load.least % batch == 0)
         #expect(load.bytes >= channels * load.least * size)
@@ -216,7 +222,7 @@ import Testing
         arguments: [(0, 1_024, 1), (1, 0, 1), (1, 60_001, 1), (1, 1_024, 0), (1, 1_024, 1_025)])
     func epollPeersRefuse(_ channels: Int, _ size: Int, _ batch: Int) {
         #expect(throws: BenchError.self) {
-            try EpollPeers.measure(channels: channels, size: size, batch: batch, window: 1)
+            try EpollPeers.measure(channels: channels, size: size, batch: batch, nanoseconds: 1)
         }
     }
 }

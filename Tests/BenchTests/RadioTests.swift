@@ -38,7 +38,7 @@ import Testing
     /// last is Nordic's measurement (S140 SoftDevice Specification, notifications of 244 bytes),
     /// converted to the 247 bytes of a channel's packet.
     @Test(
-        "the bare channel is within 2 % of the formula's limits and of Nordic's measurement",
+        "the bare L2CAP channel is within 2 % of the formula's limits and of Nordic's measurement",
         arguments: [
             (RadioParameters.PHY.oneMegabit, 4_000.0, 801.0), (.twoMegabit, 4_000, 1_420),
             (.twoMegabit, 7.5, 1_317), (.twoMegabit, 30, 1_383), (.twoMegabit, 400, 1_418),
@@ -49,12 +49,12 @@ import Testing
         // With this size each packet is full, as in the formula.
         parameters.sdu = 33 * 247 - 2
         #expect(abs(Self.kilobits(parameters.limit) / expected - 1) < 0.02)
-        let goodput = Self.kilobits(try await RadioRun(parameters).measureRaw())
+        let goodput = Self.kilobits(try await RadioRun(parameters).measureBareL2CAP())
         #expect(abs(goodput / expected - 1) < 0.02, "\(goodput)")
     }
 
     @Test(
-        "bulk data is at most 2 % slower than over the bare channel; a short message is one packet",
+        "bulk data is at most 2 % slower than over bare L2CAP; a short message is one packet",
         arguments: RadioScenario.engines)
     func channels(_ engine: String) async throws {
         let peers = [engine: try PeerConfigurations(engine)]
@@ -82,16 +82,16 @@ import Testing
     )
     func credits() async throws {
         var parameters = RadioParameters()
-        let ample = try await RadioRun(parameters).measureRaw()
+        let ample = try await RadioRun(parameters).measureBareL2CAP()
         parameters.credits = .linux
-        let linux = try await RadioRun(parameters).measureRaw()
+        let linux = try await RadioRun(parameters).measureBareL2CAP()
         #expect(linux > 0.97 * ample, "\(linux / ample)")
         parameters.sdu = parameters.mtu
-        #expect(try await RadioRun(parameters).measureRaw() < 0.7 * ample)
+        #expect(try await RadioRun(parameters).measureBareL2CAP() < 0.7 * ample)
     }
 
     @Test(
-        "a short queue holds two SDUs to 16 KiB, and a link may change to a long queue and back",
+        "a short queue takes at least two SDUs, at most 16 KiB; a link may change to a long queue and back",
         arguments: [500, 4_197, 8_192])
     func shortQueue(_ sdu: Int) async throws {
         let clock = ManualClock()
@@ -132,8 +132,8 @@ import Testing
     @Test("a short queue does not slow bulk data down", arguments: [7.5, 30, 400])
     func shortQueueGoodput(_ interval: Double) async throws {
         let parameters = Self.parameters(.twoMegabit, milliseconds: interval)
-        let long = try await RadioRun(parameters).measureRaw()
-        let short = try await RadioRun(parameters).measureRaw(keepsQueueShort: true)
+        let long = try await RadioRun(parameters).measureBareL2CAP()
+        let short = try await RadioRun(parameters).measureBareL2CAP(keepsQueueShort: true)
         #expect(short > 0.99 * long, "\(short / long)")
     }
 
@@ -176,9 +176,10 @@ import Testing
 }
 
 extension RadioRun {
-    /// Returns the goodput of 2 MiB over the bare channel, in bytes a second, and ends the run.
-    fileprivate func measureRaw(keepsQueueShort: Bool = false) async throws -> Double {
-        let goodput = try await rawGoodput(volume: 2 << 20, keepsQueueShort: keepsQueueShort)
+    /// Returns the goodput of 2 MiB over the bare L2CAP channel, in bytes a second, and ends the
+    /// run.
+    fileprivate func measureBareL2CAP(keepsQueueShort: Bool = false) async throws -> Double {
+        let goodput = try await bareGoodput(volume: 2 << 20, keepsQueueShort: keepsQueueShort)
         await end()
         return goodput
     }

@@ -31,18 +31,20 @@ import Testing
         #expect(result.queuedBytes > 8_192, "\(result)")
     }
 
-    @Test("over LE, a long queue, or sending as bulk beside eight streams, delays urgent bytes")
+    @Test(
+        "over LE, urgent bytes take longer with a long queue, or if sent as bulk beside eight streams"
+    )
     func radioControls() async throws {
         let parameters = Self.parameters(.twoMegabit, 30)
         var streams = RadioStreams()
         streams.wrap = { LongQueue($0) }
-        let long = try await streams.measure(parameters)
-        #expect(long.busy.longest > 1.1 * long.limit, "\(long)")
+        let longQueue = try await streams.measure(parameters)
+        #expect(longQueue.busy.longest > 1.1 * longQueue.limit, "\(longQueue)")
         streams = RadioStreams()
         streams.urgentClass = .bulk
         streams.bulkStreams = 8
-        let bulk = try await streams.measure(parameters)
-        #expect(bulk.busy.longest > 1.1 * bulk.limit, "\(bulk)")
+        let asBulk = try await streams.measure(parameters)
+        #expect(asBulk.busy.longest > 1.1 * asBulk.limit, "\(asBulk)")
     }
 
     /// The median ratio of urgent round trips beside bulk streams to those alone, over a Unix link.
@@ -58,10 +60,10 @@ import Testing
         return result.busyRatio.median
     }
 
-    @Test("over a Unix link, 64 urgent bytes beside bulk take at most 3 times as long as alone")
+    @Test("over a Unix link, 64 bytes beside bulk data take at most 3 times as long as alone")
     func unix() async throws {
         var best = Double.infinity
-        // On a busy machine a measurement may be longer, so the best of up to three counts.
+        // On a busy machine a time may be longer, so only the best of up to three ratios is used.
         for _ in 0..<3 where best > 3 {
             best = min(best, try await unixRatio(StreamScenario(sampleTime: 20e6, rounds: 9)))
         }
@@ -72,11 +74,11 @@ import Testing
         var difference = 0.0
         for _ in 0..<3 where difference <= 1.3 {
             var scenario = StreamScenario(sampleTime: 20e6, rounds: 9, bulkStreams: 8)
-            let urgent = try await unixRatio(scenario)
-            let long = try await unixRatio(scenario) { LongQueue($0) }
+            let urgentRatio = try await unixRatio(scenario)
+            let longQueueRatio = try await unixRatio(scenario) { LongQueue($0) }
             scenario.urgentClass = .bulk
-            let bulk = try await unixRatio(scenario)
-            difference = max(difference, min(long, bulk) / urgent)
+            let asBulkRatio = try await unixRatio(scenario)
+            difference = max(difference, min(longQueueRatio, asBulkRatio) / urgentRatio)
         }
         #expect(difference > 1.3)
     }

@@ -129,7 +129,7 @@ def main():
             continue
         total_delivered += len(delivered)
         print(f"round {number}: {len(delivered)} delivered, {len(missing)} of them missing, "
-              f"{unknown} unknown; left in {seconds:.2f} s", flush=True)
+              f"{unknown} unknown; the leaver ended in {seconds:.2f} s", flush=True)
         passed, failed = passed + (not missing), failed + bool(missing)
     print(f"{total_delivered} lines reported as delivered")
     print(f"{passed} passed, {failed} failed")

@@ -174,7 +174,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a store that fails ends the pairing; the peer stores this side only if this side has confirmed",
+        "if one side's store fails, the pairing ends; the peer stores that side only if that side has confirmed",
         arguments: Way.allCases)
     func failingStore(way: Way) async throws {
         for failing in 0..<2 {

@@ -74,7 +74,7 @@ struct PairingRun {
     /// arrives, or nil if none does.
     var tamper: (Int, ChannelRole, [UInt8]) -> [UInt8]? = { _, _, payload in payload }
 
-    static func policy(
+    static func rule(
         _ way: TrustPolicy.Pairing, _ device: PairingDevice, name: String
     ) throws -> TrustPolicy.PairingRule {
         let policy = TrustPolicy.pairing(way, store: device.store, name: name)
@@ -94,12 +94,12 @@ struct PairingRun {
         let shared = randomBytes(count: 32)
         let exchanges = [
             ChannelRole.dialer: PairingExchange(
-                try Self.policy(dialersWay, dialer, name: names.dialer),
+                try Self.rule(dialersWay, dialer, name: names.dialer),
                 .init(
                     role: .dialer, own: dialer.key, peer: seenKeys?.byDialer ?? acceptor.key,
                     handshakeHash: hashes?.dialer ?? shared)),
             .acceptor: PairingExchange(
-                try Self.policy(acceptorsWay, acceptor, name: names.acceptor),
+                try Self.rule(acceptorsWay, acceptor, name: names.acceptor),
                 .init(
                     role: .acceptor, own: acceptor.key, peer: seenKeys?.byAcceptor ?? dialer.key,
                     handshakeHash: hashes?.acceptor ?? shared)),

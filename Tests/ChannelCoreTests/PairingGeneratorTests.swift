@@ -74,7 +74,7 @@ struct PairingGeneratorTests {
             let before = victim.names
             let role: ChannelRole = liar.random.number(0...1) == 0 ? .dialer : .acceptor
             let exchange = PairingExchange(
-                try PairingRun.policy(pairing, victim, name: "peer"),
+                try PairingRun.rule(pairing, victim, name: "peer"),
                 .init(
                     role: role, own: victim.key, peer: peer,
                     handshakeHash: liar.random.bytes(32)))

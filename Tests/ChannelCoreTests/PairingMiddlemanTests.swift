@@ -403,7 +403,7 @@ private final class Leg {
         own = device.key
         self.way = way.number
         exchange = PairingExchange(
-            try PairingRun.policy(way, device, name: "peer"),
+            try PairingRun.rule(way, device, name: "peer"),
             .init(role: side, own: device.key, peer: mallory, handshakeHash: hash))
     }
 

@@ -84,7 +84,7 @@ import Testing
         #expect(scratch.read("addresses") == [])
     }
 
-    @Test("files that record and remove addresses at the same time lose no change")
+    @Test("tasks that change one file of addresses at the same time lose no change")
     func concurrentAddresses() async throws {
         let path = scratch.file("addresses")
         try await withThrowingTaskGroup(of: Void.self) { group in

@@ -113,7 +113,7 @@ struct TrustedFileTests {
         refuses(folder.write("sticky/open", "x", mode: 0o666), "can be changed by others")
     }
 
-    @Test("a file, directory or link of another user than root is refused")
+    @Test("a file, directory or link is refused unless it belongs to this user or root")
     func owners() throws {
         folder.write("file", "x", mode: 0o644)
         try #require(unsafe chmod(folder.path, 0o755) == 0)
@@ -143,7 +143,7 @@ struct TrustedFileTests {
     }
 
     @Test(
-        "files of the user and of root are accepted, unless others can write them or can use secret ones"
+        "files of the user and of root are accepted, unless others can write them or can open secret ones"
     )
     func modes() {
         func isRefused(

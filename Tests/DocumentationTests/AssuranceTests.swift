@@ -58,7 +58,7 @@ import Testing
             }
             var text = block.oneLine
             if text.hasPrefix("- ") { text = String(text.dropFirst(2)) }
-            // Bold text at the beginning of a block is a title there, and no sentence.
+            // Under some headings, bold text at the beginning of a block is a title, and no sentence.
             if hasTitles, text.hasPrefix("**") {
                 text = text.components("**").dropFirst(2).joined(separator: "**")
             }

@@ -4,7 +4,7 @@ import Testing
 /// Checks what docs/dependencies.md and README.md state about required libraries and packages.
 @Suite struct DependencyTests {
     @Test(
-        "a tool is linked with libraries that the page lists, not with libbluetooth or libsystemd",
+        "a tool is linked only with libraries of docs/dependencies.md, not libbluetooth or libsystemd",
         arguments: ["blesec", "blesec-bench"])
     func linked(_ tool: String) throws {
         let outcome = try Subprocess.run("readelf", ["-d", "-W", Program.path(tool)])
@@ -27,7 +27,7 @@ import Testing
     }
 
     @Test(
-        "README.md, the page and tools/install name the Debian packages that a build needs")
+        "README.md, docs/dependencies.md and tools/install name the packages that a build needs")
     func packages() throws {
         let commands = try Page("README.md").blocks("sh").joined().replacing("\\\n", with: "")
         let line = try #require(

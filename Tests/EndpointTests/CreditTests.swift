@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Credits")
 struct CreditTests {
-    @Test("a confirmation that may wait leaves beside a credit, so that the peer releases messages")
+    @Test("a confirmation that could wait is sent before a credit, so the peer releases messages")
     func confirmationBesideCredit() throws {
         var limits = DeliveryEndpoint.Limits()
         limits.window = 10_000
@@ -25,12 +25,12 @@ struct CreditTests {
         }
         let confirmation = try #require(record())
         guard case .confirm(_, 5) = confirmation else {
-            Issue.record("all five messages are confirmed, and not: \(confirmation)")
+            Issue.record("no confirmation of all five messages, but \(confirmation)")
             return
         }
         let credit = try #require(record())
         guard case .credit = credit else {
-            Issue.record("a credit follows, and not: \(credit)")
+            Issue.record("no credit after the confirmation, but \(credit)")
             return
         }
         #expect(record() == nil)

@@ -4,7 +4,8 @@ import Testing
 
 /// Records of a peer with a key that break the rules of delivery.
 struct HostilePeerTests {
-    /// An endpoint that has sent its `resume` and two of three messages, and the peer's `resume`.
+    /// An endpoint, its own `resume` and the peer's. The endpoint has sent its `resume` and two of
+    /// three messages.
     private struct Scene {
         var endpoint: DeliveryEndpoint
         var generator = SeededGenerator(seed: 7)

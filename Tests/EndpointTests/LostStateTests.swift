@@ -2,7 +2,7 @@ import BLESecDelivery
 import BLESecPrimitives
 import Testing
 
-/// States that are lost in an order that random chains rarely produce.
+/// States that are lost in an order that random chains of events rarely produce.
 struct LostStateTests {
     /// Two endpoints, and the receiver's store.
     private struct Scene {
@@ -59,7 +59,7 @@ struct LostStateTests {
         }
     }
 
-    @Test("after a rollback of the receiver and a cut link, a message that had not left arrives")
+    @Test("after the receiver's store is rolled back and a link is cut, a queued message arrives")
     func undone() throws {
         var scene = Scene()
         let first = scene.sender.send([1])

@@ -92,8 +92,8 @@ struct RecordBytesTests {
         var generator = SeededGenerator(seed: ChainSeed.value)
         for kind in DeliveryRecord.Kind.allCases {
             let bytes = Self.record(kind, using: &generator).bytes
-            // A record that is cut in its data is a valid record with less data. A record with
-            // fewer bytes than these lacks a number.
+            // A record that is cut in its data is a valid record with less data. A record that
+            // is shorter than its minimum length lacks a number.
             let minimumLengths: [DeliveryRecord.Kind: Int] = [.chunk: 3, .bytes: 2, .open: 2]
             let hasData = minimumLengths[kind] != nil
             let minimumLength = minimumLengths[kind] ?? bytes.count
@@ -106,7 +106,7 @@ struct RecordBytesTests {
                 #expect(throws: DeliveryError.self) { try DeliveryRecord(kind, bytes + [0]) }
             }
         }
-        // A class that does not exist, a label that is not UTF-8, and a label of 256 bytes.
+        // A priority that does not exist, a label that is not UTF-8, and a label of 256 bytes.
         for bytes in [[0, 3], [0, 1, 0xFF], [0, 1] + [UInt8](repeating: 0x61, count: 256)] {
             #expect(throws: DeliveryError.self) { try DeliveryRecord(.open, bytes) }
         }

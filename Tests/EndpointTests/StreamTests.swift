@@ -102,6 +102,7 @@ private struct StreamWorld {
         sides[side].uses[handle] = Use(label: label)
     }
 
+    /// Lets a program use one of its streams. With `givesUp`, it may also reset or stop the stream.
     mutating func use(_ side: Int, givesUp: Bool) {
         let handles = sides[side].uses.keys.sorted()
         guard let handle = handles.randomElement(using: &generator),

@@ -41,7 +41,8 @@ struct EndpointPair {
     }
 }
 
-/// The seed of this run's random chains: a fixed value, unless `BLESEC_SEED` sets another.
+/// The seed of this run's random chains of events: a fixed value, unless `BLESEC_SEED` sets
+/// another.
 enum ChainSeed {
     static let value: UInt64 = {
         let chosen = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }

@@ -3,7 +3,8 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// The seed of this run's random chains: a fixed value, unless `BLESEC_SEED` sets another.
+/// The seed of this run's random chains of interrupted transfers: a fixed value, unless
+/// `BLESEC_SEED` sets another.
 enum ChainSeed {
     static let value: UInt64 = {
         let chosen = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }

@@ -132,7 +132,7 @@ extension Integration {
             #expect(try lines("intervals").contains { $0.hasPrefix("note ") && $0.contains(text) })
         }
 
-        @Test("doctor shows the kernel's intervals of an adapter if others are configured")
+        @Test("doctor shows an adapter's intervals if they differ from the configured ones")
         func kernelIntervals() throws {
             let kernel = "sys/kernel/debug/bluetooth/hci0/"
             try write([

@@ -323,10 +323,11 @@ private struct FilePeerFixture {
                 ] + (role == "dialer" ? ["--listen"] : []), within: 60)
         }
         func startPeer() throws -> Subprocess {
-            let does = command == "send" ? "receive" : "send"
+            let peerCommand = command == "send" ? "receive" : "send"
             return try Subprocess(
                 Self.python,
-                [Self.peer, does, role, keys.peerPrivateKey, folder.file("socket")] + options,
+                [Self.peer, peerCommand, role, keys.peerPrivateKey, folder.file("socket")]
+                    + options,
                 within: 60)
         }
         unsafe unlink(folder.file("socket"))

@@ -80,7 +80,7 @@ extension Integration {
             // With a name that begins with a slash, the path leads into the folder `x`.
             if name.hasPrefix("/") { _ = unsafe mkdir(folder.path + "/x", 0o700) }
             let path = folder.file("x") + name
-            // A path that ends in a digit leads to no file.
+            // No file exists yet. Later one exists at `path`, but none at `path` with a digit added.
             try expect(name, from: ["pubkey", path])
             let made = try Tool.run("keygen", path, "--json")
             #expect(made.status == 0, "\(made.errors)")

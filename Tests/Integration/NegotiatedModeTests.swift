@@ -27,7 +27,7 @@ extension Integration {
         let folder = ScratchFolder()
 
         @Test(
-            "a dialer exchanges 1 MB each way with a Python peer, with and without features",
+            "a dialer exchanges 1 MB each way with a Python peer, with and without feature bits",
             arguments: cases, [true, false])
         func dialing(_ protocols: Case, hasFeatures: Bool) throws {
             let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)
@@ -38,7 +38,7 @@ extension Integration {
         }
 
         @Test(
-            "a listener exchanges 1 MB each way with a Python peer, with and without features",
+            "a listener exchanges 1 MB each way with a Python peer, with and without feature bits",
             arguments: cases, [true, false])
         func listening(_ protocols: Case, hasFeatures: Bool) throws {
             let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)
@@ -101,8 +101,8 @@ private struct NegotiatedFixture {
             ] + protocols, input: .bytes(fromPeer), within: 60)
     }
 
-    /// Checks that both ends have used `name`, have received all data, and have ended without
-    /// errors.
+    /// Checks that both ends have used the protocol `name`, have received all data, and have ended
+    /// without errors.
     func check(_ tool: Subprocess, _ peer: Subprocess, _ name: String) throws {
         let outcomes = try Subprocess.wait([tool, peer])
         #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")

@@ -94,7 +94,7 @@ extension Integration {
             )
         }
 
-        @Test("drop refuses messages that may have arrived or do not wait, and wrong words")
+        @Test("drop refuses messages that may have arrived or do not wait, and wrong arguments")
         func refused() throws {
             try make(lengths: [1, 2, 3], left: 2)
             let store = try open().endpoint

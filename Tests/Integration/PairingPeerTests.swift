@@ -86,7 +86,7 @@ extension Integration {
         struct Interruption: Sendable, CustomTestStringConvertible {
             /// The peer's role.
             let role: ChannelRole
-            /// The peer's argument `cut`: what it does not do, but closes the link.
+            /// The peer's argument `cut`: the step in place of which the peer closes the link.
             let cut: String
             /// What the library's channel fails with; nil if it is paired already.
             let code: ChannelError.Code?
@@ -106,7 +106,7 @@ extension Integration {
         ]
 
         @Test(
-            "the next meeting completes an interrupted pairing, without the code if both sides have kept it",
+            "the next meeting completes an interrupted pairing, without a code if both sides have kept that pairing",
             arguments: interruptions, [1, 2, 3, 4, 5, 6])
         func interrupted(_ interruption: Interruption, variant: Int) async throws {
             // The three ways, with the same roles at the second meeting, and with exchanged roles.
@@ -150,6 +150,7 @@ extension Integration {
             let way: Way
             /// The peer's role.
             let role: ChannelRole
+            /// What the peer sends, as an argument of `pairing_peer.py`.
             let words: String
             let code: ChannelError.Code
 
@@ -177,7 +178,7 @@ extension Integration {
             "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
         ]
 
-        /// Records that any peer may send in place of its own, with either role.
+        /// Records that a hostile peer can send in place of its own, whatever its role.
         private static func common(_ role: ChannelRole) -> [Attack] {
             let violation = ChannelError.Code.protocolViolation
             var attacks = invalidElements.map {
@@ -326,7 +327,7 @@ extension Integration {
         }
 
         @Test(
-            "a peer that does not know the code gains nothing by claiming a standing in `begin`",
+            "a peer that does not know the code gains nothing, whatever it claims in `begin` to have stored",
             arguments: roles, [0, 1, 2, 3])
         func claims(role: ChannelRole, claim: Int) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())

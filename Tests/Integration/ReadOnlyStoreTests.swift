@@ -8,7 +8,7 @@ import Testing
 
 extension Integration {
     /// Stores that the tool may read and not write. Permissions do not bind root, so a test that
-    /// runs as root starts the tool without the capabilities that pass over them.
+    /// runs as root starts the tool without the capabilities that override permissions.
     @Suite struct ReadOnlyStoreTests {
         private let pair: ToolPair
         private var directory: String { pair.folder.file("stores") }

@@ -51,7 +51,8 @@ private struct StreamSide {
     let options: [String]
     private let seed: UInt64
     private let plans: [(program: StreamProgram, priority: PeerConnection.Priority)]
-    private let peersCount: Int
+    /// How many streams the peer opens.
+    private let peersStreamCount: Int
     private var limits = PeerConnection.StreamOptions()
 
     init(_ fixture: DeliveryFixture, _ seed: UInt64) {
@@ -71,9 +72,10 @@ private struct StreamSide {
                 PeerConnection.Priority.allCases.randomElement(using: &generator) ?? .normal
             )
         }
-        peersCount = Int.random(in: 5...20, using: &generator)
+        peersStreamCount = Int.random(in: 5...20, using: &generator)
+        // The peer's options: `--streams` are those that the peer opens.
         let numbers = [
-            "--cuts": 8, "--seed": Int(seed), "--streams": peersCount,
+            "--cuts": 8, "--seed": Int(seed), "--streams": peersStreamCount,
             "--peers-streams": plans.count, "--most": most, "--window": window,
             "--first-limit": [0, 1, 2, 100].randomElement(using: &generator) ?? 0,
             "--open": [1, 3, 100].randomElement(using: &generator) ?? 1,
@@ -162,7 +164,7 @@ private struct StreamSide {
                 let program = try StreamProgram(label: stream.label, seed: seed << 32 + count)
                 parts.addTask { try await program.answer(stream) }
             }
-            #expect(count == UInt64(peersCount))
+            #expect(count == UInt64(peersStreamCount))
             try await parts.waitForAll()
         }
     }

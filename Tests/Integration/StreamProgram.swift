@@ -16,14 +16,14 @@ struct StreamProgram {
     let label: String
     private var generator: SeededGenerator
 
-    /// A program for a new stream of at most so many bytes.
+    /// A program for a new stream of at most `most` bytes.
     init(most: Int, using generator: inout SeededGenerator) {
         // `echo` is as frequent as all other kinds together, or more frequent.
         let isEcho = Bool.random(using: &generator)
         kind = isEcho ? .echo : Kind.allCases.randomElement(using: &generator) ?? .echo
         let count = [0, 1, 10, most / 10, most].randomElement(using: &generator) ?? 0
-        let needsTwo = [.refuse, .leave, .enough, .quit].contains(kind)
-        self.count = needsTwo ? max(2, count) : count
+        let needsTwoBytes = [.refuse, .leave, .enough, .quit].contains(kind)
+        self.count = needsTwoBytes ? max(2, count) : count
         code = UInt32.random(in: 0...UInt32.max, using: &generator)
         let text = Self.texts.randomElement(using: &generator) ?? ""
         label = "\(kind) \(self.count) \(code) \(text)"

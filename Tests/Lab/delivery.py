@@ -57,8 +57,8 @@ class DeliveryTests(ChatTests):
             time.sleep(0.05)
 
     def has_stopped_dialing(self, dialer):
-        """Whether three dials in a row of peers that were heard got no answer: kernel 6.1 sometimes dials no
-        more (docs/laboratory.md). True once for these dials."""
+        """Whether three dials in a row got no answer, although the peer was heard: kernel 6.1 sometimes dials
+        no more (docs/laboratory.md). These three dials are counted only once."""
         lines = dialer.said()
         ready = max((at for at, line in enumerate(lines) if line.startswith("channel ready")), default=0)
         unanswered = sum("no answer came in time" in line for line in lines[ready:])

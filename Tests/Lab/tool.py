@@ -333,7 +333,7 @@ class ToolTests(LabTests):
     # The peer is silent
 
     def test_silent_listener(self):
-        """a listener that accepts the link and sends no hello is given up after 5 seconds"""
+        """a listener that accepts the link and sends no answer is given up after 5 seconds"""
         with bound_socket(self.address["hci1"]) as waiting:
             endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(waiting):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"))

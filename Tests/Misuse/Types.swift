@@ -50,7 +50,7 @@ func preSharedKeyFromArray(_ bytes: [UInt8]) throws {
     _ = try PreSharedKey(bytes)  // error: cannot convert value of type '[UInt8]'
 }
 
-//: an app cannot fix a handshake's ephemeral key
+//: an app cannot choose a handshake's ephemeral key
 func fixEphemeral(_ state: inout HandshakeState, _ pair: DHKeyPair) {
     state.useFixedEphemeral(pair)  // error: 'useFixedEphemeral' is inaccessible
 }
@@ -117,7 +117,7 @@ func readDriver(_ channel: SecureChannel) async {
     _ = await channel.driver  // error: 'driver' is inaccessible
 }
 
-//: an app cannot fix the ephemeral key of a dial
+//: an app cannot choose the ephemeral key of a dial
 func fixDialEphemeral(_ configuration: inout ChannelConfiguration, _ pair: DHKeyPair) {
     configuration.fixedEphemeral = pair  // error: 'fixedEphemeral' is inaccessible
 }

@@ -447,7 +447,7 @@ init {
 #if LOSSES_B
   :: d_step { lossesB > 0 -> lossesB--; lost = 1; printf("B's store is lost\n");
 #if ROLLBACKS_A
-       undone = undone | bStore.taken; k = 0;                /* an exception of "no duplicate" */
+       undone = undone | bStore.taken; k = 0;                /* an exception to "no duplicate" */
 #else
        k = bStore.taken;
 #endif

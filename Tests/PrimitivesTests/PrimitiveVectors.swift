@@ -9,6 +9,7 @@ struct PrimitiveVectors: Decodable {
         var curve: CurveName
     }
 
+    /// A start value, and the results after one and after 1,000 iterations.
     struct Iterated: Decodable {
         var start, once, thousand: String
         var curve: CurveName

@@ -114,8 +114,8 @@ struct StoreFileTests {
             try store.commit(changes)
         }
         #expect(expected.fates.unknown.count == Fates.mostRanges)
-        try #require(expected.own.count < StoredEndpoint.mostOwn)
-        let extra = (0..<UInt64(StoredEndpoint.mostOwn)).map { _ in
+        try #require(expected.own.count < StoredEndpoint.mostIdentifiers)
+        let extra = (0..<UInt64(StoredEndpoint.mostIdentifiers)).map { _ in
             StoreChange.token(Identifier(using: &generator))
         }
         for change in extra { expected.apply(change) }

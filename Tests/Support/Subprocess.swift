@@ -26,8 +26,8 @@ internal import Glibc
         /// by then.
         case deadline(String)
         /// The program ended before it wrote what the call waited for, or ended with an error. The
-        /// text is its standard error, and from ``output(containing:after:)`` its standard output
-        /// before that.
+        /// text is its standard error. If ``output(containing:after:)`` throws this, standard
+        /// output precedes standard error in the text.
         case ended(String)
     }
 

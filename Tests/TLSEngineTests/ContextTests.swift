@@ -16,7 +16,7 @@ struct ContextTests {
         for name in ["X25519", "P-256", "P-384", "X448"] {
             #expect(TLSContext.supports(group: name))
         }
-        // OpenSSL 3.5 reads the names from `?X25519` on as lists, of one group, of none or of several.
+        // OpenSSL 3.5 reads the last six of these names as lists, of one group, none or several.
         for name in [
             "", "X25519:P-256", "X25518", "P-256 ", "X25519/P-256", "?X25519", "?nonsense",
             "*X25519", "-X25519", "DEFAULT", "Default",

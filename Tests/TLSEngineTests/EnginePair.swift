@@ -5,7 +5,7 @@ import BLESecTLSEngine
 struct EnginePair: ~Copyable {
     var dialer: TLSEngine
     var acceptor: TLSEngine
-    /// How many bytes each side has sent, handshake messages and tickets.
+    /// How many bytes of handshake messages and tickets each side has sent.
     private(set) var sentCounts: [ChannelRole: Int] = [:]
     /// The bytes of each side that the other side has not read yet.
     private var waiting: [ChannelRole: [UInt8]] = [:]

@@ -34,6 +34,7 @@ final class ChannelDriver {
     /// Whether the link was asked to keep its queue short.
     private var isQueueShort = false
     private var halfClose = HalfClose.possible
+    /// How many messages the peer had acknowledged when waiting tasks were last woken for that.
     private var lastAcknowledged: UInt64 = 0
     /// The turn of the loop in which the link was last given bytes.
     private var lastSendTurn: UInt64 = 0
@@ -239,10 +240,10 @@ final class ChannelDriver {
 
     /// Whether a listener may give this handshake's place to another link.
     ///
-    /// True for a peer that has not proven its identity, except while ``TrustPolicy/asking(_:)``
-    /// waits for the application's answer, of which only a limited number may wait, and during the
-    /// last confirmations of a pairing. What an unproven peer has sent does not protect its place,
-    /// because it can be replayed.
+    /// True for a peer that has not proven its identity. There are two exceptions: while
+    /// ``TrustPolicy/asking(_:)`` waits for the application's answer (only a limited number of peers
+    /// may wait so), and during the last confirmations of a pairing. What an unproven peer has sent
+    /// does not protect its place, because it can be replayed.
     var mayLosePlace: Bool { stage == .unproven }
 
     private func transmit(calls: Int = callsPerTurn, now: UInt64) {

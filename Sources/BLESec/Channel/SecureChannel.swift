@@ -264,7 +264,7 @@ public actor SecureChannel {
                     || cannotReadAcknowledgements != isHidden || isHidden && now >= patienceEnd
             }
         }
-        return acknowledgedMeans
+        return fateOfAcknowledged
     }
 
     private var acknowledged: UInt64 { session?.acknowledged ?? 0 }
@@ -275,7 +275,8 @@ public actor SecureChannel {
             configuration.mode == .negotiated, "direct mode has no acknowledgements; use send")
     }
 
-    private var acknowledgedMeans: Delivery {
+    /// The fate of a message that the peer has acknowledged.
+    private var fateOfAcknowledged: Delivery {
         let features = session?.agreement.features
         return features?.contains(.acknowledgesTaken) == true ? .delivered : .received
     }
@@ -303,7 +304,7 @@ public actor SecureChannel {
         addAcknowledgementWaiters(1)
         defer { addAcknowledgementWaiters(-1) }
         try? await wait(for: .acknowledgement) { acknowledged >= number || isOver }
-        return acknowledged >= number ? acknowledgedMeans : .unknown
+        return acknowledged >= number ? fateOfAcknowledged : .unknown
     }
 
     /// Tells the peer that this side sends nothing more. This side can still receive.
@@ -466,7 +467,7 @@ public actor SecureChannel {
     /// Called when the port accepts records again, and may have some to send.
     func portTakesRecords() { driver.portTakesRecords() }
 
-    /// Called when the port has records to send.
+    /// Called when the port has records to send; `hasMessage` says whether a message is among them.
     func portHasRecords(_ hasMessage: Bool) { driver.portHasRecords(hasMessage) }
 
     // MARK: - Closing

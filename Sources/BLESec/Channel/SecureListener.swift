@@ -28,9 +28,10 @@ public actor SecureListener {
         /// oldest such handshake. So at most `handshakes / guaranteedTime` links a second, 2,560 by
         /// default, can replace others.
         public var guaranteedTime: Duration = .milliseconds(100)
-        /// Peers about which an asking trust policy is deciding; 8. They keep their handshake
-        /// places meanwhile, and a further peer is refused. Trust store queries do not count here:
-        /// they have as many places of their own as there are ``handshakes``.
+        /// Peers about which the application or a person is deciding, for
+        /// ``TrustPolicy/asking(_:)`` or a pairing; 8. They keep their handshake places meanwhile,
+        /// and a further peer is refused. Trust store queries do not count here: they have as many
+        /// places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
         /// Ready channels that wait for ``SecureListener/accept()``; 16. At this limit no more
         /// links are accepted, but the handshakes under way continue and may become ready.
@@ -91,9 +92,9 @@ public actor SecureListener {
     ///
     /// Each link goes to the one of `channelLoops` that has the fewest open channels of this
     /// listener; of several such loops, to the first. Its handshake and its channel run there, and
-    /// ``accept()`` and ``channels`` return the channels of all these loops. Code that blocks one of
-    /// the loops delays the accepting of links. A loop that is shut down ends its channels and gets
-    /// no more. When none of `channelLoops` is left, `loop` gets all further channels.
+    /// ``accept()`` and ``channels`` return the channels of all these loops. Code that blocks one
+    /// of the loops delays the accepting of links. A loop that is shut down ends its channels and
+    /// gets no more. When none of `channelLoops` is left, `loop` gets all further channels.
     ///
     /// - Parameters:
     ///   - endpoint: where peers dial.
@@ -341,7 +342,7 @@ public actor SecureListener {
             halfOpen[token] = entry
             _ = turnAway(token, error)
         } else {
-            // The other loop turns the link away later, so the link has no place from the beginning.
+            // The other loop turns the link away later, so the link never has a place.
             addLeaving(token, entry)
             askToLeave(token, channel, error)
         }

@@ -11,16 +11,16 @@ struct ChannelHistory: Sendable {
     let hash: [UInt8]
 
     /// The most by which the times of an event on the two sides are assumed to differ.
-    private static let doubt = Duration.seconds(2)
+    private static let maximumTimeDifference = Duration.seconds(2)
 
     /// Whether this channel, which became ready later, stays instead of `older`.
     ///
     /// Both sides must choose the same channel. If this channel began before `older` was ready, or
-    /// at most ``doubt`` later, the sides may disagree about the order, and the channel with the
-    /// lower handshake hash stays, because both sides know the hashes. Otherwise the newer channel
-    /// stays, because the older one may already be dead.
+    /// at most ``maximumTimeDifference`` later, the sides may disagree about the order, and the
+    /// channel with the lower handshake hash stays, because both sides know the hashes. Otherwise
+    /// the newer channel stays, because the older one may already be dead.
     func stays(insteadOf older: ChannelHistory) -> Bool {
-        guard began <= older.ready.advanced(by: Self.doubt) else { return true }
+        guard began <= older.ready.advanced(by: Self.maximumTimeDifference) else { return true }
         return hash.lexicographicallyPrecedes(older.hash)
     }
 }

@@ -50,7 +50,8 @@ final class ConnectionMachine {
     /// No new link is made while this many channels are in use or have unread messages.
     static let mostUnread = 8
     let rules: ReconnectPolicy
-    /// Whether the route of the channels decides which of two channels to the peer stays.
+    /// Whether the route, which supplies the channels, has already decided which of two channels to
+    /// the peer stays. Then this machine takes every new channel.
     private let routeSettlesDuplicates: Bool
     private(set) var status: ConnectionStatus
     /// The expected peer; if none was given, `nil` until the first peer with a key has connected.

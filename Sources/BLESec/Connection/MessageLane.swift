@@ -22,13 +22,13 @@ final class MessageLane: Sendable {
         var part: ReassemblyBudget.Part?
         /// Whether the link was ended because the process needs memory.
         var isRevoked = false
-        /// Whether the program may take messages: false once it leaves.
+        /// Whether the program may take messages: false after ``stopTaking()``.
         var isTaking = true
         /// Whether a message has got its fate since the last ``takeNews()``.
         var hasNewFate = false
         /// Whether the connection was told of news and has not called ``takeNews()`` yet.
         var isNewsPending = false
-        /// The last link of which the connection was told that the peer must end it.
+        /// The last link for which the connection was told that the peer must end the link.
         var waitingLink: UInt64?
         /// Whether the channel in use was told of a message, and has not asked for a record since.
         var isChannelTold = false
@@ -57,7 +57,8 @@ final class MessageLane: Sendable {
         /// Whether this side must end the link, because its state has changed since it told the
         /// peer.
         var mustEndLink: Bool
-        /// Whether both sides are complete, and the peer has been told so on this link.
+        /// Whether both sides are complete, the store has committed that, and the peer has been
+        /// told so on this link.
         var hasToldAll: Bool
     }
 
@@ -234,7 +235,8 @@ final class MessageLane: Sendable {
     /// Whether each program has taken everything up to the other side's end; the store may not have
     /// committed that yet.
     var isSettled: Bool { look { $0.isSettled } }
-    /// Whether ``isSettled`` is true, and the peer has been told so on this link.
+    /// Whether ``isSettled`` is true, and the peer has been told so on this link; the store may not
+    /// have committed that yet.
     var hasToldEnd: Bool { look { $0.hasToldEnd } }
     /// Whether the store has committed everything.
     var isCommitted: Bool { look { $0.isCommitted } }
@@ -446,7 +448,7 @@ extension MessageLane.State {
         let hasArrived =
             endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
             || endpoint.streams.hasNews
-        // The connection is told only once for each link that the peer must end it.
+        // For each link, the connection is told only once that the peer must end the link.
         let isWaiting = endpoint.isWaitingForEnd && waitingLink != link
         if isWaiting { waitingLink = link }
         let hasEnding = endpoint.hasToldAll || endpoint.mustEndLink || isWaiting

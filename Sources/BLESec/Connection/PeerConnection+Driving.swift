@@ -70,26 +70,26 @@ extension PeerConnection {
     private func begin(_ dial: @escaping PeerRoute.Dial) {
         attemptTask?.cancel()
         let begun = change { $0.begin(hasRoom: hasRoom, at: loop.now, using: &generator) }
-        guard let number = begun else { return }
+        guard let attempt = begun else { return }
         attemptTask = Task(executorPreference: loop) { [weak self, loop] in
             do throws(ChannelError) {
                 let channel = try await dial { state in
-                    loop.execute { self?.assumeIsolated { $0.reached(state, number) } }
+                    loop.execute { self?.assumeIsolated { $0.reached(state, attempt) } }
                 }
                 await self?.offer(channel)
             } catch {
-                await self?.failed(error, number)
+                await self?.failed(error, attempt)
             }
         }
     }
 
-    private func reached(_ state: ConnectionState, _ number: Int?) {
-        change { $0.reached(state, in: number, at: loop.now) }
+    private func reached(_ state: ConnectionState, _ attempt: Int?) {
+        change { $0.reached(state, in: attempt, at: loop.now) }
     }
 
-    private func failed(_ error: ChannelError, _ number: Int? = nil) {
+    private func failed(_ error: ChannelError, _ attempt: Int? = nil) {
         let step = change {
-            $0.failed(error, in: number, isFinal: loop.isShutDown, at: loop.now, using: &generator)
+            $0.failed(error, in: attempt, isFinal: loop.isShutDown, at: loop.now, using: &generator)
         }
         perform(step)
     }
@@ -244,7 +244,7 @@ extension PeerConnection {
             leave(channel)
             shut(nil)
         case .leaves(let step):
-            // A call that closes the connection from now on waits for this channel, too.
+            // From now on, a call that closes the connection waits for this channel, too.
             if isCurrent { leave(channel) }
             perform(step)
         }

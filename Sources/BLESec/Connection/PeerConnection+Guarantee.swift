@@ -91,8 +91,9 @@ extension PeerConnection {
     /// How many messages were removed from the store before they were sent (``Delivery/dropped``).
     public var droppedCount: Int { lane?.droppedCount ?? 0 }
 
-    /// How many streams have ended with `sessionLost` before the peer's program had taken everything
-    /// that this side wrote, or could have written, to them.
+    /// How many streams have ended with `sessionLost` while this side's direction was neither given
+    /// up nor taken: the peer's program had not taken everything up to this side's end of the
+    /// stream.
     public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
 
     /// Whether the store has turned out to be an older copy of a store that was used with the peer.

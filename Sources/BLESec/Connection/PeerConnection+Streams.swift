@@ -313,7 +313,7 @@ extension ChannelError {
         case .sessionLost:
             self.init(
                 .sessionLost,
-                "the stream ended because the peer's connection, or this side's, is another one")
+                "the stream ended because the peer's connection, or this side's, is a new one")
         }
     }
 }

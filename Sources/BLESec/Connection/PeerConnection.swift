@@ -6,7 +6,7 @@ public import BLESecLinks
 /// A lasting connection to one peer identity, which makes a new channel when a link is lost.
 ///
 /// The connection dials, searches or waits for the peer again, as its ``PeerRoute`` defines, and
-/// returns the messages of all links as one stream. The peer is the expected one or, if none is
+/// returns the messages of all links as one sequence. The peer is the expected one or, if none is
 /// expected, the first that connects; channels to other peers are ended.
 ///
 /// By default each message belongs to one link. A message from

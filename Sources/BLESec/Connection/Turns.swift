@@ -9,7 +9,7 @@ struct Turns {
         return last
     }
 
-    /// Whether no task waits.
+    /// Whether no task holds a ticket.
     var isEmpty: Bool { waiting.isEmpty }
 
     func isNext(_ ticket: UInt64) -> Bool { waiting.first == ticket }

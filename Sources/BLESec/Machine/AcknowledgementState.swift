@@ -26,14 +26,14 @@ struct AcknowledgementState {
     private(set) var confirmed: UInt64 = 0
     /// Messages that this side has received and acknowledged.
     private(set) var ackSent: UInt64 = 0
-    private(set) var endSent = false
-    private(set) var endReceived = false
+    private(set) var hasSentEnd = false
+    private(set) var hasReceivedEnd = false
     private(set) var ackPendingSince: UInt64?
     init(rule: Rule) { self.rule = rule }
     /// Whether this side has sent its end, and the peer has acknowledged everything.
-    var isSendingComplete: Bool { endSent && acknowledged == sent }
+    var isSendingComplete: Bool { hasSentEnd && acknowledged == sent }
     /// Whether the peer has sent its end, and this side has acknowledged everything.
-    var isReceivingComplete: Bool { endReceived && ackSent == received }
+    var isReceivingComplete: Bool { hasReceivedEnd && ackSent == received }
 
     /// How many messages may be acknowledged now. The peer's `end` counts as one more, as soon as
     /// every message before it may be acknowledged.
@@ -44,14 +44,14 @@ struct AcknowledgementState {
             case .taken: taken
             case .confirmed: confirmed
             }
-        return endReceived && count == received - 1 ? received : count
+        return hasReceivedEnd && count == received - 1 ? received : count
     }
 
     mutating func didSend() { sent += 1 }
 
     mutating func didSendEnd() {
         sent += 1
-        endSent = true
+        hasSentEnd = true
     }
 
     mutating func didReceive(now: UInt64) {
@@ -60,7 +60,7 @@ struct AcknowledgementState {
     }
 
     mutating func didReceiveEnd(now: UInt64) {
-        endReceived = true
+        hasReceivedEnd = true
         didReceive(now: now)
     }
 
@@ -101,7 +101,7 @@ struct AcknowledgementState {
     func owesAck(now: UInt64, isEnding: Bool) -> Bool {
         guard let ackPendingSince else { return false }
         let count = acknowledgeable
-        return isEnding || endReceived && count == received
+        return isEnding || hasReceivedEnd && count == received
             || count - ackSent >= Record.messagesPerAck
             || now >= ackPendingSince.after(Self.ackDelay)
     }

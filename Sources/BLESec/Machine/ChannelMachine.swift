@@ -56,8 +56,8 @@ struct ChannelMachine: ~Copyable {
     /// Ends the channel when its part of the memory budget is revoked.
     private var onBudgetRevoked: @Sendable () -> Void = {}
 
-    /// Call ``begin(onBudgetRevoked:)`` next. An SDU of the link holds `maximumSDU` bytes. `plans` are
-    /// those of the configuration and the role, if they were made before.
+    /// Call ``begin(onBudgetRevoked:)`` next. An SDU of the link holds at most `maximumSDU` bytes.
+    /// `plans` are those of the configuration and the role, if they were made before.
     init(
         role: ChannelRole, configuration: ChannelConfiguration, plans: OfferPlans? = nil,
         maximumSDU: Int, now: UInt64, budget: ReassemblyBudget = .shared
@@ -99,7 +99,7 @@ struct ChannelMachine: ~Copyable {
 
     /// Whether both sides are proven, so that identities may be reported and data may flow.
     var isReady: Bool { session != nil }
-    /// Whether a pairing is at its last confirmations.
+    /// Whether this side has made its last confirmation of a pairing that is not complete yet.
     var hasConfirmedPairing: Bool { (stage as? PairingStage)?.hasConfirmed ?? false }
     var isOver: Bool { outcome != nil }
     var phase: ChannelPhase { stage?.phase ?? (isOver ? .closed : .negotiating) }
@@ -158,8 +158,9 @@ struct ChannelMachine: ~Copyable {
         return .sent
     }
 
-    /// No further record is sealed while at least this many sealed bytes wait. If the link keeps its
-    /// queue short, they are one long record of delivery or several short ones.
+    /// No further record is sealed while at least this many sealed bytes wait. If the link keeps
+    /// its queue short, this number is so small that only one long record, or several short ones,
+    /// wait.
     private var sealAhead: Int {
         keepsQueueShort ? min(parameters.maximumSDU, Self.shortSealAhead) : parameters.maximumSDU
     }

@@ -12,7 +12,7 @@ final class ChannelParameters: Sendable {
     let start: UInt64
     let budget: ReassemblyBudget
 
-    /// So many sealed bytes and one more record fit into the buffer for outgoing bytes.
+    /// The buffer for outgoing bytes has room for this many sealed bytes and one more record.
     private static let largestPiece = 32 << 10
 
     init(
@@ -153,13 +153,13 @@ class UnauthenticatedStage: ChannelStage {
 final class Refusing: UnauthenticatedStage {
     private let error: ChannelError
     /// When the refusal began, or when the link last took bytes.
-    private var moved: UInt64
+    private var lastProgress: UInt64
     /// How long a refused peer may take to close the link.
     private static let timeToClose: Duration = .seconds(2)
 
     init(after previous: UnauthenticatedStage, _ error: ChannelError, now: UInt64) {
         self.error = error
-        moved = now
+        lastProgress = now
         super.init(after: previous, now: now)
         records.endEngine()
     }
@@ -171,8 +171,8 @@ final class Refusing: UnauthenticatedStage {
         return .wait
     }
 
-    override func didSend(now: UInt64) { moved = now }
-    override func nextTimeout(now: UInt64) -> UInt64 { moved.after(Self.timeToClose) }
+    override func didSend(now: UInt64) { lastProgress = now }
+    override func nextTimeout(now: UInt64) -> UInt64 { lastProgress.after(Self.timeToClose) }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         if now >= nextTimeout(now: now) { throw error }

@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecNoise
 
 /// A session in direct mode: each record is a message, except empty ones. A side ends with an empty
-/// record; only over TLS does it prove the end. An empty first record can be the proof of a key.
+/// record, which proves the end only over TLS. An empty first record can be the proof of a key.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
     private var hasSentEnd = false

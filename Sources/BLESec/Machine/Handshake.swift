@@ -48,7 +48,8 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
     }
     override var wantsBytes: Bool { awaitingTrustSince == nil }
-    /// At the limit no more is read; only a handshake that waits for a decision can still succeed.
+    /// When the peer has sent all bytes that it may send, only a handshake that waits for a trust
+    /// decision can still succeed.
     override var failsAtLimit: Bool { awaitingTrustSince == nil }
     override var claimedKey: Fingerprint? { claimedIdentity?.fingerprint }
 
@@ -95,7 +96,7 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // In direct mode, before a byte is consumed: the buffer begins with TLS's hello.
+            // True in direct mode until a byte is consumed: the buffer begins with TLS's hello.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
                 try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })

@@ -56,7 +56,8 @@ final class NegotiatedSession: Session {
     private var lastPadding: UInt64 = 0
     /// When the latest piece of a still incomplete message arrived, or when reading resumed after it.
     private var messageMoved: UInt64?
-    private let idleLimit, messageLimit, ackDelay: UInt64
+    /// Times in nanoseconds: those of ``ChannelTimeouts``, and how long an `ack` may wait.
+    private let idleTimeout, messageTimeout, ackDelay: UInt64
     /// Whether the header of a record of delivery can be added to a bulk record's payload.
     private let hasRoomForHeader: Bool
     /// Whether the channel carries the records of delivery, and no messages of its own.
@@ -80,8 +81,8 @@ final class NegotiatedSession: Session {
             case .automatic: agreement.features.contains(.acknowledgesTaken) ? .taken : .arrived
             }
         acknowledgements = AcknowledgementState(rule: rule)
-        idleLimit = configuration.timeouts.idle.wholeNanoseconds
-        messageLimit = configuration.timeouts.message.wholeNanoseconds
+        idleTimeout = configuration.timeouts.idle.wholeNanoseconds
+        messageTimeout = configuration.timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
         // With Noise, the longest record can be longer by this header; with TLS, the header would begin
@@ -109,15 +110,15 @@ final class NegotiatedSession: Session {
 
     // MARK: - Session
 
-    override var hasSealedEnd: Bool { acknowledgements.endSent }
-    override var hasPeerEnded: Bool { acknowledgements.endReceived }
+    override var hasSealedEnd: Bool { acknowledgements.hasSentEnd }
+    override var hasPeerEnded: Bool { acknowledgements.hasReceivedEnd }
     override var peerEndReason: EndReason? { peerEnd }
     override var taken: UInt64 { acknowledgements.taken }
     override var acknowledged: UInt64 { acknowledgements.acknowledged }
     override var isSendingComplete: Bool { acknowledgements.isSendingComplete }
     override var ackPendingSince: UInt64? { acknowledgements.ackPendingSince }
     override var hasCarried: Bool {
-        hasCarriedDelivery || acknowledgements.received > (acknowledgements.endReceived ? 1 : 0)
+        hasCarriedDelivery || acknowledgements.received > (acknowledgements.hasReceivedEnd ? 1 : 0)
             || acknowledgements.acknowledged > (acknowledgements.isSendingComplete ? 1 : 0)
     }
 
@@ -134,12 +135,13 @@ final class NegotiatedSession: Session {
     /// Restarts the close deadline, because fewer messages are left to acknowledge. This applies
     /// only after the peer's end, because the peer may send messages without limit before.
     private func restartCloseAfterEnd(now: UInt64) {
-        if acknowledgements.endReceived { restartClosing(now: now) }
+        if acknowledgements.hasReceivedEnd { restartClosing(now: now) }
     }
 
     override func owesAck(now: UInt64) -> Bool {
         acknowledgements.owesAck(
-            now: now, isEnding: outbox.isEmpty && endRequested != nil && !acknowledgements.endSent)
+            now: now,
+            isEnding: outbox.isEmpty && endRequested != nil && !acknowledgements.hasSentEnd)
     }
 
     // MARK: - Sending
@@ -154,7 +156,7 @@ final class NegotiatedSession: Session {
             if isLast { acknowledgements.didSend() }
             return true
         }
-        guard !acknowledgements.endSent else { return false }
+        guard !acknowledgements.hasSentEnd else { return false }
         // Before this side's end, the peer learns what this side has taken.
         if try sealDelivery(now: now) { return true }
         guard let reason = endRequested else { return false }
@@ -179,7 +181,7 @@ final class NegotiatedSession: Session {
         record.appendHeader(to: &head)
         let data = record.data
         if data.isEmpty {
-            // The header may be too long for a head.
+            // Sealed as the payload, because the length of a head is limited.
             try records.seal(Span(), head.span)
         } else {
             try records.seal(head.span, data.span)
@@ -331,7 +333,7 @@ final class NegotiatedSession: Session {
     }
 
     private func refuseAfterEnd() throws(ChannelError) {
-        guard !acknowledgements.endReceived else { throw .violation("data after its end") }
+        guard !acknowledgements.hasReceivedEnd else { throw .violation("data after its end") }
     }
 
     /// A big-endian number of eight bytes; nil for another length.
@@ -351,10 +353,12 @@ final class NegotiatedSession: Session {
 
     // MARK: - Time
 
-    private var idleDeadline: UInt64 { activity.lastActivity.after(idleLimit) }
+    private var idleDeadline: UInt64 { activity.lastActivity.after(idleTimeout) }
     private var mayPing: Bool { !owesPing && outstandingPing == nil }
-    private var pingTime: UInt64 { activity.lastArrival.after(idleLimit / 2) }
-    private var paddingTime: UInt64 { max(activity.lastArrival, lastPadding).after(idleLimit / 2) }
+    private var pingTime: UInt64 { activity.lastArrival.after(idleTimeout / 2) }
+    private var paddingTime: UInt64 {
+        max(activity.lastArrival, lastPadding).after(idleTimeout / 2)
+    }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
         var next = super.nextTimeout(now: now)
@@ -366,7 +370,7 @@ final class NegotiatedSession: Session {
         guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
         next = min(next, idleDeadline)
         if mayPing { next = min(next, pingTime) }
-        if let messageMoved { next = min(next, messageMoved.after(messageLimit)) }
+        if let messageMoved { next = min(next, messageMoved.after(messageTimeout)) }
         return next
     }
 
@@ -385,7 +389,7 @@ final class NegotiatedSession: Session {
                 "the peer has been silent and took nothing for", configuration.timeouts.idle)
         }
         try checkRecordDeadline(now: now)
-        if let messageMoved, now >= messageMoved.after(messageLimit) {
+        if let messageMoved, now >= messageMoved.after(messageTimeout) {
             throw .late(
                 "no further piece of a message came within", configuration.timeouts.message)
         }
@@ -399,8 +403,8 @@ final class NegotiatedSession: Session {
         acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete
     }
 
-    /// Starts the close deadline once both ends are sent and acknowledged: the acceptor waits until
-    /// then for the dialer to close the link.
+    /// Starts the close deadline once both ends are sent and acknowledged: until this deadline, the
+    /// acceptor waits for the dialer to close the link.
     override func didProgress(now: UInt64) {
         if hasReceivedRecords {
             hasReceivedRecords = false
@@ -430,16 +434,16 @@ final class NegotiatedSession: Session {
                 "the fate of what the peer has not acknowledged is unknown; no acknowledgement "
                     + "came within", limit, .unacknowledged)
         }
-        if acknowledgements.endReceived {
+        if acknowledgements.hasReceivedEnd {
             throw .late(
-                "the peer's messages were not received, or not confirmed, here within", limit)
+                "this side did not receive and confirm all of the peer's messages within", limit)
         }
         return try super.closeTimedOut()
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
         if isComplete { return .complete }
-        guard acknowledgements.endReceived else {
+        guard acknowledgements.hasReceivedEnd else {
             throw ChannelError(
                 .truncated, "the link ended before the peer said that it was done",
                 underlying: error?.underlying)
@@ -447,7 +451,7 @@ final class NegotiatedSession: Session {
         let missing =
             acknowledgements.isSendingComplete
             ? "the peer knew that everything was taken here"
-            : "the peer acknowledged everything; what it has not acknowledged is unknown"
+            : "the peer acknowledged everything; the fate of the rest is unknown"
         throw ChannelError(
             .unacknowledged, "the link ended before \(missing)", underlying: error?.underlying)
     }

@@ -93,7 +93,7 @@ final class Negotiation: UnauthenticatedStage {
         guard !configuration.pendingDials.refuses(early, by: configuration.ownKeys) else {
             throw .talksToItself
         }
-        if let error = lackingFeature {
+        if let error = featureError {
             // The feature bits in the answer tell the dialer which features this side requires.
             try answer(Answer(.refused, extensions: configuration.requiredFeatures.extensions))
             return .next(Refusing(after: self, error, now: now))
@@ -180,7 +180,7 @@ final class Negotiation: UnauthenticatedStage {
         records.inbound.consume(answer.encoded.count)
         transcript.answer = answer.encoded
         features = ChannelFeatures(in: answer.extensions).intersection(configuration.features)
-        if let error = lackingFeature, ![.refused, .busy].contains(answer.status) { throw error }
+        if let error = featureError, ![.refused, .busy].contains(answer.status) { throw error }
         switch answer.status {
         case .accept: return .next(handshake(offers[0], now: now))
         case .switch:
@@ -211,7 +211,7 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     /// Why the peer's features do not suffice for this side; nil if they do.
-    private var lackingFeature: ChannelError? {
+    private var featureError: ChannelError? {
         let lacking = configuration.requiredFeatures.subtracting(features)
         if lacking.contains(.pairing) { return .lacksPairing }
         return lacking.contains(.delivery) ? .lacksDelivery : nil

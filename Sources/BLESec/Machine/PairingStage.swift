@@ -6,7 +6,7 @@ final class PairingStage: UnauthenticatedStage {
     private let agreement: Agreement
     private let exchange: PairingExchange
     /// Since when the exchange has waited for the peer, the store or a person.
-    private var moved: UInt64
+    private var waitsSince: UInt64
     private var hasAsked = false
     /// Why this side refuses the peer.
     private var refusal: ChannelError?
@@ -21,7 +21,7 @@ final class PairingStage: UnauthenticatedStage {
             PairingExchange.Parties(
                 role: exchange.parameters.role, own: own, peer: peer,
                 handshakeHash: agreement.handshakeHash))
-        moved = now
+        waitsSince = now
         super.init(after: exchange, now: now)
     }
 
@@ -73,7 +73,7 @@ final class PairingStage: UnauthenticatedStage {
     private func advance(
         now: UInt64, _ call: () throws(ChannelError) -> Void
     ) throws(ChannelError) {
-        moved = now
+        waitsSince = now
         hasAsked = false
         do throws(ChannelError) {
             try call()
@@ -109,7 +109,7 @@ final class PairingStage: UnauthenticatedStage {
     override func nextTimeout(now: UInt64) -> UInt64 {
         let timeouts = configuration.timeouts
         let awaitsDecision = exchange.question != nil || exchange.awaitsPerson
-        return moved.after(awaitsDecision ? timeouts.trustDecision : timeouts.ready)
+        return waitsSince.after(awaitsDecision ? timeouts.trustDecision : timeouts.ready)
     }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
@@ -136,9 +136,10 @@ final class PairingStage: UnauthenticatedStage {
         refusal ?? reason(for: error, whileBinding: exchange.isBinding)
     }
 
-    /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the peer has
-    /// stored its key. A dialer may know this: before the dialer's `done`, the acceptor does not store the
-    /// dialer as known, so an acceptor that refuses or breaks the protocol until then is not paired.
+    /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the peer
+    /// has stored this side's key. A dialer may know this: before the dialer's `done`, the acceptor
+    /// does not store the dialer as known, so an acceptor that refuses or breaks the protocol until
+    /// then is not paired.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
         let isDecided =
             parameters.role == .dialer && !isBinding

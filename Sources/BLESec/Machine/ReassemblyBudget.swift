@@ -9,6 +9,7 @@ final class ReassemblyBudget: Sendable {
     /// 256 MiB, room for 16 messages of the default maximum length; a peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
 
+    /// The bytes that one channel's ``Part`` has taken.
     private struct Holding {
         /// The number of the share that this holding counts towards.
         let share: UInt64
@@ -25,7 +26,7 @@ final class ReassemblyBudget: Sendable {
     }
 
     private struct State {
-        var left: Int
+        var bytesLeft: Int
         var holdings: [UInt64: Holding] = [:]
         var shares: [UInt64: Share] = [:]
         /// The share of each peer with a key. Used only when a part is made or released: to find an
@@ -53,7 +54,7 @@ final class ReassemblyBudget: Sendable {
             guard let share = holdings[token]?.share else { return }
             holdings[token]?.bytes += count
             shares[share]?.bytes += count
-            left -= count
+            bytesLeft -= count
         }
 
         /// The bytes of the share of a holding.
@@ -85,11 +86,11 @@ final class ReassemblyBudget: Sendable {
     }
 
     private let state: Locked<State>
-    /// The most bytes of one share.
+    /// The most bytes of one share, unless a single message of the peer may be longer.
     private let shareLimit: Int
 
     init(bytes: Int, share: Int) {
-        state = Locked(State(left: bytes))
+        state = Locked(State(bytesLeft: bytes))
         shareLimit = share
     }
 
@@ -125,21 +126,21 @@ final class ReassemblyBudget: Sendable {
         return Part(self, token)
     }
 
-    var bytesLeft: Int { state.withLock { $0.left } }
+    var bytesLeft: Int { state.withLock { $0.bytesLeft } }
 
     private func take(_ count: Int, by token: UInt64, limit: Int) -> Bool {
         let (isTaken, revoked) = state.withLock { state -> (Bool, [Holding]) in
             guard state.holdings[token] != nil,
                 state.sum(of: token) + count <= max(shareLimit, limit)
             else { return (false, []) }
-            guard state.left < count else {
+            guard state.bytesLeft < count else {
                 state.add(count, to: token)
                 return (true, [])
             }
             var after = state
             after.add(count, to: token)
             var revoked: [Holding] = []
-            while after.left < 0, let largest = after.largest() {
+            while after.bytesLeft < 0, let largest = after.largest() {
                 // A peer loses nothing to another peer that holds as much or more.
                 guard after.sum(of: largest) > after.sum(of: token) else { return (false, []) }
                 if let holding = after.remove(largest) { revoked.append(holding) }

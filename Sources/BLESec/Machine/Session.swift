@@ -80,6 +80,7 @@ class Session: ChannelStage {
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { false }
     var peerEndReason: EndReason? { nil }
+    /// How many of the peer's messages the program has taken.
     var taken: UInt64 { 0 }
     /// How many of this side's messages the peer has acknowledged.
     var acknowledged: UInt64 { 0 }
@@ -195,7 +196,8 @@ class Session: ChannelStage {
         }
     }
 
-    /// Records that this side reads again: the limits on silence and on a record restart.
+    /// Notes that this side reads again, and restarts the time limits for the peer's silence and for
+    /// an incomplete record.
     func didResumeReading(now: UInt64) {
         activity.didReceive(now: now)
         if recordBegan != nil { recordBegan = now }
@@ -204,7 +206,7 @@ class Session: ChannelStage {
     // MARK: - Time
 
     override func nextTimeout(now: UInt64) -> UInt64 {
-        // While the session closes, the close deadline includes the session's limit.
+        // While the session closes, only the close deadline counts; it takes `expiry` into account.
         var next = closing == nil ? expiry : closeDeadline
         if wantsBytes, let recordBegan { next = min(next, recordBegan.after(recordTimeout)) }
         return next

@@ -116,7 +116,7 @@ final class WireBufferPool: Sendable {
     /// For incoming bytes: room for the longest record without its last byte, and the longest SDU.
     static let incoming = WireBufferPool(size: 144 << 10)
     /// The most unused pieces that the pool keeps.
-    private static let kept = 32
+    private static let maximumKept = 32
     /// The size of one piece in bytes.
     let size: Int
     private let free = Locked<[Piece]>([])
@@ -138,7 +138,7 @@ final class WireBufferPool: Sendable {
     func put(_ bytes: UnsafeMutableBufferPointer<UInt8>) {
         let piece = unsafe Piece(bytes: bytes)
         let isKept = free.withLock { pieces in
-            guard pieces.count < Self.kept else { return false }
+            guard pieces.count < Self.maximumKept else { return false }
             pieces.append(piece)
             return true
         }

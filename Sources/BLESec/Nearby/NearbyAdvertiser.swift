@@ -93,8 +93,8 @@ actor NearbyAdvertiser {
     /// suspension is over. While advertising is suspended, because too many peers failed to
     /// authenticate, the advertisement is withdrawn.
     ///
-    /// - Returns: a task that sleeps until there is something to do, unless ``updateSoon()``
-    ///   ends it; `nil` once the advertiser is closed.
+    /// - Returns: a task that sleeps until the next time at which there is something to do, or until
+    ///   ``updateSoon()`` cancels it; `nil` once the advertiser is closed.
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustUpdate = false

@@ -60,7 +60,8 @@ package enum NearbyEvent: Sendable {
     case dialing(Candidate)
     /// The link to the candidate is up; the service finds the transport and opens it.
     case opening(Candidate)
-    /// The channel's transport is open; the endpoint is set if a dial to it needs no query.
+    /// The channel's transport is open. The endpoint can be dialed again without a query over GATT;
+    /// `nil` if there is none.
     case handshaking(Candidate, Endpoint?)
     /// A dial has failed.
     case dialFailed(Candidate, ChannelError)

@@ -47,7 +47,7 @@ actor RenewableListener: LinkListener {
     private var users: [DeviceAddress] = []
     /// The numbers of the PSMs that were opened, the last one at the end.
     private var spent: [Int] = []
-    /// The two listeners, which may be the same, and old ones.
+    /// The listeners ``advertised`` and ``readable``, which may be the same, and the retiring ones.
     private var servedPSMs: [ObjectIdentifier: ServedPSM] = [:]
     private var arrived: [any Link] = []
     private let waiting: LoopCondition

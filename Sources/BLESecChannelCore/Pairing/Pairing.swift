@@ -65,7 +65,8 @@ extension TrustPolicy {
             if case .invitation(let invitation) = way { invitation } else { nil }
         }
 
-        /// What the store has kept of the key under this policy's name for the peer.
+        /// Whether the store has the key, as known or as pending, under the name that this policy
+        /// gives the peer; nil if it has not.
         func kept(of key: Fingerprint) throws(ChannelError) -> KeptPeer? {
             if try store.key(named: name) == key { return .known }
             guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }
@@ -94,7 +95,7 @@ extension TrustPolicy {
         }
     }
 
-    /// What a side has kept of a peer's key.
+    /// How a store has a peer's key.
     enum KeptPeer {
         case known
         case pending(PendingPeer)

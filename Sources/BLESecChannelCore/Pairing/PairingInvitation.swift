@@ -73,9 +73,9 @@ public final class PairingInvitation: Sendable {
     /// The text form, a URI with the secret in it.
     public var uri: String {
         let secret = unsafe secret.withUnsafeBytes { bytes in unsafe Self.encode(Array(bytes)) }
-        let place = service.map { "&service=\($0)" } ?? ""
+        let field = service.map { "&service=\($0)" } ?? ""
         return
-            "blesec:pair?v=1&key=\(Self.encode(key.digest))&secret=\(secret)&expires=\(expires)\(place)"
+            "blesec:pair?v=1&key=\(Self.encode(key.digest))&secret=\(secret)&expires=\(expires)\(field)"
     }
 
     /// A copy of the one-time secret, 32 bytes.
@@ -144,7 +144,7 @@ public final class PairingInvitation: Sendable {
         guard text.utf8.count <= maximumLength else { throw bad("it is too long") }
         let words = text.split { $0.isWhitespace }
         guard words.count == 1, words[0].hasPrefix("blesec:") else {
-            throw bad("it does not begin with blesec:")
+            throw bad("it does not begin with blesec:, or contains white space")
         }
         let halves = words[0].dropFirst(7).split(
             separator: "?", maxSplits: 1, omittingEmptySubsequences: false)

@@ -1,6 +1,6 @@
 internal import BLESecLocking
 
-/// Counts the tries of a code or a comparison, which is valid for one pairing, over all links.
+/// Counts how often a code or a comparison is tried, over all links. Each is valid for one pairing.
 final class PairingTries: Sendable {
     /// The most tries: 3.
     static let maximum = 3

@@ -236,7 +236,8 @@ package struct CertificateAuthority: Sendable {
             throw ChannelError(
                 .noSuchFile,
                 "\(folder.path) has issued no certificate \(serial): `blesec ca list "
-                    + "\(folder.path)` lists its certificates; for a file, write ./\(serial)")
+                    + "\(folder.path)` lists its certificates; if \(serial) is a file, write "
+                    + "./\(serial)")
         }
     }
 

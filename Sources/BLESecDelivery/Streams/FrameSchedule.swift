@@ -2,16 +2,18 @@
 /// urgent one, so that none waits for ever.
 struct FrameSchedule: Sendable {
     /// After this many frames of more urgent classes, a class that waits gets a frame.
-    static let share = 8
+    private static let maximumPassed = 8
 
     /// How many frames of more urgent classes have left while a class waited.
     private var passed: [3 of Int] = [0, 0, 0]
 
-    /// The class whose frame is next, of those that have one.
+    /// Returns the class whose frame is next, of those that have one; nil if none has one.
     mutating func choose(_ ready: Set) -> FramePriority? {
         var chosen: FramePriority?
         for priority in FramePriority.allCases where ready.contains(priority) {
-            if chosen == nil || passed[Int(priority.rawValue)] >= Self.share { chosen = priority }
+            if chosen == nil || passed[Int(priority.rawValue)] >= Self.maximumPassed {
+                chosen = priority
+            }
         }
         guard let chosen else { return nil }
         for priority in FramePriority.allCases where priority > chosen && ready.contains(priority) {

@@ -3,7 +3,9 @@ struct ReceivingHalf: Sendable {
     private var kept: [UInt8] = []
     /// How many of `kept`, at its start, the program has read.
     private var head = 0
+    /// How many bytes have arrived.
     private(set) var received: UInt64 = 0
+    /// How many of them the program has read, or were dropped.
     private var read: UInt64 = 0
     /// The limit that the peer was told last: the offset up to which it may send.
     private var toldLimit: UInt64
@@ -106,7 +108,7 @@ struct ReceivingHalf: Sendable {
 
     mutating func reset(_ code: UInt32) throws(DeliveryError) {
         guard resetCode == nil else { throw .violation("a second reset of a stream") }
-        // The program has everything already, so the reset has no effect.
+        // If the program has everything already, the reset has no effect.
         guard !hasTakenAll else { return }
         resetCode = code
         discard()

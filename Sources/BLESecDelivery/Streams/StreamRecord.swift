@@ -24,7 +24,8 @@ package enum StreamRecord: Sendable, Equatable {
     package static let longestLabel = 255
 }
 
-/// The class of a frame, which decides which frames leave first. Less urgent classes keep a share.
+/// The class of a frame. Frames of a more urgent class leave first, but a class that waits still
+/// gets a share of the frames.
 package enum FramePriority: UInt8, Sendable, CaseIterable, Comparable {
     case urgent, normal, bulk
 

@@ -312,7 +312,7 @@ package final class Streams {
             openedCount += 1
             toldCount = max(toldCount, openedCount)
             guard let handle = handles[number], let stream = streams[handle] else {
-                preconditionFailure("a stream that the peer does not know is not over")
+                preconditionFailure("a stream that the peer does not know cannot be over")
             }
             let window = peerWindow
             change(handle) { stream in
@@ -461,7 +461,9 @@ package final class Streams {
     func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
         switch record {
         case .streams(let limit):
-            guard limit > peerLimit else { throw .violation("a limit of streams that is not more") }
+            guard limit > peerLimit else {
+                throw .violation("a limit of streams that is not greater than the last one")
+            }
             peerLimit = limit
             return false
         case .open(let id, let priority, let label):
@@ -501,7 +503,10 @@ package final class Streams {
             return try with(id) { stream throws(DeliveryError) in
                 let (oldReceived, oldLimit) = (stream.sending.acknowledged, stream.sending.limit)
                 guard limit > oldLimit, stream.sending.allow(received: received, limit: limit)
-                else { throw .violation("a limit of a stream that is not more, or is impossible") }
+                else {
+                    throw .violation(
+                        "a limit of a stream that is impossible, or not greater than the last one")
+                }
                 return received > oldReceived
             }
         case .done(let id):

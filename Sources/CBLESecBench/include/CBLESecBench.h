@@ -39,20 +39,20 @@ int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
 int64_t blesec_bench_blocking_stream(size_t count, int repetitions, bool isSealed,
                                      enum blesec_bench_library library);
 
-// The work of many channels in a window of time.
+// The work of many channels in a given time.
 typedef struct blesec_bench_load {
-    uint64_t bytes;       // of the payloads of all messages
-    int64_t nanoseconds;  // the processor time of the thread
-    uint64_t least;       // the number of messages on the slowest channel
+    uint64_t bytes;           // of the payloads of all messages
+    int64_t nanoseconds;      // the processor time of the thread
+    uint64_t least_messages;  // the number of messages on the slowest channel
 } blesec_bench_load;
 
 // Sends messages of `size` bytes on many channels at once: AF_UNIX stream pairs, both ends of each
 // in one epoll loop, on a thread with its own table of descriptors. Each send has `batch` records of
 // length, type, payload and tag, sealed with ChaCha20-Poly1305 of the faster library for the size.
-// Each received message is copied into memory of its own. When `window` nanoseconds are over, each
-// channel sends once more, and everything is received. Returns false if anything fails.
-bool blesec_bench_many(size_t channels, size_t size, size_t batch, int64_t window,
-                       blesec_bench_load *_Nonnull load);
+// Each received message is copied into memory of its own. When `duration` nanoseconds are over,
+// each channel sends once more, and everything is received. Returns false if anything fails.
+bool blesec_bench_many_channels(size_t channels, size_t size, size_t batch, int64_t duration,
+                                blesec_bench_load *_Nonnull load);
 
 enum blesec_bench_curve { BLESEC_BENCH_X25519, BLESEC_BENCH_X448 };
 enum blesec_bench_hash {

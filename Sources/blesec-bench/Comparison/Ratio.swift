@@ -60,7 +60,7 @@ extension EngineScenario.Result {
 
 extension HandshakeScenario.Result {
     fileprivate var toLimit: Ratio? {
-        limit.map {
+        reference.map {
             Ratio(
                 "handshake/\(name)", to: $0.calls == nil ? "openssl" : "primitives", .processor,
                 less: true, $0.ratio)

@@ -2,7 +2,8 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// Measures sealing and opening records, with each layer and with a library alone.
+/// Measures sealing and opening records, with each layer and with a library alone. The library alone
+/// is the reference, whose time reports call the limit: each layer's time is compared with it.
 struct EngineScenario {
     /// The size in bytes of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
@@ -18,19 +19,20 @@ struct EngineScenario {
     struct Result: Sendable {
         var suite: String
         var layer: String
-        /// The name of the measured library, if this figure is the limit.
+        /// The name of the measured library, if this is the reference; otherwise nil.
         var library: String?
         var size: Int
         /// Nanoseconds of processor time for one seal and one open.
         var time: Summary
-        /// The time as a multiple of the limit, sample by sample.
+        /// The time as a multiple of the reference's time, sample by sample.
         var ratio: Summary
     }
 
     /// Measures all layers of a protocol at one size, with interleaved samples.
     func measure(_ suite: String, size: Int) throws -> [Result] {
-        let (limit, library, upper) = try layers(suite, size)
-        let layers = [limit] + (slowdown == 0 ? upper : upper.map { Slowdown($0, by: slowdown) })
+        let (reference, library, upper) = try layers(suite, size)
+        let layers =
+            [reference] + (slowdown == 0 ? upper : upper.map { Slowdown($0, by: slowdown) })
         let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
@@ -52,20 +54,20 @@ struct EngineScenario {
         }
     }
 
-    /// The limit, its library, and this package's layers above that library.
+    /// The reference, its library, and this package's layers above that library.
     private func layers(
         _ suite: String, _ size: Int
-    ) throws -> (limit: any EngineLayer, library: RawCipher.Library, upper: [any EngineLayer]) {
+    ) throws -> (reference: any EngineLayer, library: RawCipher.Library, upper: [any EngineLayer]) {
         guard suite != TLSContext.protocolName else {
             let devices = try TLSDevices.shared()
             return (devices.rawTLS, .openSSL, [try TLSEngineLayer(devices)])
         }
         let algorithm = try ProtocolName(suite).aead
-        let limit = try fastest(algorithm, size: size)
+        let reference = try fastest(algorithm, size: size)
         let upper: [any EngineLayer] = try [
             AEADLayer(algorithm), TransportLayer(suite), NoiseEngineLayer(suite),
         ]
-        return (limit, limit.library, upper)
+        return (reference, reference.library, upper)
     }
 
     /// The library that is faster for records of `size` bytes.

@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The limit of Noise engines: one library's cipher, called from C, on one buffer.
+/// The reference for the layers of Noise: one library's cipher, called from C, on one buffer.
 @safe final class RawCipher {
     enum Library: String, CaseIterable {
         case sodium = "libsodium"

@@ -12,34 +12,34 @@ struct HandshakeScenario {
         var flights: BothSides<Int>
         var bytes: BothSides<Int>
         /// The cost of the same work done from C, if that is measured.
-        var limit: Limit?
+        var reference: Reference?
     }
 
-    /// The cost of the same work done from C.
-    struct Limit: Sendable {
-        /// The number of calls of each primitive, if the limit is made of primitives.
+    /// The cost of the same work done from C. Reports call its time the limit.
+    struct Reference: Sendable {
+        /// The number of calls of each primitive, if the work is made of primitives.
         var calls: HandshakeCalls.Counts?
         /// Nanoseconds of processor time of both sides together for one handshake.
         var time: Summary
-        /// Both sides' time as a multiple of the limit, sample by sample.
+        /// Both sides' time as a multiple of the reference's time, sample by sample.
         var ratio: Summary
     }
 
-    /// Measures one kind of handshake; its samples alternate with samples of its limit.
+    /// Measures one kind of handshake; its samples alternate with samples of its reference.
     func measure(_ subject: any HandshakeSubject) throws -> Result {
-        let limit = subject.limit
+        let reference = subject.reference
         let count = try calibrate { try subject.run($0).time.sum }
-        let repetitions = try limit.map { limit in try calibrate(limit.run) }
+        let repetitions = try reference.map { try calibrate($0.run) }
         var samples: [HandshakeSample] = []
-        var limits: [Double] = []
+        var referenceTimes: [Double] = []
         func takeSample() throws { samples.append(try subject.run(count)) }
         for round in 0..<rounds {
-            let precedesLimit = round.isMultiple(of: 2)
-            if precedesLimit { try takeSample() }
-            if let limit, let repetitions {
-                limits.append(try limit.run(repetitions) / Double(repetitions))
+            let precedesReference = round.isMultiple(of: 2)
+            if precedesReference { try takeSample() }
+            if let reference, let repetitions {
+                referenceTimes.append(try reference.run(repetitions) / Double(repetitions))
             }
-            if !precedesLimit { try takeSample() }
+            if !precedesReference { try takeSample() }
         }
         /// The time of one handshake in each sample.
         func times(_ time: (BothSides<Double>) -> Double) -> [Double] {
@@ -50,10 +50,10 @@ struct HandshakeScenario {
             time: BothSides(
                 dialer: Summary(times(\.dialer)), acceptor: Summary(times(\.acceptor))),
             flights: samples[0].flights, bytes: samples[0].bytes,
-            limit: limit.map {
-                Limit(
-                    calls: $0.counts, time: Summary(limits),
-                    ratio: Summary(times(\.sum), over: limits))
+            reference: reference.map {
+                Reference(
+                    calls: $0.counts, time: Summary(referenceTimes),
+                    ratio: Summary(times(\.sum), over: referenceTimes))
             })
     }
 

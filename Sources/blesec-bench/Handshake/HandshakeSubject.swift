@@ -3,8 +3,8 @@ protocol HandshakeSubject: AnyObject {
     /// The name in reports: the protocol's name, followed by ` resumed` if a session is resumed.
     var name: String { get }
 
-    /// The work to compare the handshake with, if any.
-    var limit: (any HandshakeLimit)? { get }
+    /// The work to compare the handshake with, if any. Reports call its time the limit.
+    var reference: (any HandshakeReference)? { get }
 
     /// Runs `count` handshakes from their beginning to the transport keys.
     func run(_ count: Int) throws -> HandshakeSample
@@ -12,8 +12,8 @@ protocol HandshakeSubject: AnyObject {
 
 /// The work to compare a handshake with, done from C: the handshake's calls of primitives, or a
 /// handshake of OpenSSL alone.
-protocol HandshakeLimit: AnyObject {
-    /// The number of calls of each primitive, if the limit is made of primitives.
+protocol HandshakeReference: AnyObject {
+    /// The number of calls of each primitive, if the work is made of primitives.
     var counts: HandshakeCalls.Counts? { get }
 
     /// Does the work of both sides of `repetitions` handshakes, and returns the nanoseconds of

@@ -3,7 +3,7 @@ internal import BLESecPrimitives
 
 /// Handshakes of one Noise protocol, with empty payloads.
 final class NoiseHandshakes: HandshakeSubject {
-    let limit: (any HandshakeLimit)?
+    let reference: (any HandshakeReference)?
     private let protocolName: ProtocolName
     private let dialer: Party
     private let acceptor: Party
@@ -29,7 +29,7 @@ final class NoiseHandshakes: HandshakeSubject {
         }
         let ephemeral = pattern.isFallback ? try DHKeyPair.generate(protocolName.curve) : nil
         self.protocolName = protocolName
-        limit = RawHandshake(protocolName)
+        reference = RawHandshake(protocolName)
         dialer = Party(
             role: .initiator, localStatic: pairs[0],
             remoteStatic: pattern.requiresRemoteStatic(.initiator) ? pairs[1].publicKey : nil,

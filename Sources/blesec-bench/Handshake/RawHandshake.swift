@@ -2,8 +2,8 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The limit of a Noise handshake: its calls of primitives, made from C in the same order.
-@safe final class RawHandshake: HandshakeLimit {
+/// The reference for a Noise handshake: its calls of primitives, made from C in the same order.
+@safe final class RawHandshake: HandshakeReference {
     let calls: HandshakeCalls
     var counts: HandshakeCalls.Counts? { calls.counts }
     private let primitives: OpaquePointer

@@ -53,15 +53,15 @@ struct LinkScenario: Sendable {
 
     /// Measures all sessions at one size, with interleaved samples; the first session is the plain
     /// link's. The first round is always measured; no other round begins after `deadline`. If
-    /// `comparesBlocking`, each round also measures two blocking threads in C.
+    /// `measuresBlockingThreads`, each round also measures two blocking threads in C.
     func measure(
         _ transport: String, _ sessions: [Session], size: Int, until deadline: UInt64,
-        comparesBlocking: Bool
+        measuresBlockingThreads: Bool
     ) async throws -> [Result] {
         var samples: [Samples] = []
         for session in sessions { samples.append(try await calibrate(session, size)) }
         var blocking = BlockingPeers(
-            size: size, sampleTime: comparesBlocking ? sampleTime : 0,
+            size: size, sampleTime: measuresBlockingThreads ? sampleTime : 0,
             measuresRoundTrips: measuresRoundTrips)
         for round in 0..<rounds where round == 0 || Clock.time < deadline {
             for turn in sessions.indices {

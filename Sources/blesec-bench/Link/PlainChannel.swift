@@ -16,7 +16,7 @@ internal import BLESecPrimitives
     /// The bytes that are reserved for a message in several records, whose length is known only
     /// after the last record. The longest message of a default run fits, and is not moved while it
     /// grows.
-    private static let leastPartial = 4 * Record.bulkPayload
+    private static let partialCapacity = 4 * Record.bulkPayload
 
     nonisolated let loop: EventLoop
     private let link: any Link
@@ -128,7 +128,7 @@ internal import BLESecPrimitives
         } else if kind == Kind.last, partial.isEmpty {
             arrived.append(bytes.array(in: payload))
         } else {
-            if partial.isEmpty { partial.reserveCapacity(Self.leastPartial) }
+            if partial.isEmpty { partial.reserveCapacity(Self.partialCapacity) }
             partial.append(bytes, in: payload)
             guard kind == Kind.last else { return }
             arrived.append(partial)

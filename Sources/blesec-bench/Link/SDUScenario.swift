@@ -16,10 +16,10 @@ struct SDUScenario: Sendable {
     }
 
     static let messageSize = 16_384
-    private static let steps = [512, 1_024, 2_048, L2CAPSocket.maximumSDU, 8_192]
+    private static let sizes = [512, 1_024, 2_048, L2CAPSocket.maximumSDU, 8_192]
 
     /// All combinations: each MTU, with every SDU size up to the MTU.
-    static let all = steps.flatMap { mtu in
-        steps.filter { $0 <= mtu }.map { Sizes(mtu: mtu, sdu: $0) }
+    static let all = sizes.flatMap { mtu in
+        sizes.filter { $0 <= mtu }.map { Sizes(mtu: mtu, sdu: $0) }
     }
 }

@@ -125,7 +125,8 @@ struct StoreScenario: Sendable {
             BothSides(dialer: stores?.dialer.commits ?? 0, acceptor: stores?.acceptor.commits ?? 0)
         }
 
-        /// Sends messages, and returns how many of them were confirmed in a second.
+        /// Sends `count` messages, and returns the messages a second, from the first one queued to
+        /// the last one confirmed.
         func rate(_ count: Int, _ size: Int) async throws -> Double {
             let message = [UInt8](repeating: 0x5A, count: size)
             return try await Task(executorPreference: dialer.loop) { [dialer] in

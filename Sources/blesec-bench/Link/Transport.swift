@@ -54,7 +54,7 @@ enum Transport: Sendable, Hashable {
                     receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.dialer)
             }
             // The largest payload of an ACL packet, without the four bytes of L2CAP's header.
-            let mps = max(1, Int(try dialer.packets().size) - 4)
+            let mps = max(1, Int(try dialer.packets().maximumPayload) - 4)
             let metered = PacketScenario.Ends(
                 dialer: MeteredLink(ends.dialer, mps: mps),
                 acceptor: MeteredLink(ends.acceptor, mps: mps))

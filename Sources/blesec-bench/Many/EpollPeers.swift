@@ -15,17 +15,20 @@ enum EpollPeers {
         var goodput: Double { Double(bytes) / Double(max(1, time)) * 1e9 }
     }
 
-    /// Lets every channel send `batch` messages at a time for `window` nanoseconds. Then each
+    /// Lets every channel send `batch` messages at a time for `nanoseconds`. Then each
     /// channel sends once more, and the call returns when everything is received. Blocks this
     /// thread.
     static func measure(
-        channels: Int, size: Int, batch: Int, window: UInt64
+        channels: Int, size: Int, batch: Int, nanoseconds: UInt64
     ) throws -> Load {
         var load = blesec_bench_load()
-        guard unsafe blesec_bench_many(channels, size, batch, Int64(window), &load) else {
+        guard
+            unsafe blesec_bench_many_channels(channels, size, batch, Int64(nanoseconds), &load)
+        else {
             throw BenchError.failed("the epoll loop in C")
         }
         return Load(
-            bytes: Int(load.bytes), time: UInt64(load.nanoseconds), least: Int(load.least))
+            bytes: Int(load.bytes), time: UInt64(load.nanoseconds),
+            least: Int(load.least_messages))
     }
 }

@@ -6,7 +6,7 @@ internal import BLESecLinks
 /// flood of unauthenticated peers.
 struct FloodScenario: Sendable {
     /// The length of each measurement, in nanoseconds.
-    var window: UInt64
+    var nanoseconds: UInt64
 
     struct Result: Sendable {
         var engine: String
@@ -39,7 +39,7 @@ struct FloodScenario: Sendable {
             on: Endpoint(address), configuration: peers.acceptor, loop: loops.acceptor)
         let host = Task(executorPreference: loops.acceptor) { await Self.serve(listener) }
         let knownPeers = { KnownPeers($0, address, peers.dialer, loops.dialer) }
-        let alone = try await knownPeers(.near).dial(for: window)
+        let alone = try await knownPeers(.near).dial(for: nanoseconds)
         var outcomes: [Result.Outcome] = []
         var endedLinkRate = 0.0
         for flood in [UnauthenticatedFlood.fullSpeed, .lowEnergy] {
@@ -49,7 +49,7 @@ struct FloodScenario: Sendable {
             try await floodLoop.sleep(for: .milliseconds(300))
             let (start, before) = (Clock.time, await attackers.endedLinks)
             for kind in flood.knownPeers {
-                let count = try await knownPeers(kind).dial(for: window)
+                let count = try await knownPeers(kind).dial(for: nanoseconds)
                 outcomes.append(Result.Outcome(kind: kind, flood: flood, count: count))
             }
             if flood == .fullSpeed {

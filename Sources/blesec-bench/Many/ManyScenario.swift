@@ -156,7 +156,8 @@ struct ManyScenario: Sendable {
         }
         func sampleC() throws -> Double {
             try EpollPeers.measure(
-                channels: count, size: ChannelGroup.messageSize, batch: batch, window: window
+                channels: count, size: ChannelGroup.messageSize, batch: batch,
+                nanoseconds: window
             ).goodput
         }
         // Each channel sends once before the samples, since the first use of memory takes longer.

@@ -6,9 +6,9 @@ struct UnauthenticatedCost: Sendable {
     var engine: String
     /// Bytes of resident memory for a peer that sends nothing, a peer whose first message was
     /// answered, and a peer that leaves the longest message unfinished.
-    var silent = 0.0
-    var answered = 0.0
-    var unfinished = 0.0
+    var bytesOfSilentPeer = 0.0
+    var bytesOfAnsweredPeer = 0.0
+    var bytesOfUnfinishedMessage = 0.0
     /// Processor time of the listener's thread, in nanoseconds, from accepting the link to the
     /// answer.
     var processorTime = 0.0
@@ -27,9 +27,10 @@ struct UnauthenticatedCost: Sendable {
             _ = try await Self.costPerPeer(bytes, peers, loop, floodLoop)
             return try await Self.costPerPeer(bytes, peers, loop, floodLoop)
         }
-        cost.silent = try await costPerPeer([]).memory
-        (cost.answered, cost.processorTime) = try await costPerPeer(messages.firstFlight)
-        cost.unfinished = try await costPerPeer(messages.unfinished).memory
+        cost.bytesOfSilentPeer = try await costPerPeer([]).memory
+        (cost.bytesOfAnsweredPeer, cost.processorTime) =
+            try await costPerPeer(messages.firstFlight)
+        cost.bytesOfUnfinishedMessage = try await costPerPeer(messages.unfinished).memory
         await loop.shutdown()
         await floodLoop.shutdown()
         return cost

@@ -94,7 +94,8 @@ struct ReportPlots {
         drawing.line(.mark, 212, top + 36, 212, top + 53)
         drawing.text("the same work from C (the limit)", .small, x: 222, y: top + 49)
         let (left, right) = (270.0, Double(drawing.width) - 110)
-        let most = report.handshake.map { max($0.wholeTime, $0.limit?.time.median ?? 0) }.max() ?? 1
+        let most =
+            report.handshake.map { max($0.wholeTime, $0.reference?.time.median ?? 0) }.max() ?? 1
         for result in report.handshake {
             let y = drawing.addSpace(20)
             func width(_ time: Double) -> Double { time / most * (right - left) }
@@ -104,8 +105,8 @@ struct ReportPlots {
             drawing.bar(left, y + 3, dialer, 13, series: 0)
             drawing.bar(left + dialer, y + 3, acceptor, 13, series: 1)
             var end = left + dialer + acceptor
-            if let limit = result.limit {
-                let x = left + width(limit.time.median)
+            if let reference = result.reference {
+                let x = left + width(reference.time.median)
                 drawing.line(.mark, x, y + 1, x, y + 18)
                 end = max(end, x)
             }

@@ -41,11 +41,11 @@ struct RadioRun: Sendable {
     }
 
     /// Bytes a second of the L2CAP channel alone, with SDUs of the largest size.
-    func rawGoodput(volume: Int, keepsQueueShort: Bool = false) async throws -> Double {
+    func bareGoodput(volume: Int, keepsQueueShort: Bool = false) async throws -> Double {
         try await onLoop {
             central.keepsQueueShort = keepsQueueShort
-            let source = RawSource(central, volume: volume)
-            let sink = RawSink(peripheral)
+            let source = BareSource(central, volume: volume)
+            let sink = BareSink(peripheral)
             let start = await waitForAnchor()
             source.start()
             sink.start()
@@ -139,7 +139,7 @@ struct RadioRun: Sendable {
 }
 
 /// Fills a link with SDUs.
-private final class RawSource: LinkHandler {
+private final class BareSource: LinkHandler {
     private let link: RadioLink
     private let sdu: [UInt8]
     private var left: Int
@@ -168,7 +168,7 @@ private final class RawSource: LinkHandler {
 }
 
 /// Reads a link and counts bytes.
-private final class RawSink: LinkHandler {
+private final class BareSink: LinkHandler {
     private let link: RadioLink
     private(set) var count = 0
     private(set) var lastArrival: UInt64 = 0

@@ -50,9 +50,9 @@ struct RadioScenario: Sendable {
     ) async throws -> [Result] {
         let volume = volume(parameters)
         let run = try await RadioRun(parameters)
-        let raw = try await run.rawGoodput(volume: volume)
+        let bareGoodput = try await run.bareGoodput(volume: volume)
         await run.end()
-        let bare = Result(parameters: parameters, variation: variation, goodput: raw)
+        let bare = Result(parameters: parameters, variation: variation, goodput: bareGoodput)
         var results = [bare]
         for engine in engines {
             guard let pair = peers[engine] else { continue }
@@ -60,7 +60,7 @@ struct RadioScenario: Sendable {
             var result = bare
             result.engine = engine
             (result.opening, result.goodput) = try await run.measure(pair, volume: volume)
-            result.ratio = result.goodput / raw
+            result.ratio = result.goodput / bareGoodput
             await run.end()
             results.append(result)
         }

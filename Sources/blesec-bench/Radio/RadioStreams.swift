@@ -37,6 +37,7 @@ struct RadioStreams: Sendable {
         var intervals: Double { busy.longest / Double(parameters.interval) }
         /// The bytes of bulk data that can be sent in the longest time beside a bulk stream.
         var queuedBytes: Double { busy.longest / 1e9 * goodput }
+        /// The bulk stream's goodput beside urgent messages, as a fraction of its goodput alone.
         var share: Double { busyGoodput / goodput }
     }
 

@@ -6,12 +6,14 @@ struct Report: Sendable {
     var link: [LinkScenario.Result] = []
     /// Bulk data over L2CAP in SDUs of several sizes.
     var sdus: [SDUScenario.Result] = []
+    /// Packets that the adapter sent for messages over L2CAP.
     var packets: [PacketScenario.Result] = []
     /// Messages over connections with stores on disk.
     var stores: [StoreScenario.Result] = []
     /// Streams over each kind of link, and over modelled connections.
     var streams: [StreamScenario.Result] = []
     var radioStreams: [RadioStreams.Result] = []
+    /// Many channels on one loop.
     var many: [ManyScenario.Result] = []
     /// Many channels that are spread over several loops.
     var loops: [LoopsScenario.Result] = []
@@ -19,6 +21,7 @@ struct Report: Sendable {
     var flood: [FloodScenario.Result] = []
     /// The cost of one unauthenticated peer, for each engine.
     var unauthenticatedCosts: [UnauthenticatedCost] = []
+    /// Bulk data over modelled connections.
     var radio: [RadioScenario.Result] = []
     /// Omitted measurements, with the reasons.
     var omissions: [String] = []

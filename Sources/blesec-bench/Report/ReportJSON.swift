@@ -104,13 +104,13 @@ extension HandshakeScenario.Result: Reportable {
         object([
             "protocol": name, "dialer-nanoseconds": time.dialer,
             "acceptor-nanoseconds": time.acceptor, "flights": flights, "bytes": bytes,
-            "primitives": limit?.calls == nil ? nil : limit,
-            "openssl": limit?.calls == nil ? limit : nil,
+            "primitives": reference?.calls == nil ? nil : reference,
+            "openssl": reference?.calls == nil ? reference : nil,
         ])
     }
 }
 
-extension HandshakeScenario.Limit: Reportable {
+extension HandshakeScenario.Reference: Reportable {
     fileprivate var json: JSONValue {
         guard let calls else { return object(["nanoseconds": time, "ratio": ratio]) }
         return object([
@@ -248,8 +248,10 @@ extension FloodScenario.Result.Outcome: Reportable {
 extension UnauthenticatedCost: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "engine": engine, "resident-bytes-silent": silent, "resident-bytes-answered": answered,
-            "resident-bytes-unfinished": unfinished, "processor-nanoseconds": processorTime,
+            "engine": engine, "resident-bytes-silent": bytesOfSilentPeer,
+            "resident-bytes-answered": bytesOfAnsweredPeer,
+            "resident-bytes-unfinished": bytesOfUnfinishedMessage,
+            "processor-nanoseconds": processorTime,
         ])
     }
 }

@@ -51,7 +51,7 @@ struct ReportText {
                 microseconds(result.time.acceptor.median),
                 "\(result.flights.dialer)+\(result.flights.acceptor)",
                 "\(result.bytes.dialer)", "\(result.bytes.acceptor)",
-                microseconds(result.limit?.time.median), multiple(result.limit?.ratio),
+                microseconds(result.reference?.time.median), multiple(result.reference?.ratio),
             ]
         }
         let heading = [
@@ -59,8 +59,8 @@ struct ReportText {
             "from C, µs", "× C",
         ]
         return "Handshakes in memory: processor time, flights (dialer + acceptor), and bytes "
-            + "sent\n`from C` is the time of the same work done from C, `× C` the ratio of both "
-            + "sides' time to it\n\n\(Table(heading, rows: rows).text)"
+            + "sent\n`from C` is the time that C code takes for the same work, `× C` the ratio of "
+            + "both sides' time to this time\n\n\(Table(heading, rows: rows).text)"
     }
 
     private var linkText: String {
@@ -206,7 +206,7 @@ struct ReportText {
         }
         return "Many channels on one loop: messages of \(ChannelGroup.messageSize.bytes) on all of "
             + "them, one or \(ManyScenario.batch) in each send\n`× C` is the ratio to an epoll "
-            + "loop in C; memory and descriptors of one end, threads and maps of all\n\n"
+            + "loop in C; memory and descriptors of one end; threads and memory maps of all\n\n"
             + table.text
     }
 
@@ -257,14 +257,17 @@ struct ReportText {
         let costs = Table(
             ["engine", "silent, KiB", "answered, KiB", "unfinished, KiB", "answered, µs"],
             rows: report.unauthenticatedCosts.map {
-                [$0.engine.shortProtocol] + [$0.silent, $0.answered, $0.unfinished].map(kibibytes)
-                    + [($0.processorTime / 1e3).fixed(0)]
+                [$0.engine.shortProtocol]
+                    + [$0.bytesOfSilentPeer, $0.bytesOfAnsweredPeer, $0.bytesOfUnfinishedMessage]
+                    .map(kibibytes) + [($0.processorTime / 1e3).fixed(0)]
             })
         let links = UnauthenticatedFlood.fullSpeed.links
         return "Handshakes of a listener, alone and among \(links) links of "
             + "unauthenticated peers, which stay until the listener closes them\n\n\(table.text)\n"
             + "Dials of known peers that opened a channel, by flood and simulated round trip\n\n"
-            + "\(known.text)\nThe cost of one unauthenticated peer: memory, processor time\n\n\(costs.text)"
+            + "\(known.text)\nThe memory for one unauthenticated peer, which sends nothing (silent), "
+            + "whose first message was answered,\nor which leaves its longest message unfinished; and "
+            + "the processor time until the answer\n\n\(costs.text)"
     }
 
     /// The results of each connection, in order: first the L2CAP channel alone, then the engines.
@@ -300,7 +303,7 @@ struct ReportText {
             + "first message has arrived, modelled\n\n\(firstMessages.text)"
         guard !varied.isEmpty else { return text }
         let engine = varied[0].last?.engine?.shortEngine ?? ""
-        var variations = Table(["variation", "bare L2CAP", engine, "× bare", "packets per 100 B"])
+        var variations = Table(["variation", "bare L2CAP", engine, "× bare", "packets a message"])
         for group in varied {
             guard let last = group.last else { continue }
             variations.append([

@@ -1,6 +1,7 @@
 internal import CBLESecBench
 
-/// The limit for TLS: the two ends of an OpenSSL connection over a pair of BIOs, driven from C.
+/// The work that TLS is compared with: the two ends of an OpenSSL connection over a pair of BIOs,
+/// driven from C.
 @safe final class RawTLS: @unchecked Sendable {
     // Unchecked because only one thread measures at a time.
     private let tls: OpaquePointer
@@ -50,7 +51,7 @@ extension RawTLS: EngineLayer {
     }
 }
 
-extension RawTLS: HandshakeLimit {
+extension RawTLS: HandshakeReference {
     var counts: HandshakeCalls.Counts? { nil }
 
     func run(_ repetitions: Int) throws -> Double {

@@ -4,12 +4,12 @@ internal import BLESecTLSEngine
 /// Full handshakes of mutual TLS, with certificates as `blesec ca` writes them.
 final class TLSHandshakes: HandshakeSubject {
     let name = TLSContext.protocolName
-    let limit: (any HandshakeLimit)?
+    let reference: (any HandshakeReference)?
     private let devices: TLSDevices
 
     init(_ devices: TLSDevices) {
         self.devices = devices
-        limit = devices.rawTLS
+        reference = devices.rawTLS
     }
 
     func run(_ count: Int) throws -> HandshakeSample { try Self.run(count, devices.contexts) }

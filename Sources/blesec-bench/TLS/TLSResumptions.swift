@@ -7,7 +7,7 @@ internal import BLESecTLSEngine
 /// They run one after another, since a ticket is valid for one resumption.
 final class TLSResumptions: HandshakeSubject {
     let name = TLSContext.protocolName + " resumed"
-    let limit: (any HandshakeLimit)? = nil
+    let reference: (any HandshakeReference)? = nil
     private let contexts: BothSides<TLSContext>
 
     /// Runs a full handshake, whose session the first measured handshake resumes.

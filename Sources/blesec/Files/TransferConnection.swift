@@ -14,7 +14,9 @@ struct TransferConnection: Sendable {
     let interruption: Interruption
     let timeLimit: TimeLimit?
     private let notes: ConnectionNotes
+    /// Maps the error that ended the channel to the error to report.
     private let explained: @Sendable (ChannelError) -> ChannelError
+    /// Ends the search for the peer, the service or the listener.
     private let end: @Sendable () async -> Void
 
     /// Takes TARGET from the operands; nil with --service, unless the first operand is peer:NAME or

@@ -10,6 +10,7 @@ final class TransferDisplay: Sendable {
     private struct State: Sendable {
         /// Whether a question is on the terminal, so that nothing may be drawn.
         var isPaused = false
+        /// How many transfers have ended, and how many bytes they have transferred.
         var ended = 0
         var endedBytes: UInt64 = 0
         /// The redrawn lines that are on the terminal now.
@@ -147,7 +148,7 @@ final class TransferDisplay: Sendable {
         var shown: [String] = []
         var used = 0
         for fact in facts {
-            guard shown.isEmpty || used + 2 + fact.count <= room - Self.leastName else { break }
+            guard shown.isEmpty || used + 2 + fact.count <= room - Self.nameColumns else { break }
             shown.append(fact)
             used += 2 + fact.count
         }
@@ -159,8 +160,8 @@ final class TransferDisplay: Sendable {
         return text + gap + (isPaused ? "\u{1B}[33m" : "\u{1B}[36m") + rest + "\u{1B}[0m"
     }
 
-    /// The columns that are kept for the name.
-    private static let leastName = 12
+    /// The number of columns that are kept for the name.
+    private static let nameColumns = 12
 
     private static func facts(
         _ progress: FileTransfer.Progress

@@ -80,7 +80,8 @@ enum PairCommand {
                 "a name has 1 to \(KnownPeersFile.maximumNameLength) bytes")
         }
         guard let path = arguments.value(PeerMemory.state) ?? StateFolder.standardPath else {
-            throw arguments.usage("neither --state nor a home directory says where to remember")
+            throw arguments.usage(
+                "neither --state nor a home directory says where to remember peers")
         }
         let kind = try await kind(arguments)
         let place = try PairingPlace(arguments, kind)
@@ -108,7 +109,7 @@ enum PairCommand {
         try await finish(channel, name, folder, session)
     }
 
-    /// The identity that --identity names; else this side's own, which is made if it is missing.
+    /// The identity that --identity names; else the one in `folder`, which is made if it is missing.
     private static func identity(
         _ arguments: Arguments, _ folder: StateFolder
     ) throws(ChannelError) -> IdentityKey {

@@ -138,8 +138,8 @@ final class PairingSession: Sendable {
         }
     }
 
-    /// Whether at least one try of the code has been used. True for an invitation, which has no
-    /// tries.
+    /// Whether at least one try of the code has been used. Always true for an invitation and for a
+    /// comparison.
     private var hasUsedTry: Bool {
         guard case .code(let code) = way else { return true }
         return code.triesLeft < TrustPolicy.PairingCode.maximumTries

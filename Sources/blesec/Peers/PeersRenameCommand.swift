@@ -17,9 +17,10 @@ enum PeersRenameCommand {
                 + "it reaches the peer the next time.",
         ],
         examples: [
-            "blesec peers rename lamp 'desk lamp'": "Name lamp `desk lamp`.",
+            "blesec peers rename lamp 'desk lamp'": "Give lamp the name `desk lamp`.",
             "blesec peers rename desk%20lamp lamp":
-                "Name `desk lamp` lamp. desk%20lamp is how `blesec peers list` prints the name.",
+                "Give `desk lamp` the name lamp. `blesec peers list` prints the old name as "
+                + "desk%20lamp.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .noPeer, .cannotCreate, .inputOutput, .timedOut,

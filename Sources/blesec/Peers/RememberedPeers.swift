@@ -8,7 +8,7 @@ struct RememberedPeers: Sendable {
     /// Each name once, in the order of the file.
     let peers: [RememberedPeer]
 
-    /// Opens the folder, and reads both of its files.
+    /// Opens the folder, and reads its files of known peers and of last addresses.
     ///
     /// - Throws: `usage` when neither --state nor the environment names a folder; the errors of
     ///   ``StateFolder`` and of its files.

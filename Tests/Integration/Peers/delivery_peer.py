@@ -62,7 +62,7 @@ QUEUE = 32_768
 # How long a complete side stays reachable, and for how long a peer may be silent, in seconds.
 STAY = 30
 SILENCE = 60
-# For how long the program runs if it delivers streams, in seconds.
+# For how long the program may run, in seconds.
 MOST_SECONDS = 60
 
 

@@ -251,7 +251,7 @@ def fails(problems, *sent, offer=an_offer, number=0, answers=()):
 
 
 def is_not_stored(*sent, offer=an_offer):
-    """The page leaves open how it ends, but nothing is stored for good."""
+    """The page leaves open how such a transfer ends, but nothing is stored for good."""
     def attack(frames):
         frames.write(offer())
         try:
@@ -408,7 +408,7 @@ def refuses(*parts):
     return attack
 
 
-# How much a receiver says that it holds.
+# How many bytes a receiver says that it holds.
 HELD = 10
 NO_OFFSET = write_frame(FROM, 0)
 RECEIVER_ATTACKS = {

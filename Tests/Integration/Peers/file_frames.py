@@ -6,6 +6,7 @@ from collections import namedtuple
 from delivery_fields import Fields, check, write_number, write_numbers
 
 LABEL = "blesec-files/1"
+# The class of a stream of files.
 BULK = 2
 SENDERS = OFFER, FILE, FOLDER, DATA, PREFIX, END, AGAIN, SKIP = range(0x01, 0x09)
 RECEIVERS = ACCEPT, REFUSE, FROM, HAVE, AGREED, RESTART, RECEIVED, FAILED, STORED, DONE = range(0x11, 0x1B)

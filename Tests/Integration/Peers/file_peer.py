@@ -8,11 +8,11 @@ at once. `receive` stores what the peer offers in the folder PATH. What the peer
 the pages, and the program ends with an error if a rule is broken.
 
 With --give-up a sender resets its stream once N bytes of data have arrived at the peer, with --settle once
-the files among them are stored there as well. With --prefix early it sends `prefix` before any data, and
-with --prefix wrong it sends a wrong hash. With --hold a receiver claims to hold the bytes in FILE as the
-beginning of the first file that is not empty. --attack runs programs in `file_attacks.py` instead, one
-after another: each in a stream of its own that this side opens, or that the peer opens. NAME may be a
-pattern, as in a shell. --cuts closes so many links abruptly, after random numbers of bytes.
+the files that these bytes complete are stored there as well. With --prefix early it sends `prefix` before
+any data, and with --prefix wrong it sends a wrong hash. With --hold a receiver claims to hold the bytes in
+FILE as the beginning of the first file that is not empty. --attack runs programs in `file_attacks.py`
+instead, one after another: each in a stream of its own that this side opens, or that the peer opens. NAME
+may be a pattern, as in a shell. --cuts closes so many links abruptly, after random numbers of bytes.
 
 Standard error gets `listening` when the program can be dialed, `ready KEY PROTOCOL` on each link, a line
 for each thing that happens to a file, and `complete` when both sides have ended the connection. The exit

@@ -137,8 +137,9 @@ class FileSender:
         self.frames = FrameStream(stream, RECEIVERS)
         self.source = find_source(path)
         self.generator = generator
-        # After how many bytes of data the user ends the transfer; whether this waits until all files that
-        # have ended are stored; and what `prefix` is: `right`, `early` if it precedes all data, or `wrong`.
+        # `give_up`: after how many bytes of data the user ends the transfer; nothing for a whole transfer.
+        # `settles`: whether the sender, before it gives up, waits until all files that have ended are stored.
+        # `prefix`: whether the hash in `prefix` is `right`, `early` (right, and sent before all data) or `wrong`.
         self.give_up, self.settles, self.prefix = give_up, settles, prefix
         self.sent = 0
         self.files = [entry for entry in self.source.entries if entry[1]]
@@ -160,7 +161,7 @@ class FileSender:
         check(kind in (ACCEPT, REFUSE), "an answer to an offer is of another type")
         if kind == REFUSE:
             problem = fields.number()
-            check(problem in PROBLEMS, "a problem that there is not")
+            check(problem in PROBLEMS, "an unknown problem")
             say(f"refused {offer.name}: {problem} {read_text(fields)}")
             yield from frames.finish()
             yield from frames.expect_end()
@@ -243,7 +244,7 @@ class FileSender:
             elif kind == FAILED:
                 number, problem = fields.numbers(2)
                 fields.end()
-                check(problem in PROBLEMS, "a problem that there is not")
+                check(problem in PROBLEMS, "an unknown problem")
                 # The number of files stands for a folder, or for the tree.
                 is_tree = self.source.offer.kind == TREE and number == len(self.files)
                 check(
@@ -283,7 +284,7 @@ class FileSender:
             content = opened.read()
         digest = hashlib.sha256(content).digest()
         self.verdict, cursor = None, offset
-        has_prefix_left = offset == 0
+        owes_prefix = offset != 0
         prefix_at = offset
         if self.prefix != "early" and offset < file.size:
             prefix_at = self.generator.randrange(offset + 1, file.size + 1)
@@ -291,10 +292,10 @@ class FileSender:
             if number in self.failed:
                 frames.put(SKIP, CHANGED)
                 return
-            if not has_prefix_left and cursor >= prefix_at:
+            if owes_prefix and cursor >= prefix_at:
                 wrong = b"wrong" if self.prefix == "wrong" else b""
                 frames.put(PREFIX, hashlib.sha256(content[:offset] + wrong).digest())
-                has_prefix_left = self.is_prefix_open = True
+                owes_prefix, self.is_prefix_open = False, True
             if self.verdict == RESTART:
                 frames.put(AGAIN)
                 cursor, self.verdict = 0, AGREED
@@ -303,7 +304,7 @@ class FileSender:
                 frames.put(DATA, piece)
                 cursor += len(piece)
                 self.sent += len(piece)
-            elif has_prefix_left and not self.is_prefix_open and (offset == 0 or self.verdict == AGREED):
+            elif not owes_prefix and not self.is_prefix_open and (offset == 0 or self.verdict == AGREED):
                 frames.put(END, digest)
                 return
             yield
@@ -455,7 +456,7 @@ class FileReceiver:
             fields.end()
             check(self.is_dropping, "`again` without need")
             self.is_dropping, self.is_agreed = False, True
-            # What was counted of the file counts again as it comes.
+            # The file's bytes come again, and are then counted again.
             self.written -= len(self.content)
             self.said = min(self.said, self.written)
             self.content.clear()
@@ -470,7 +471,7 @@ class FileReceiver:
             self.end(not is_right)
         elif kind == SKIP:
             problem = read_count(fields)
-            check(problem in PROBLEMS, "a problem that there is not")
+            check(problem in PROBLEMS, "an unknown problem")
             say(f"skipped {file.path}: {problem}")
             self.end(True)
 

@@ -25,13 +25,17 @@ A comparison writes `N digits DIGITS` before that line. Further values of dial a
     answer=no                            the person on this side says that the digits differ
     cut=begin|share|confirm|...          closes the link instead of sending the record with this step
     cut=unstored                         closes the link instead of storing the peer
-    claim=NUMBER                         claims this standing, and behaves accordingly
+    claim=NUMBER                         claims this standing (wire-format.md), and behaves accordingly
     STEP=PART+PART...                    sends these records instead of the one with this step
 
-A PART is the payload of a record of type `pair` in hexadecimal, TYPE:HEX for another type, or `own` for
-the record that belongs there, `flipped`, `short` and `long` for that record with another last byte,
-without it, and with one more, `echo` for the last record of the peer, or `fillNUMBER` for so many
-bytes of padding.
+A PART is the payload of a record of type `pair` in hexadecimal, TYPE:HEX for another type, or a word:
+
+    own                                  the record that belongs there
+    flipped                              that record with another last byte
+    short                                that record without its last byte
+    long                                 that record with one more byte
+    echo                                 the last record of the peer
+    fillNUMBER                           NUMBER bytes of padding
 
 A device's key follows from its name, and what it has stored lasts as long as the program.
 """

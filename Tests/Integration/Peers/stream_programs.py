@@ -5,7 +5,7 @@ kind but `quit`, the opener of the stream sends COUNT bytes. The program at the 
 
     echo    sends them back, and both read to the end
     reset   sends back what comes, and the opener gives its direction up after its bytes
-    waver   as `reset`, but the opener has finished before, so that the end or the reset may come
+    waver   as `reset`, but the opener finishes first and then resets, so that either may arrive
     refuse  reads half of them, and wants no more, while the opener has not finished
     leave   as `refuse`, but the opener finishes
     enough  reads all of them, and wants no more, so that they count as taken or as given up
@@ -26,7 +26,7 @@ TEXTS = ["", "x", "größe", "a b c", "ü" * 100, "\N{PILE OF POO}" * 50]
 
 
 def make_label(generator, most):
-    """A label for a stream of at most so many bytes."""
+    """A label for a stream of at most `most` bytes."""
     kind = generator.choice(KINDS)
     count = generator.choice([0, 1, 10, most // 10, most])
     if kind in ("refuse", "leave", "enough", "quit"):
@@ -50,7 +50,7 @@ def write_some(stream, data, generator):
 
 
 def read_piece(stream, generator, most=1 << 20):
-    """The next bytes, at most so many, or `None` at the end."""
+    """The next bytes, at most `most`, or `None` at the end."""
     while True:
         data = stream.incoming.read(min(most, generator.choice(PIECES)))
         if data is None or data:
@@ -72,7 +72,7 @@ def read_all(stream, generator):
 
 
 def read_count(stream, count, generator):
-    """Exactly so many bytes."""
+    """Exactly `count` bytes."""
     everything = b""
     while len(everything) < count:
         data = yield from read_piece(stream, generator, count - len(everything))

@@ -106,7 +106,7 @@ extension Laboratory {
         }
 
         @Test(
-            "a short queue holds 16 KiB or two SDUs, and can be made long and short again",
+            "a short queue holds about 16 KiB, at least two SDUs, and can be made long and short again",
             arguments: [672, L2CAPSocket.maximumSDU, L2CAPSocket.maximumReceiveMTU])
         func shortQueue(_ sdu: Int) async throws {
             try await withGenerousPeer(maximumSDU: sdu) { dialed, accepted in

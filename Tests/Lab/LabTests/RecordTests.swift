@@ -24,7 +24,7 @@ extension Laboratory {
         func packets() async throws {
             try await withSecureChannel { dialer, acceptor, loop in
                 let (hci0, hci1) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
-                #expect(try hci0.packets().size == 192)
+                #expect(try hci0.packets().maximumPayload == 192)
                 // The controllers may still send the last packets of the handshake.
                 var previous: (UInt32, UInt32)
                 repeat {

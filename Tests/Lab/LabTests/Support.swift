@@ -51,8 +51,8 @@ func withChannel(
     }
 }
 
-/// Runs `body` with an open channel from hci0 to a socket of hci1 that gives more credits than the
-/// package's own, and then closes the channel.
+/// Runs `body` with an open channel from hci0 to a socket of hci1 that gives more credits than this
+/// package's sockets give, and then closes the channel.
 ///
 /// The peer's MTU is 65,535, so its first credits are for as many bytes. A channel with a smaller
 /// MTU never has much in its queue: the kernel takes nothing when there are no credits.
