@@ -298,10 +298,12 @@ package final class DeliveryEndpoint {
     }
 
     /// The next record for the peer, with at most `limit` bytes of data; without a limit, no data.
+    /// If `onlyWhole`, there is no record with data when the data that is next is longer than `limit`.
     /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they
     /// may wait, so that one record covers several messages.
     package func nextRecord(
-        atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool = { _ in true }
+        atMost limit: Int?, onlyWhole: Bool = false,
+        confirms: (_ owed: UInt64) -> Bool = { _ in true }
     ) -> DeliveryRecord? {
         guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
         guard sent else {
@@ -331,23 +333,29 @@ package final class DeliveryEndpoint {
         if let credit = incoming.takeCredit() { return .credit(credit) }
         if let record = streams.nextControl() { return .stream(record) }
         guard let limit else { return nil }
-        return nextFrame(atMost: limit)
+        return nextFrame(atMost: limit, onlyWhole)
     }
 
     /// The next frame with data, of a message or a stream.
-    private func nextFrame(atMost limit: Int) -> DeliveryRecord? {
+    private func nextFrame(atMost limit: Int, _ onlyWhole: Bool) -> DeliveryRecord? {
         let streamClasses = streams.readyClasses()
         var classes = streamClasses
         let hasMessage = mayMessageLeave()
         if hasMessage { classes.insert(limits.priority) }
+        var schedule = schedule
         guard let priority = schedule.choose(classes) else { return nil }
-        movements += 1
         // Messages take every second frame of their class; the streams share the others.
-        let hasStream = streamClasses.contains(priority)
-        if priority == limits.priority {
-            lastWasMessage = hasMessage && !(hasStream && lastWasMessage)
-            if lastWasMessage { return outgoing.takeRecord(atMost: limit) }
+        let isMessage =
+            priority == limits.priority && hasMessage
+            && !(streamClasses.contains(priority) && lastWasMessage)
+        if onlyWhole {
+            let length = isMessage ? outgoing.nextLength : streams.nextLength(priority)
+            guard length <= limit else { return nil }
         }
+        self.schedule = schedule
+        movements += 1
+        if priority == limits.priority { lastWasMessage = isMessage }
+        if isMessage { return outgoing.takeRecord(atMost: limit) }
         return streams.nextData(priority, atMost: limit).map { .stream($0) }
     }
 

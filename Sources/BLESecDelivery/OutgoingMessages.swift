@@ -93,6 +93,9 @@ struct OutgoingMessages: Sendable {
     /// Whether this is the number of this side's end.
     func isEnd(_ number: UInt64) -> Bool { message(number).map { $0.bytes == nil } ?? false }
 
+    /// How many bytes of the message whose chunk is next are still to be sent; 0 for an end.
+    var nextLength: Int { (message(next.number)?.bytes?.count ?? 0) - next.offset }
+
     /// Takes the next chunk or end, which leaves now.
     mutating func takeRecord(atMost limit: Int) -> DeliveryRecord? {
         guard let number = nextNumber, let message = message(number) else { return nil }

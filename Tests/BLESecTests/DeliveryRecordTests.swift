@@ -50,12 +50,14 @@ struct DeliveryRecordTests {
         var wantsRecords: Bool { endpoint.wantsRecords }
 
         func nextRecord(
-            atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool
+            atMost limit: Int?, onlyWhole: Bool, confirms: (_ owed: UInt64) -> Bool
         ) -> (record: DeliveryRecord?, hasStreams: Bool) {
             commit()
-            if let record = endpoint.nextRecord(atMost: limit) { return (record, false) }
+            if let record = endpoint.nextRecord(atMost: limit, onlyWhole: onlyWhole) {
+                return (record, false)
+            }
             commit()
-            return (endpoint.nextRecord(atMost: limit), false)
+            return (endpoint.nextRecord(atMost: limit, onlyWhole: onlyWhole), false)
         }
 
         func receive(

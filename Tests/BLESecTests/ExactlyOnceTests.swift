@@ -299,7 +299,7 @@ struct ExactlyOnceTests {
         for _ in 0..<2 {
             let port = lane.beginLink(to: .anonymous)
             #expect(try [isTold(), isTold(), isTold()] == [true, false, false])
-            _ = port.nextRecord(atMost: 1_000) { _ in true }
+            _ = port.nextRecord(atMost: 1_000, onlyWhole: false) { _ in true }
             #expect(try [isTold(), isTold()] == [true, false])
         }
     }
@@ -318,11 +318,13 @@ struct ExactlyOnceTests {
             let ports = [sender, receiver].map { $0.beginLink(to: .anonymous, budget: budget) }
             var remaining = count
             for port in [0, 1] {
-                let resume = try #require(ports[port].nextRecord(atMost: nil) { _ in false }.record)
+                let resume = try #require(
+                    ports[port].nextRecord(atMost: nil, onlyWhole: false) { _ in false }.record)
                 _ = try ports[1 - port].receive(resume)
             }
             while remaining > 0 {
-                let record = ports[0].nextRecord(atMost: 10_000) { _ in true }.record
+                let record = ports[0].nextRecord(atMost: 10_000, onlyWhole: false) { _ in true }
+                    .record
                 guard let record else { break }
                 _ = try ports[1].receive(record)
                 if case .chunk(let chunk) = record { remaining -= chunk.bytes.count }
@@ -352,8 +354,10 @@ struct ExactlyOnceTests {
         let port = receiver.beginLink(to: .anonymous, budget: small)
         #expect(budget.bytesLeft == 50_000 && small.bytesLeft == 10_000)
         guard
-            case .resume(let resume)? = port.nextRecord(atMost: nil, confirms: { _ in false })
-                .record
+            case .resume(let resume)? = port.nextRecord(
+                atMost: nil, onlyWhole: false, confirms: { _ in false }
+            )
+            .record
         else {
             Issue.record("no resume")
             return

@@ -377,12 +377,13 @@ final class MessageLane: Sendable {
         }
 
         func nextRecord(
-            atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool
+            atMost limit: Int?, onlyWhole: Bool, confirms: (_ owed: UInt64) -> Bool
         ) -> (record: DeliveryRecord?, hasStreams: Bool) {
             let (next, isNews) = lane.change { state -> ((DeliveryRecord?, Bool), Bool) in
                 guard state.link == link else { return ((nil, false), false) }
                 state.isChannelTold = false
-                let record = state.endpoint.nextRecord(atMost: limit, confirms: confirms)
+                let record = state.endpoint.nextRecord(
+                    atMost: limit, onlyWhole: onlyWhole, confirms: confirms)
                 return ((record, state.endpoint.streams.openCount > 0), state.noteLink())
             }
             if isNews { lane.reportNews() }

@@ -8,11 +8,11 @@ protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
     /// Returns the next record for the peer, with at most `limit` bytes of data (no data if `limit` is
-    /// nil), and whether streams are open. The session seals the record at once. `confirms` is called
+    /// nil), and whether streams are open. If `onlyWhole`, data that is longer is not begun. The session seals the record at once. `confirms` is called
     /// with the number of confirmations that the peer has not been told of, and decides whether they
     /// are sent now.
     func nextRecord(
-        atMost limit: Int?, confirms: (_ owed: UInt64) -> Bool
+        atMost limit: Int?, onlyWhole: Bool, confirms: (_ owed: UInt64) -> Bool
     ) -> (record: DeliveryRecord?, hasStreams: Bool)
     /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record
     /// shows that messages of either side move, and the new value of ``wantsRecords``.
@@ -168,9 +168,12 @@ final class NegotiatedSession: Session {
     /// Seals the next record of delivery. Once the end is requested, no part of a message is sealed.
     private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
-        let (record, hasStreams) = port.nextRecord(atMost: endRequested == nil ? frameSize : nil) {
-            confirms($0, now: now)
-        }
+        // While a stream is open, data that does not fit whole is not sealed behind waiting records:
+        // the peer gets those records only with the whole SDU.
+        let isShort = keepsQueueShort && !records.outbound.isEmpty
+        let (record, hasStreams) = port.nextRecord(
+            atMost: endRequested == nil ? frameSize(isShort: isShort) : nil, onlyWhole: isShort
+        ) { confirms($0, now: now) }
         keepsQueueShort = hasStreams
         guard let record else { return false }
         // Moved, because a span of the property would be an access to the whole session.
@@ -190,15 +193,15 @@ final class NegotiatedSession: Session {
     }
 
     /// The most data of one record of delivery. While a stream is open, a record fits into one SDU,
-    /// so that an urgent record does not wait long. If other sealed records wait, it is short,
-    /// because the peer gets those records only with the whole SDU. Without streams no record is
-    /// urgent, so records may be long.
-    private var frameSize: Int {
+    /// so that an urgent record does not wait long; if `isShort`, a record is even shorter. Without
+    /// streams no record is urgent, so records may be long.
+    private func frameSize(isShort: Bool) -> Int {
         let longest = bulkPayload - (hasRoomForHeader ? 0 : DeliveryRecord.longestDataHeader)
-        guard keepsQueueShort else { return longest }
+        guard keepsQueueShort, !isShort else {
+            return isShort ? min(longest, Record.leastBulkPayload) : longest
+        }
         let overhead = records.engine.sealedLength(1 + DeliveryRecord.longestDataHeader)
-        let room = records.outbound.isEmpty ? parameters.maximumSDU - overhead : 0
-        return min(longest, max(Record.leastBulkPayload, room))
+        return min(longest, max(Record.leastBulkPayload, parameters.maximumSDU - overhead))
     }
 
     /// Whether a confirmation is sent now. It may be delayed like an `ack`, so that it covers several

@@ -112,6 +112,9 @@ struct SendingHalf: Sendable {
     /// Whether bytes can be sent now.
     var hasBytes: Bool { resetCode == nil && !isDone && next < min(written, limit) }
 
+    /// How many bytes can be sent now.
+    var sendableCount: Int { hasBytes ? Int(min(written, limit) - next) : 0 }
+
     mutating func takeEnd(id: UInt64) -> StreamRecord? {
         guard owesEnd else { return nil }
         (hasSentEnd, mayBeDone) = (true, true)
@@ -121,7 +124,7 @@ struct SendingHalf: Sendable {
 
     mutating func takeBytes(id: UInt64, atMost most: Int) -> StreamRecord? {
         guard hasBytes else { return nil }
-        let count = min(most, Int(min(written, limit) - next))
+        let count = min(most, sendableCount)
         let start = head + Int(next - acknowledged)
         let record = StreamRecord.bytes(id: id, offset: next, kept[start..<start + count])
         next += UInt64(count)

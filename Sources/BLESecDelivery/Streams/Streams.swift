@@ -361,6 +361,12 @@ package final class Streams {
         return false
     }
 
+    /// How many bytes the stream whose data is next in this class can send now.
+    func nextLength(_ priority: FramePriority) -> Int {
+        guard isReady(priority), let handle = ready[Int(priority.rawValue)].first else { return 0 }
+        return streams[handle]?.sending.sendableCount ?? 0
+    }
+
     /// The next data of this class; the streams of a class take turns.
     func nextData(_ priority: FramePriority, atMost most: Int) -> StreamRecord? {
         guard isReady(priority), let handle = ready[Int(priority.rawValue)].popFirst(),
