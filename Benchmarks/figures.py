@@ -93,7 +93,7 @@ def ratios_with_most_channels(rows):
     most = max(row["channels"] for row in rows)
     costs = [row[state] for row in rows if row["channels"] == most for state in ("idle", "busy")]
     limits = {"threads": ("threads", 1), "maps": ("maps", 65530), "locked": ("locked-bytes", 8 << 20)}
-    return [samples.ratio(f"many/{name}", [max(cost[member] for cost in costs) / limit], less=True)
+    return [samples.ratio(f"many/{name}", [max(cost[member] for cost in costs) / limit], less_is_better=True)
             for name, (member, limit) in limits.items()]
 
 

@@ -25,14 +25,14 @@ def measure():
     found = []
     for line in lines:
         if match := SHARE.fullmatch(line):
-            found.append(samples.ratio(f"lab/share/{match[1]}", [float(match[2])], less=False))
+            found.append(samples.ratio(f"lab/share/{match[1]}", [float(match[2])], less_is_better=False))
         elif line.startswith(" "):
             for name, value in RATIO.findall(line):
-                found.append(samples.ratio(f"lab/{name}", [float(value)], less=False))
+                found.append(samples.ratio(f"lab/{name}", [float(value)], less_is_better=False))
     counts = COUNTS.fullmatch(lines[-1]) if lines else None
     if counts and counts[2] == "0":
         # A test of the suite fails if the number of packets differs from the computed one, so the ratio is 1.
-        found.append(samples.ratio("lab/packets", [1.0], less=True))
+        found.append(samples.ratio("lab/packets", [1.0], less_is_better=True))
         return found, "the laboratory's bench does not measure it"
     last = (done.stdout + done.stderr).strip().rsplit("\n", 1)[-1]
     return found, f"the laboratory's bench failed: {last}"

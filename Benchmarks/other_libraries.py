@@ -76,5 +76,5 @@ def measure(bench, folder):
                 quotients[library.name, size].append(library.sample(size, repetitions) / own[size])
     for library in libraries:
         library.close()
-    return [samples.ratio(f"library/{name}/{size}", found, less=False)
+    return [samples.ratio(f"library/{name}/{size}", found, less_is_better=False)
             for (name, size), found in quotients.items()]

@@ -15,8 +15,8 @@ def record_arguments(size, protocol):
     return ["engine", "--size", str(size), "--quick", "--protocol", protocol]
 
 
-# What is profiled, by the ratio's name: a title, the function of the bench whose instructions are counted,
-# and the bench's arguments.
+# What is profiled, by the name of the bench's ratio for it: a title, the function of the bench whose
+# instructions are counted, and the bench's arguments.
 SUBJECTS = {
     f"engine/{PROTOCOL}/64/NoiseEngine": ("Records of 64 B", RECORD, record_arguments(64, PROTOCOL)),
     f"engine/{PROTOCOL}/1024/NoiseEngine": (
@@ -66,7 +66,7 @@ def run(program, folder, name, function, arguments):
 
 
 def measure(bench, folder):
-    """The instructions of each subject, by the ratio's name, as `run` returns them."""
+    """The instructions of each subject, by its key in `SUBJECTS`, as `run` returns them."""
     # The symbols are in blesec-bench.debug. Valgrind cannot read the debugging information in that file, so
     # the copy `names` has only the symbols, which are enough for the functions' names.
     program, names = folder / "blesec-bench", folder / "blesec-bench.names"
@@ -104,7 +104,7 @@ def text(profile):
         "Instructions that callgrind counts while an engine seals and opens records, framing included, and\n"
         f"while both sides shake hands, with `{PROTOCOL}` unless a heading\nsays otherwise. Valgrind emulates a processor "
         "without the newest instructions, so the ciphers execute more\ninstructions there than on the machine itself; "
-        "other code executes as\nmany. Valgrind counts a copy by `rep movsb` as one instruction for each byte.\n",
+        "other code executes\nthe same number. Valgrind counts a copy by `rep movsb` as one instruction for each byte.\n",
     ]
     for name, found in profile.items():
         total = sum(count for count, _, _ in found)

@@ -3,7 +3,7 @@
 import statistics
 
 
-def ratio(name, values, less):
-    """A ratio in the form of a report's ratios, from its samples' values; `less` is true if less is better."""
+def ratio(name, values, less_is_better):
+    """A ratio in the form of a report's ratios, from its samples' values."""
     return {"name": name, "median": statistics.median(values), "least": min(values),
-            "most": max(values), "count": len(values), "less-is-better": less}
+            "most": max(values), "count": len(values), "less-is-better": less_is_better}

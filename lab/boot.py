@@ -93,8 +93,8 @@ class NotReady(Exception):
 class Stream(threading.Thread):
     """Passes bytes from the guest on as they arrive.
 
-    The guest sends the mark before the first byte, and at the end the mark and a trailer: the exit
-    status, or a request to try again.
+    The guest sends the mark, which is random bytes from the job, before the first byte. At the end it sends
+    the mark again and a trailer: the exit status, or a request to try again.
     """
 
     def __init__(self, source, target, mark, stream_ended):

@@ -157,14 +157,14 @@ final class MachineScene {
             guard !bytes.isEmpty else { break }
             var rest = bytes[...]
             while let stage = peer.stage, !rest.isEmpty {
-                let waiting = peer.unsentBytes
+                let waiting = peer.bytesAwaitingLink
                 rest = rest.dropFirst(peer.arrive(Array(rest), now: now))
                 // The peer seals a record when it enters a ready exchange, or a direct session in
                 // which it owes a proof.
                 if peer.stage !== stage, peer.stage is ReadyExchange || peer.session != nil {
                     hasPeerSealed = true
                 }
-                if peer.unsentBytes > waiting { hasPeerAnswered = true }
+                if peer.bytesAwaitingLink > waiting { hasPeerAnswered = true }
                 while peer.popMessage() != nil {
                     peer.session?.didTakeMessage(now: now)
                     peer.didResumeReading(now: now)
@@ -183,9 +183,9 @@ final class MachineScene {
     /// Lets the peer seal what it has. Handshake messages are made when bytes arrive and not here,
     /// so any new bytes are records.
     private func fillPeer() {
-        let waiting = peer.unsentBytes
+        let waiting = peer.bytesAwaitingLink
         peer.sealPending(now: now)
-        if peer.unsentBytes > waiting { hasPeerSealed = true }
+        if peer.bytesAwaitingLink > waiting { hasPeerSealed = true }
     }
 
     /// Ends the link. Bit 0 of `options`: the victim first hears of a lost link, and gets the
@@ -333,5 +333,6 @@ extension ChannelMachine {
     /// Offers bytes to a link that takes none.
     fileprivate mutating func block(now: UInt64) { _ = transmit(atMost: 0, now: now) }
 
-    fileprivate var unsentBytes: Int { stage?.records.outbound.count ?? 0 }
+    /// How many bytes wait for the link.
+    fileprivate var bytesAwaitingLink: Int { stage?.records.outbound.count ?? 0 }
 }

@@ -4,7 +4,7 @@ struct CommitQueue: Sendable {
     /// The state in the store, either now or after the commit that is under way.
     struct Marks: Sendable {
         var epoch: Identifier
-        /// The highest number of a message that may have left.
+        /// The highest number of a message that is marked as possibly sent.
         var left: UInt64
         /// The number up to which the program has confirmed the peer's messages.
         var confirmed: UInt64
@@ -14,7 +14,7 @@ struct CommitQueue: Sendable {
     private struct Batch: Sendable {
         /// The events that are reported after the commit.
         var events: [DeliveryEndpoint.Event] = []
-        /// Whether nothing may be sent or taken before the commit.
+        /// Whether no record may be sent or received before the commit.
         var blocks = false
     }
 
@@ -51,7 +51,7 @@ struct CommitQueue: Sendable {
     /// The next event; nil while there is none whose changes are committed.
     mutating func nextEvent() -> DeliveryEndpoint.Event? { events.popFirst() }
 
-    /// Whether nothing may be sent or taken before the store has committed more.
+    /// Whether no record may be sent or received before the store has committed more.
     var isBlocked: Bool { waiting.blocks || committing.blocks }
     /// Whether the store has committed everything.
     var isEmpty: Bool { changes.isEmpty && !isCommitting }

@@ -102,7 +102,7 @@ package final class DeliveryEndpoint {
     #endif
     private var commits: CommitQueue
     /// The highest number of a message that the store was asked to mark as possibly sent.
-    private var askedLeft: UInt64
+    private var requestedMark: UInt64
 
     /// Begins an instance, with an empty state or with the state in a store.
     package init(
@@ -128,7 +128,7 @@ package final class DeliveryEndpoint {
         peerToken = stored.peerToken
         nextID = stored.nextID
         restoredID = stored.nextID - 1
-        askedLeft = stored.left
+        requestedMark = stored.left
         hasFinished = stored.hasFinished
         self.limits = limits
     }
@@ -140,7 +140,7 @@ package final class DeliveryEndpoint {
     package func takeChanges() -> [StoreChange]? {
         commits.take(
             CommitQueue.Marks(
-                epoch: outgoing.epoch, left: askedLeft, confirmed: incoming.confirmed))
+                epoch: outgoing.epoch, left: requestedMark, confirmed: incoming.confirmed))
     }
 
     /// The store has committed the changes that ``takeChanges()`` returned.
@@ -173,6 +173,7 @@ package final class DeliveryEndpoint {
         _ = queue(nil)
     }
 
+    /// Queues a message or, if `bytes` is nil, this side's end. Returns its id.
     private func queue(_ bytes: [UInt8]?) -> UInt64 {
         let message = StoredEndpoint.Message(id: nextID, bytes: bytes)
         nextID += 1
@@ -220,9 +221,9 @@ package final class DeliveryEndpoint {
         hasFinished && !hasPending && incoming.hasConfirmedEnd && streams.isOver
     }
     /// Whether this side is complete and has told the peer so on this link.
-    package var hasToldAll: Bool { hasToldEnd && isCommitted }
+    package var hasToldAll: Bool { hasToldSettled && isCommitted }
     /// Like ``hasToldAll``, but without waiting for the store.
-    package var hasToldEnd: Bool {
+    package var hasToldSettled: Bool {
         guard case .up(sent: true, received: true) = link, isSettled else { return false }
         return toldConfirmed == incoming.confirmed && !owesEpoch
     }
@@ -324,8 +325,8 @@ package final class DeliveryEndpoint {
             return .epoch(outgoing.epoch)
         }
         let owed = owedConfirmations
-        // An owed credit is the next record. Confirmations then leave before it without waiting, so
-        // that the peer can release what it keeps.
+        // If a credit is owed too, the confirmations do not wait but leave right before the credit,
+        // so that the peer can release what it keeps.
         if owed > 0 && incoming.owesCredit || confirms(owed), committedConfirmed > toldConfirmed {
             toldConfirmed = committedConfirmed
             return .confirm(epoch: incoming.epoch, toldConfirmed)
@@ -369,9 +370,9 @@ package final class DeliveryEndpoint {
         if commits.committed.epoch == outgoing.epoch, number <= commits.committed.left {
             return true
         }
-        if number > askedLeft {
-            askedLeft = outgoing.last
-            commits.append(.left(through: askedLeft))
+        if number > requestedMark {
+            requestedMark = outgoing.last
+            commits.append(.left(through: requestedMark))
         }
         return false
     }
@@ -414,7 +415,9 @@ package final class DeliveryEndpoint {
             begin(peerEpoch: epoch, after: 0)
             return false
         case .credit(let credit):
-            guard outgoing.allow(credit) else { throw .violation("a credit that is less") }
+            guard outgoing.allow(credit) else {
+                throw .violation("a credit that is less than an earlier one")
+            }
             return false
         case .stream(let record):
             if case .open = record, incoming.hasEnd {
@@ -566,7 +569,7 @@ package final class DeliveryEndpoint {
 
     /// A peer whose state was lost must learn that this side has finished.
     private func sendEndAgain() {
-        if hasFinished, !outgoing.hasEnd { _ = queue(nil) }
+        if hasFinished, !outgoing.hasUnconfirmedEnd { _ = queue(nil) }
     }
 
     private func add(_ identifier: Identifier) {
@@ -581,7 +584,7 @@ package final class DeliveryEndpoint {
         let epoch = Identifier(using: &generator)
         add(epoch)
         let (lost, kept) = outgoing.begin(epoch, keeping: stays)
-        askedLeft = 0
+        requestedMark = 0
         commits.append(.epoch(epoch, keeping: kept), blocks: true)
         sendEndAgain()
         for id in lost { commits.tell(.unknown(id: id)) }

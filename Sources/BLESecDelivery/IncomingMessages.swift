@@ -61,7 +61,7 @@ struct IncomingMessages: Sendable {
     /// The bytes of the messages that wait for the program, with ``OutgoingMessages/overhead`` for
     /// each.
     private var waitingBytes = 0
-    /// The bytes that are kept here.
+    /// ``waitingBytes``, and the bytes of the incomplete message that have arrived.
     var heldBytes: Int { waitingBytes + partial.count }
     var positions: Positions {
         Positions(confirmed: confirmed, held: held, offset: partial.count)

@@ -133,7 +133,7 @@ struct OutgoingMessages: Sendable {
     }
 
     /// Whether this side's end waits to be confirmed.
-    var hasEnd: Bool { messages.count > pending.count }
+    var hasUnconfirmedEnd: Bool { messages.count > pending.count }
 
     /// Whether a message that is kept may have left whole. An end does not count: to take an end
     /// twice is the same as to take it once.

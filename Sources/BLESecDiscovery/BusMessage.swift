@@ -161,7 +161,8 @@ internal import CBLESecSDBus
         case .bytes(let bytes):
             let type = CChar(UInt8(ascii: "y"))
             try check(unsafe blesec_sd_bus_message_append_array(pointer, type, bytes, bytes.count))
-        case .array(let elements, let element): try append(elements, in: "a", of: element)
+        case .array(let elements, let elementType):
+            try append(elements, in: "a", of: elementType)
         case .entry(let key, let value):
             try append([key, value], in: "e", of: key.signature + value.signature)
         case .structure(let members):

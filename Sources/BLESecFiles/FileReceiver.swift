@@ -4,6 +4,8 @@ internal import Glibc
 
 /// The receiver's end of a stream of files. It writes files and reads no stream; its owner passes
 /// it the peer's bytes, and sends what the calls return. Used on one thread.
+///
+/// What an earlier transfer of the same files has left incomplete on this side's disk is *held*.
 final class FileReceiver {
     /// The progress of the transfer.
     struct State: Sendable, Equatable {
@@ -172,7 +174,7 @@ final class FileReceiver {
         while phase != .refused,
             let frame = try reader.next(where: { $0.rawValue < FileFrame.Kind.accept.rawValue })
         { try receive(frame, &answers) }
-        reportReceived(&answers, isIdle: false)
+        reportReceived(&answers, atOnce: false)
         owed += answers
         // Answers are collected while the sender has enough files to go on with: a record with
         // answers costs the link as much as a record with data.
@@ -194,7 +196,7 @@ final class FileReceiver {
         }
         var answers = takeOwed()
         flush(&answers)
-        reportReceived(&answers, isIdle: true)
+        reportReceived(&answers, atOnce: true)
         guard let offer, let folder else { return answers }
         guard state.failures.count == 0 else { return answers }
         if offer.isFolder, state.name == nil {
@@ -256,7 +258,7 @@ final class FileReceiver {
         }
         ticks = complete.isEmpty ? 0 : ticks + 1
         if ticks >= 4 { flush(&answers) }
-        reportReceived(&answers, isIdle: true)
+        reportReceived(&answers, atOnce: true)
         return answers
     }
 
@@ -266,9 +268,9 @@ final class FileReceiver {
         return file.hash.count < file.position
     }
 
-    /// Tells the peer how many bytes have arrived.
-    private func reportReceived(_ answers: inout [UInt8], isIdle: Bool) {
-        guard state.received >= toldReceived + Self.step || isIdle && state.received > toldReceived
+    /// Tells the peer how many bytes have arrived: if `atOnce` is false, only after a full ``step``.
+    private func reportReceived(_ answers: inout [UInt8], atOnce: Bool) {
+        guard state.received >= toldReceived + Self.step || atOnce && state.received > toldReceived
         else { return }
         toldReceived = state.received
         FileFrame.received(state.received).append(to: &answers)
@@ -353,7 +355,7 @@ final class FileReceiver {
             announced.append((entry, nil))
             fail(entry, Int(files) - 1, error, &answers)
         }
-        endUnexpected(&answers)
+        endFilesWithoutData(&answers)
     }
 
     /// The offset from which the peer has to send a file; nil if the file is stored already.
@@ -400,7 +402,7 @@ final class FileReceiver {
     }
 
     /// Ends the files of which no data comes, as soon as all files before them have ended.
-    private func endUnexpected(_ answers: inout [UInt8]) {
+    private func endFilesWithoutData(_ answers: inout [UInt8]) {
         while current == nil, let next = announced.first, next.start == nil {
             announced.removeFirst()
             index += 1
@@ -416,7 +418,7 @@ final class FileReceiver {
         }
         let name = FileFolder.partialName(next.entry)
         do throws(FileFailure) {
-            // The folder is closed to others; the mode is the final one.
+            // Other users cannot open the folder of held files, so the file gets its final mode now.
             let mode: mode_t = next.entry.isExecutable ? 0o777 : 0o666
             let file = try held.open(name, O_RDWR | O_CREAT, mode: mode)
             if !isFresh {
@@ -559,7 +561,7 @@ final class FileReceiver {
         owedFailure = nil
         announced.removeFirst()
         index += 1
-        endUnexpected(&answers)
+        endFilesWithoutData(&answers)
     }
 
     // MARK: - Storing
@@ -625,7 +627,7 @@ final class FileReceiver {
         guard ended > toldEnded else { return }
         toldEnded = ended
         state.ended = ended
-        reportReceived(&answers, isIdle: true)
+        reportReceived(&answers, atOnce: true)
         FileFrame.stored(UInt64(ended)).append(to: &answers)
     }
 

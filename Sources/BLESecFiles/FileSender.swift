@@ -59,7 +59,7 @@ final class FileSender {
     private var announcedEntryCount = 0
     /// The files that have been announced, from the current file on.
     private var announced: [(entry: FileEntry, version: FileSource.Version)] = []
-    /// The peer's answers to the first of the `announced` files.
+    /// The peer's answers, each to the file of `announced` with the same index.
     private var answers: [Answer] = []
     /// The number of the current file, from 0.
     private var currentIndex = 0
@@ -261,7 +261,9 @@ final class FileSender {
             if case .agreed = frame { file.isAgreed = true } else { owesAgain = true }
             current = file
         case .received(let count):
-            guard count <= source.offer.bytes else { throw FileViolation("more bytes than sent") }
+            guard count <= source.offer.bytes else {
+                throw FileViolation("more bytes received than were offered")
+            }
             state.received = max(state.received, count)
         case .failed(let number, let problem): try failed(number, problem)
         case .stored(let count):

@@ -42,8 +42,8 @@ final class FileSource {
     /// The folder of the tree that was opened last.
     private var lastFolder: (path: String, folder: Descriptor)?
 
-    /// How many files and folders together a sent tree may have. A receiver accepts as many files,
-    /// and as many folders beside them.
+    /// How many files and folders together a sent tree may have. A receiver accepts this many files,
+    /// and in addition this many folders.
     static let mostEntries = 1_000_000
 
     /// Examines the file or folder at this path. Symbolic links in the path are followed, but not

@@ -50,7 +50,7 @@ struct IncomingFiles: Sendable {
                     ? .violation : isCancelled ? .cancelled : .other)
             let failures = await thread.run { [receiver] in
                 receiver.value.close()
-                return receiver.value.state.failures.first
+                return receiver.value.state.failures.listed
             }
             transfer.end(
                 .failure(
@@ -198,11 +198,13 @@ struct IncomingFiles: Sendable {
 
     private func complete(_ outcome: Outcome) async {
         // Without an error, the sender has received the last answer.
-        let isKnown = (try? await stream.waitUntilTaken()) != nil
-        if isKnown { await thread.run { [receiver] in receiver.value.forget() } }
+        let hasSenderLearned = (try? await stream.waitUntilTaken()) != nil
+        if hasSenderLearned {
+            await thread.run { [receiver] in receiver.value.forget() }
+        }
         if outcome.isDone, let name = outcome.state.name { return transfer.end(.success(name)) }
         await thread.run { [receiver] in receiver.value.close() }
-        let failures = outcome.state.failures.first
+        let failures = outcome.state.failures.listed
         let first = failures.first
         let reason =
             first.map { transfer.isFolder ? "\($0.path): \($0.reason)" : $0.reason }

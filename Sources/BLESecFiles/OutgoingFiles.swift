@@ -101,7 +101,7 @@ struct OutgoingFiles: Sendable {
         if let refusal = state.refusal {
             throw ChannelError(refused: transfer.name, refusal)
         }
-        guard let first = state.failures.first.first else {
+        guard let first = state.failures.listed.first else {
             throw ChannelError(.incomplete, "the peer did not store everything of \(transfer.name)")
         }
         let error =
@@ -111,7 +111,7 @@ struct OutgoingFiles: Sendable {
                 "\(state.failures.count) of the files in \(transfer.name) were not stored; the "
                     + "first is \(first.path): \(first.reason)")
             : ChannelError(first.problem.code, "\(transfer.name): \(first.reason)")
-        transfer.end(.failure(error), state.failures.first)
+        transfer.end(.failure(error), state.failures.listed)
     }
 
     /// Replaces the error `streamReset` by one that names the reason in the peer's reset code.

@@ -150,9 +150,9 @@ public struct FileOffer: Sendable {
         _ offer: FileFrame.Offer, _ connection: PeerConnection, _ stream: PeerConnection.Stream,
         _ receiver: Unshared<FileReceiver>, _ thread: BlockingThread, peer: [UInt8]
     ) {
-        // A longer name will be refused. Its beginning is kept only to be shown.
-        let isShown = offer.name.utf8.count <= 255
-        name = isShown ? offer.name : offer.name.prefix(40) + "..."
+        // A name of more than 255 bytes will be refused. Its beginning is kept only to be shown.
+        let isWhole = offer.name.utf8.count <= 255
+        name = isWhole ? offer.name : offer.name.prefix(40) + "..."
         (isFolder, bytes, id) = (offer.isFolder, offer.bytes, offer.id)
         files = Int(clamping: offer.files)
         self.connection = connection

@@ -84,9 +84,10 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     public var now: MonotonicTime { clock.source?.now ?? Socket.monotonicTime() }
     /// Whether this is the loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == LoopThread.identity }
-    /// Whether ``shutdown()`` has begun. Read on the loop's thread.
+    /// Whether the loop's thread has begun the shutdown. Read on this thread.
     public var isShutDown: Bool { isStopping }
-    /// Whether ``shutdown()`` has been called. Can be read on any thread.
+    /// Whether ``shutdown()`` has been called; the loop's thread may not have begun it yet. Can be
+    /// read on any thread.
     package var isShutdownRequested: Bool { inbox.withLock { $0.isStopRequested } }
 
     /// Traps unless this is the loop's thread.

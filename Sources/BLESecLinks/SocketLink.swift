@@ -36,7 +36,9 @@ package final class SocketLink: Link, @unchecked Sendable {
     private let source: EventSource
     private let traits: Traits
     private weak var handler: (any LinkHandler)?
+    /// The part of the last packet that did not fit into the reader's buffer.
     private var spill = PacketSpill()
+    /// Whether a call of the handler is scheduled for the bytes in ``spill``.
     private var isScheduled = false
     /// Whether the last receive seems to have emptied the socket; false after the next event.
     private var isDry = false

@@ -88,7 +88,7 @@ extension HandshakePattern {
         case unused
         /// The other party knows it before the handshake, and no message carries it.
         case known
-        /// Message `index` carries it in clear: every listener can read it.
+        /// Message `index` carries it in clear: every eavesdropper can read it.
         case clear(message: Int)
         /// Message `index` carries it encrypted, to a party that has proven nothing yet: anyone who
         /// runs the protocol with the sender can read it.

@@ -153,10 +153,10 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         // Without keys, the record would be plaintext.
         guard transport != nil else { throw .outOfPlace }
         let count = head.count + payload.count
-        let sealed = count + Self.overhead - Self.lengthSize
+        let messageLength = count + Self.overhead - Self.lengthSize
         precondition(output.freeCapacity >= sealedLength(count), "too little room for a record")
-        output.append(UInt8(truncatingIfNeeded: sealed >> 8))
-        output.append(UInt8(truncatingIfNeeded: sealed))
+        output.append(UInt8(truncatingIfNeeded: messageLength >> 8))
+        output.append(UInt8(truncatingIfNeeded: messageLength))
         do throws(NoiseError) {
             try transport?.encrypt(head, payload, into: &output)
         } catch {
@@ -182,9 +182,9 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     ) throws(ChannelError) -> OpenedRecord? {
         guard transport != nil else { throw .outOfPlace }
         guard let length = try recordLength(buffer.span), buffer.count >= length else { return nil }
-        let plaintext: Int
+        let plaintextLength: Int
         do throws(NoiseError) {
-            plaintext =
+            plaintextLength =
                 try transport?.decrypt(
                     inPlace: &buffer, at: Self.lengthSize, count: length - Self.lengthSize) ?? 0
         } catch {
@@ -192,7 +192,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         }
         isPeerProven = true
         return OpenedRecord(
-            consumed: length, plaintext: Self.lengthSize..<Self.lengthSize + plaintext)
+            consumed: length,
+            plaintext: Self.lengthSize..<Self.lengthSize + plaintextLength)
     }
 
     package mutating func rekeySending() throws(ChannelError) {

@@ -83,7 +83,7 @@ extension RadioParameters {
 
     /// The largest number of SDU bytes per second if a connection interval has only complete
     /// exchanges, with full packets and without losses.
-    package var limit: Double {
+    package var goodputLimit: Double {
         Double(interval / exchangeTime(dataLength)) * Double(fullPacketSDUBytes) / Double(interval)
             * 1e9
     }

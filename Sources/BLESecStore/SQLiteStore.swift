@@ -32,8 +32,8 @@ final class SQLiteStore: EndpointStore {
         CREATE TABLE unknown (first INTEGER PRIMARY KEY, last INTEGER NOT NULL);
         \(droppedTable)
         """
-    /// The table that version 2 has added. The version was raised since a program for version 1
-    /// would report dropped messages as confirmed.
+    /// The table that version 2 has added: the messages that were removed with `blesec outbox`. The
+    /// version was raised since a program for version 1 would report them as confirmed.
     private static let droppedTable =
         "CREATE TABLE dropped (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"
 

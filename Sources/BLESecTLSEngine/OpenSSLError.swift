@@ -47,21 +47,21 @@ extension ChannelError {
 
     /// Translates OpenSSL's error after a failed call.
     ///
-    /// If `alertEndsSession` is true, an alert from the peer means that the peer has ended the
+    /// If `peerAlertEndsSession` is true, an alert from the peer means that the peer has ended the
     /// session. If it is false, the peer has not sent application data yet, and an alert means that
     /// the peer refuses this side.
-    init(tls error: Underlying?, alertEndsSession: Bool = false) {
+    init(tls error: Underlying?, peerAlertEndsSession: Bool = false) {
         guard case .openSSL(let code, _) = error else {
             self.init(.protocolViolation, "the peer's bytes are not those of TLS")
             return
         }
-        self = Self.translated(code, alertEndsSession: alertEndsSession)
+        self = Self.translated(code, peerAlertEndsSession: peerAlertEndsSession)
         underlying = error
     }
 
-    private static func translated(_ code: UInt, alertEndsSession: Bool) -> ChannelError {
+    private static func translated(_ code: UInt, peerAlertEndsSession: Bool) -> ChannelError {
         guard blesec_error_is_alert(code) == 0 else {
-            return alertEndsSession
+            return peerAlertEndsSession
                 ? ChannelError(.protocolViolation, "the peer ended the TLS session with an alert")
                 : ChannelError(
                     .refused, "the peer refused this side's certificate or its TLS parameters")

@@ -5,7 +5,7 @@ public struct SerialNumber: Sendable, Hashable {
     /// The DER INTEGER, header included; every number has exactly one form.
     package let der: [UInt8]
 
-    /// Makes a number from 1 to 20 bytes: its shortest big-endian two's complement form.
+    /// Makes a number from its shortest big-endian two's complement form, which has 1 to 20 bytes.
     package init?(bytes: [UInt8]) {
         guard (1...Self.maximumLength).contains(bytes.count) else { return nil }
         der = [0x02, UInt8(bytes.count)] + bytes
@@ -39,8 +39,9 @@ public struct SerialNumber: Sendable, Hashable {
 extension SerialNumber: CustomStringConvertible {
     /// Upper-case hexadecimal digits, two for each byte.
     public var description: String {
-        // The DER header has 2 bytes for the 20 bytes that RFC 5280 allows. An invalid number of
-        // 128 bytes or more has a longer header, whose other bytes are shown as part of the number.
+        // The DER header of a number has 2 bytes, if the number has at most the 20 bytes that RFC
+        // 5280 allows. An invalid number of 128 bytes or more has a longer header; the bytes of the
+        // header after the second are then shown as part of the number.
         let bytes = der.dropFirst(2)
         let magnitude = bytes.count > 1 && bytes.first == 0 ? bytes.dropFirst() : bytes
         return magnitude.map { byte in

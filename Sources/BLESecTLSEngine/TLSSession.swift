@@ -153,7 +153,7 @@ internal import CBLESecOpenSSL
                     break reading
                 default:
                     throw ChannelError(
-                        tls: OpenSSLError.takeTLS(), alertEndsSession: hasReceivedData)
+                        tls: OpenSSLError.takeTLS(), peerAlertEndsSession: hasReceivedData)
                 }
             } while unsafe pipe.inputCount > 0 || SSL_has_pending(ssl) == 1
             guard pipe.inputCount == 0 else { throw .malformedRecord }
@@ -185,13 +185,13 @@ internal import CBLESecOpenSSL
             if changesKey {
                 changesKey = false
                 guard unsafe SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 else {
-                    throw ChannelError(tls: OpenSSLError.takeLast(), alertEndsSession: true)
+                    throw ChannelError(tls: OpenSSLError.takeLast(), peerAlertEndsSession: true)
                 }
             }
             var written = 0
             guard unsafe SSL_write_ex(ssl, start + room - count, count, &written) == 1,
                 written == count
-            else { throw ChannelError(tls: OpenSSLError.takeLast(), alertEndsSession: true) }
+            else { throw ChannelError(tls: OpenSSLError.takeLast(), peerAlertEndsSession: true) }
         }
     }
 
@@ -201,7 +201,7 @@ internal import CBLESecOpenSSL
     ) throws(ChannelError) -> Int {
         try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
             guard unsafe SSL_shutdown(ssl) >= 0 else {
-                throw ChannelError(tls: OpenSSLError.takeLast(), alertEndsSession: true)
+                throw ChannelError(tls: OpenSSLError.takeLast(), peerAlertEndsSession: true)
             }
         }
     }

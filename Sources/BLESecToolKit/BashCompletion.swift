@@ -8,7 +8,7 @@ struct BashCompletion {
     init(_ program: Program) {
         let name = program.name
         let function = "_" + String(name.map { $0 == "-" ? "_" : $0 })
-        let commands = program.completed
+        let commands = program.commandsForCompletion
         // For each prefix of a command's words, the words that may come next. The prefix is empty
         // for the first word.
         var following: [(prefix: String, words: [String])] = []

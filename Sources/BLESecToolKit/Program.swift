@@ -289,10 +289,10 @@ extension Program {
     }
 
     /// All commands, each with its words after the tool's name, for completion.
-    var completed: [(words: [String], command: Command)] {
+    var commandsForCompletion: [(words: [String], command: Command)] {
         let own = commands.map { ([$0.key], $0.value()) } + builtIns.map { ([$0.word], $0.command) }
         let inGroups = groups.flatMap { word, group in
-            group().completed.map { ([word] + $0.words, $0.command) }
+            group().commandsForCompletion.map { ([word] + $0.words, $0.command) }
         }
         return own + inGroups + (defaultCommand.map { [([], $0)] } ?? [])
     }

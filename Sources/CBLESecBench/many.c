@@ -38,7 +38,7 @@ struct run {
     struct end *ends;  // for each channel, the sender and then the receiver
     uint8_t *message, *outbox, *inbox;
     size_t senders;  // the number of senders that will still send
-    uint64_t sent, received;
+    uint64_t sent, received;  // numbers of messages
     bool is_over;  // the duration is over; each sender sends once more
     bool succeeded;
     blesec_bench_load load;

@@ -8,7 +8,7 @@ struct BenchRun {
     private let settings: Settings
     private let target: LinkTarget
     /// The protocols that the scenario `engine` measures.
-    private let suites: [String]
+    private let engineProtocols: [String]
     /// The handshakes that the scenario `handshake` measures.
     private let subjects: [any HandshakeSubject]
     /// The MTUs and SDU sizes to measure, each with its transport.
@@ -38,7 +38,8 @@ struct BenchRun {
         self.settings = settings
         self.target = target
         report = Report(settings)
-        suites = settings.scenarios.contains(.engine) ? Self.suites(settings) : []
+        engineProtocols =
+            settings.scenarios.contains(.engine) ? Self.engineProtocols(settings) : []
         subjects = settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
         sduSweep = settings.scenarios.contains(.link) ? Self.sweep(settings, target) : []
         let linkSteps = settings.scenarios.contains(.link) ? target.count * settings.sizes.count : 0
@@ -48,8 +49,8 @@ struct BenchRun {
                 && settings.measuresRoundTrips ? target.transports : []
         // The steps that share the time budget. The scenarios `many` and `radio` do not use it.
         let steps =
-            suites.count * settings.recordSizes.count + subjects.count + linkSteps + sduSweep.count
-            + storeSizes.count + streamTransports.count
+            engineProtocols.count * settings.recordSizes.count + subjects.count + linkSteps
+            + sduSweep.count + storeSizes.count + streamTransports.count
         radioSetups =
             settings.scenarios.contains(.radio)
             ? RadioScenario.setups(isQuick: settings.isQuick) : []
@@ -83,11 +84,12 @@ struct BenchRun {
 
     private mutating func measureEngines() throws {
         let scenario = EngineScenario(rounds: 2 * settings.rounds + 1)
-        for suite in suites {
+        for name in engineProtocols {
             for size in settings.recordSizes {
-                progress.show("engine, \(suite), \(size.bytes)")
+                progress.show("engine, \(name), \(size.bytes)")
+                // Counts the step. It has a fixed number of rounds, and no time limit.
                 _ = budget.next()
-                report.engine += try scenario.measure(suite, size: size)
+                report.engine += try scenario.measure(name, size: size)
             }
         }
     }
@@ -96,6 +98,7 @@ struct BenchRun {
         let scenario = HandshakeScenario(rounds: 2 * settings.rounds + 1)
         for subject in subjects {
             progress.show("handshake, \(subject.name)")
+            // Counts the step. It has a fixed number of rounds, and no time limit.
             _ = budget.next()
             report.handshake.append(try scenario.measure(subject))
         }
@@ -103,7 +106,7 @@ struct BenchRun {
 
     /// The protocols that the settings name. If they name none, the default protocol with each of
     /// the two ciphers, and TLS.
-    private static func suites(_ settings: Settings) -> [String] {
+    private static func engineProtocols(_ settings: Settings) -> [String] {
         let isDefault = settings.handshakeProtocols == nil
         return (isDefault ? [.noise, .noiseAESGCM, .tls] : settings.protocols).map(\.name)
     }

@@ -14,10 +14,10 @@ enum MeasureCommand {
             + "all kinds that this machine has are measured.")
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
-        help: "Measure this protocol beside the plain link, such as Noise_XX_25519_AESGCM_SHA256 "
-            + "or \(TLSContext.protocolName). By default \(ChannelConfiguration.defaultProtocol) "
-            + "and \(TLSContext.protocolName) are measured, and the handshakes of all patterns, of "
-            + "all suites and of TLS.")
+        help: "Measure this protocol, such as Noise_XX_25519_AESGCM_SHA256 or "
+            + "\(TLSContext.protocolName), and a plain link. By default "
+            + "\(ChannelConfiguration.defaultProtocol) and \(TLSContext.protocolName) are "
+            + "measured, and the handshakes of all patterns, of all suites and of TLS.")
     static let size = Option(
         name: "--size", value: "BYTES", isRepeatable: true,
         help: "Measure messages of this size, 1 to 1,048,576 bytes. The default is six sizes from "
@@ -121,9 +121,9 @@ enum MeasureCommand {
                 + "completes, alone and while unauthenticated peers flood it.",
             "radio: the speed of a channel over an LE connection. A model of the link layer, with "
                 + "a clock of its own, computes all figures, so that no figure depends on the "
-                + "machine. The figures are the bulk data per second, beside the bare L2CAP "
-                + "channel and the limit of the connection, and the time that the first message "
-                + "takes. docs/radio-model.md says what is modelled and what is not.",
+                + "machine. The figures are the bulk data per second, compared with the bare "
+                + "L2CAP channel and with the limit of the connection, and the time that the "
+                + "first message takes. docs/radio-model.md says what is modelled and what is not.",
             "l2cap needs two Bluetooth adapters that hear each other, or --connect and another "
                 + "machine. With two adapters, the packets that the first adapter sent are counted "
                 + "as well, and shown beside the number computed from the sizes of the SDUs. With "

@@ -53,22 +53,23 @@ struct ChannelOptions: Sendable {
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
-    /// Whether only certain peers are accepted: `--anyone` is absent, or the peer is remembered.
+    /// Whether only certain peers are accepted: `--anyone` is absent, or the only peer's key is known.
     let acceptsOnlyCertainPeers: Bool
 
     /// Reads the options, and the files of keys and certificates.
     ///
     /// - Parameters:
-    ///   - peer: the peer that the operand names; options that say whom to accept are then refused.
-    ///   - known: a remembered peer, which alone is accepted, whatever the options say.
+    ///   - operandKey: the key of the peer that the operand names; options that say whom to accept
+    ///     are then refused.
+    ///   - onlyKey: the key of the only peer to accept, whatever the options say.
     init(
-        _ arguments: Arguments, expecting peer: PeerKey? = nil, known: PeerKey? = nil,
+        _ arguments: Arguments, operandKey: PeerKey? = nil, onlyKey: PeerKey? = nil,
         _ memory: PeerMemory? = nil
     ) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
-        let trust = try Self.trust(arguments, engines, expecting: peer, known: known)
-        acceptsOnlyCertainPeers = known != nil || !arguments.has(Self.anyone)
+        let trust = try Self.trust(arguments, engines, operandKey: operandKey, onlyKey: onlyKey)
+        acceptsOnlyCertainPeers = onlyKey != nil || !arguments.has(Self.anyone)
         let identity = engines.hasNoise ? try Self.identity(arguments, engines, memory) : nil
         var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
         if engines.hasTLS {
@@ -124,13 +125,13 @@ struct ChannelOptions: Sendable {
     /// The policies for accepting peers: one for all protocols, and one for TLS alone if TLS needs
     /// another.
     private static func trust(
-        _ arguments: Arguments, _ engines: Engines, expecting expected: PeerKey?, known: PeerKey?
+        _ arguments: Arguments, _ engines: Engines, operandKey: PeerKey?, onlyKey: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
-        if let known { return (.pinned([known]), nil) }
-        if let expected {
+        if let onlyKey { return (.pinned([onlyKey]), nil) }
+        if let operandKey {
             try arguments.refuse(
                 [peer, anyone, CertificateOptions.authority], "does not go with peer:KEY")
-            return (.pinned([expected]), nil)
+            return (.pinned([operandKey]), nil)
         }
         try arguments.exclude(peer, anyone)
         try arguments.exclude(CertificateOptions.authority, anyone)

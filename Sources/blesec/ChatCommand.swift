@@ -41,9 +41,9 @@ enum ChatCommand {
         let memory = try PeerMemory(arguments)
         let operand = arguments.operands.first
         let operandKey = try memory.key(ofOperand: operand)
-        let rememberedKey = try memory.expected
+        let rememberedKey = try memory.rememberedKey
         let expected = operandKey ?? rememberedKey
-        let options = try ChannelOptions(arguments, known: expected, memory)
+        let options = try ChannelOptions(arguments, onlyKey: expected, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()

@@ -54,8 +54,10 @@ enum ConnectCommand {
         let isPersistent = arguments.has(PersistentArguments.persist)
         let memory = try PeerMemory(arguments)
         let target = try Target(arguments.operands[0], arguments, memory)
-        let known = try target.peer == nil ? memory.expected : nil
-        let options = try ChannelOptions(arguments, expecting: target.peer, known: known, memory)
+        let rememberedKey = try target.peer == nil ? memory.rememberedKey : nil
+        let options = try ChannelOptions(
+            arguments, operandKey: target.peer, onlyKey: rememberedKey, memory)
+        // Reports the connection, and stores its peer in `memory`.
         let notes = ConnectionNotes(memory, FailureLog())
         var configuration = options.configuration
         if isPersistent {
@@ -63,30 +65,30 @@ enum ConnectCommand {
         } else {
             try PersistentArguments.refuseWithoutPersist(arguments)
         }
-        let dialed = try DialedTarget(
+        let dialer = try TargetDialer(
             target, arguments, options, configuration, isOnlyAttempt: !isPersistent,
-            expecting: known, memory, notes)
+            rememberedKey: rememberedKey, memory, notes)
         do throws(ChannelError) {
             if isPersistent {
-                try await persist(arguments, options, dialed, to: target.peer, notes)
+                try await persist(arguments, options, dialer, to: target.peer, notes)
             } else {
-                try await run(arguments, options, dialed, notes)
+                try await run(arguments, options, dialer, notes)
             }
         } catch {
-            await dialed.end()
+            await dialer.end()
             throw error
         }
-        await dialed.end()
+        await dialer.end()
     }
 
     private static func run(
-        _ arguments: Arguments, _ options: ChannelOptions, _ dialed: DialedTarget,
+        _ arguments: Arguments, _ options: ChannelOptions, _ dialer: TargetDialer,
         _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         let interruption = Interruption()
         let limit = options.timeLimit
         let dial = { @Sendable () async throws(ChannelError) in
-            try await dialed.dial(ConnectionNotes.attempt)
+            try await dialer.dial(ConnectionNotes.attempt)
         }
         let channel: SecureChannel
         do throws(ChannelError) {
@@ -95,7 +97,7 @@ enum ConnectCommand {
                 return try await limit.run("channel to \(arguments.operands[0])", dial)
             }
         } catch {
-            throw dialed.explained(error)
+            throw dialer.explained(error)
         }
         do throws(ChannelError) {
             // If `--remember` names the peer and the name cannot be stored, the channel is refused.
@@ -113,14 +115,14 @@ enum ConnectCommand {
     }
 
     private static func persist(
-        _ arguments: Arguments, _ options: ChannelOptions, _ dialed: DialedTarget,
+        _ arguments: Arguments, _ options: ChannelOptions, _ dialer: TargetDialer,
         to peer: PeerKey?, _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         do throws(ChannelError) {
             try await PersistentArguments.pipe(
-                over: .dialing(dialed.dial), to: peer, arguments, options, notes)
+                over: .dialing(dialer.dial), to: peer, arguments, options, notes)
         } catch {
-            throw dialed.explained(error)
+            throw dialer.explained(error)
         }
     }
 }

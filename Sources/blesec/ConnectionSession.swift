@@ -151,7 +151,7 @@ struct ConnectionSession: Sendable {
             }
             return nil
         }
-        let event = await writeOutput(to: feed, length: file.length)
+        let event = await writeOutput(to: feed, length: file.durableLength)
         feed.finish()
         return await confirming.value.map { .localFailure($0) } ?? event
     }

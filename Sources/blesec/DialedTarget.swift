@@ -26,8 +26,8 @@ enum Target {
     var peer: PeerKey? { if case .peer(let key, _) = self { key } else { nil } }
 }
 
-/// How a target is dialed or searched for.
-struct DialedTarget: Sendable {
+/// Dials a target, or searches for it and dials it.
+struct TargetDialer: Sendable {
     let dial: PeerRoute.Dial
     /// Maps the error that ended the channel to the error to report.
     private(set) var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
@@ -36,7 +36,7 @@ struct DialedTarget: Sendable {
 
     init(
         _ target: Target, _ arguments: Arguments, _ options: ChannelOptions,
-        _ configuration: ChannelConfiguration, isOnlyAttempt: Bool, expecting peer: PeerKey?,
+        _ configuration: ChannelConfiguration, isOnlyAttempt: Bool, rememberedKey: PeerKey?,
         _ memory: PeerMemory, _ notes: ConnectionNotes
     ) throws(ChannelError) {
         switch target {
@@ -49,7 +49,8 @@ struct DialedTarget: Sendable {
                     notes.reached(endpoint, over: channel.linkDescription)
                     return channel
                 } catch {
-                    throw peer.flatMap { memory.changedKey(error, of: $0, at: endpoint) } ?? error
+                    throw rememberedKey.flatMap { memory.changedKey(error, of: $0, at: endpoint) }
+                        ?? error
                 }
             }
         case .service(let service), .peer(_, let service):

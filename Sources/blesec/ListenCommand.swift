@@ -59,8 +59,8 @@ enum ListenCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)
-        let known = try memory.expected
-        let options = try ChannelOptions(arguments, known: known, memory)
+        let rememberedKey = try memory.rememberedKey
+        let options = try ChannelOptions(arguments, onlyKey: rememberedKey, memory)
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         guard arguments.has(PersistentArguments.persist) else {
@@ -77,7 +77,7 @@ enum ListenCommand {
         let source = try await source(arguments, options, configuration, failures)
         try await source.use { () async throws(ChannelError) in
             try await PersistentArguments.pipe(
-                over: source.route, to: known, arguments, options, notes)
+                over: source.route, to: rememberedKey, arguments, options, notes)
         }
     }
 

@@ -105,7 +105,7 @@ struct PeerMemory: Sendable {
     }
 
     /// The key that is already stored under the name to remember; nil if there is none.
-    var expected: PeerKey? {
+    var rememberedKey: PeerKey? {
         get throws(ChannelError) {
             guard let name, let key = try folder?.knownPeers.key(named: name) else { return nil }
             return PeerKey(fingerprint: key)
@@ -145,7 +145,7 @@ struct PeerMemory: Sendable {
     ///   is reported and ignored, since the channel works.
     func remember(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
         guard let folder, let key = peer?.fingerprint else { return }
-        try endPairing(with: key, in: folder)
+        try completePairing(with: key, in: folder)
         if let name { try folder.knownPeers.bind(name, to: key) }
         guard let endpoint = endpoint?.absolute else { return }
         let text = "\(endpoint) \(endpoint.addressType.rawValue)"
@@ -162,7 +162,7 @@ struct PeerMemory: Sendable {
 
     /// Completes a pairing that was interrupted. This side has verified the peer before, and now
     /// the peer has accepted this side's key.
-    private func endPairing(
+    private func completePairing(
         with key: Fingerprint, in folder: StateFolder
     ) throws(ChannelError) {
         guard let peerName, let pending = try pending(peerName), pending.isVerified,

@@ -135,6 +135,7 @@ enum PersistentArguments {
                 progress.received(message.count)
             },
             outputFile: target,
+            // Without a fate, the message is sent now.
             onDelivery: { fate, _, message in if fate == nil { progress.sent(message.count) } },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: true)

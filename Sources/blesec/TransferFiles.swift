@@ -23,7 +23,7 @@ final class InputFile: Sendable {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }
         file = try RegularFile(descriptor, path)
-        try file.require(sent, path)
+        try file.check(against: sent, path)
         offset = Locked(sent?.offset ?? 0)
         if isFinished, file.size != sent?.offset ?? 0 {
             throw ChannelError(
@@ -62,7 +62,7 @@ final class OutputFile: Sendable {
     private let path: String
     private let file: RegularFile
     /// How many bytes of earlier runs are durable.
-    let length: Int
+    let durableLength: Int
     private let thread = BlockingThread.required()
 
     /// Opens the file. `written` says up to which offset earlier runs have made it durable; the
@@ -82,12 +82,12 @@ final class OutputFile: Sendable {
                 .cannotCreate,
                 "\(path) exists and is not empty; move it away, or name another file")
         }
-        try file.require(written, path)
-        length = written?.offset ?? 0
-        guard ftruncate(descriptor, length) == 0, fsync(descriptor) == 0 else {
+        try file.check(against: written, path)
+        durableLength = written?.offset ?? 0
+        guard ftruncate(descriptor, durableLength) == 0, fsync(descriptor) == 0 else {
             throw .system(.inputOutput, "\(path) cannot be written", errno)
         }
-        lseek(descriptor, length, SEEK_SET)
+        lseek(descriptor, durableLength, SEEK_SET)
         let slash = path.lastIndex(of: "/")
         let directory = slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
         let folder = unsafe open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -140,7 +140,7 @@ private struct RegularFile {
     func note(_ offset: Int) -> FileNote { FileNote(offset: offset, device: device, inode: inode) }
 
     /// Throws if this is not the note's file, or if it has fewer bytes than the note says.
-    func require(_ note: FileNote?, _ path: String) throws(ChannelError) {
+    func check(against note: FileNote?, _ path: String) throws(ChannelError) {
         guard let note else { return }
         guard note == self.note(note.offset) else {
             throw ChannelError(

@@ -19,7 +19,7 @@ enum VectorsCommand {
         name: "--protocol", value: "NAME", isRepeatable: true,
         help: "With --make: make vectors of this protocol. If the option is given several times, "
             + "the vectors use these protocols in turn. By default the vectors use all patterns in "
-            + "all suites in turn, with psk and fallback at random.")
+            + "all suites in turn, with the modifiers psk and fallback at random.")
 
     static let command = Command(
         name: "blesec vectors", summary: "run or make test vectors of the Noise protocols",

@@ -247,7 +247,7 @@ struct AppearanceTests {
                 role, behaviour, in: setup.authority.folder, victim: setup.configuration())
             try honest.run()
             // The control: with the certificate's own key the handshake succeeds.
-            #expect(honest.isDone && honest.types == [.ready])
+            #expect(honest.isHandshakeDone && honest.types == [.ready])
             try Self.forgeKey("rogue", setup)
             let peer = try MaliciousTLSPeer(
                 role, behaviour, in: setup.authority.folder, victim: setup.configuration())
@@ -266,14 +266,15 @@ struct AppearanceTests {
         "the certificate alerts of a side have equal lengths; an acceptor's are sealed; a dialer's are sealed with OpenSSL 3.5, but in clear with 3.0"
     )
     func alerts() throws {
-        let missing = try MaliciousTLSPeer(
+        let withoutCertificate = try MaliciousTLSPeer(
             .dialer, MaliciousTLSPeer.Behaviour(certificate: nil),
             in: Refusable.Setup().authority.folder,
             victim: Refusable.Setup().configuration())
-        try missing.run()
+        try withoutCertificate.run()
         // 116 is certificate_required.
-        #expect(missing.alert == 116)
-        #expect(LinkedOpenSSL.isAlert(try #require(missing.records.last), 116, by: .acceptor))
+        #expect(withoutCertificate.alert == 116)
+        let last = try #require(withoutCertificate.records.last)
+        #expect(LinkedOpenSSL.isAlert(last, 116, by: .acceptor))
         for role in [ChannelRole.dialer, .acceptor] {
             // One entry for each different appearance of a refusal: the types of all records, and
             // the length of the alert. The lengths of other records depend on the certificate.
@@ -290,7 +291,8 @@ struct AppearanceTests {
                 let setup = try Refusable.Setup()
                 try refuse(refusable.prepare(setup), setup)
             }
-            // A dialer's policy refuses with an alert too.
+            // A dialer's policy refuses with an alert too; `role` is that of the malicious peer, and
+            // the dialer is its victim.
             let setup = try Refusable.Setup()
             setup.policy = .authority(uris: ["blesec://devices/someone"])
             if role == .acceptor { try refuse(setup.good(), setup) }

@@ -65,7 +65,7 @@ struct AttackRun {
             pair.run()
             Self.runApplication(&pair.dialer, .dialer, &dialer, pair.now)
             Self.runApplication(&pair.acceptor, .acceptor, &acceptor, pair.now)
-            if pair.dialer.unsentBytes == 0,
+            if pair.dialer.bytesAwaitingLink == 0,
                 pair.dialer.linkShutdown(canHalfClose: false, now: pair.now) == .closeWhenDrained
             {
                 pair.dialer.didCloseLink()

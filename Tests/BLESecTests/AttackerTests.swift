@@ -60,7 +60,7 @@ struct AttackerTests {
         }
         print("attackers: \(tally)")
         #expect(tally.unexpected == 0)
-        #expect(tally.count == 8_956, "docs/noise.md has the number of cases")
+        #expect(tally.count == 8_956, "docs/noise.md names this number of cases")
     }
 
     @Test("a party is proven at the message that the specification's tables name")

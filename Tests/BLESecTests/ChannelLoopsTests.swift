@@ -99,7 +99,7 @@ private struct SpreadListener {
     func finish(_ peers: [RawPeer] = []) async throws {
         for peer in peers { await peer.leave() }
         await listener.close()
-        try await until { await listener.load == (handshakes: 0, leaving: 0, ready: 0) }
+        try await until { await listener.load == (handshakes: 0, turnedAway: 0, ready: 0) }
         for loop in [own, outside] + channelLoops {
             try await until { await loop.run { loop.load == (timers: 0, sources: 0) } }
         }
@@ -270,11 +270,11 @@ struct ChannelLoopsTests {
         }
         for _ in 0..<2 { peers.append(try await spread.rawPeer()) }
         await spread.clock.advance(by: .milliseconds(99))
-        #expect(await spread.listener.load == (handshakes: 4, leaving: 0, ready: 0))
+        #expect(await spread.listener.load == (handshakes: 4, turnedAway: 0, ready: 0))
         await spread.clock.advance(by: .milliseconds(1))
         // The two oldest are on different loops.
-        try await spread.until { await spread.listener.load.leaving == 2 }
-        #expect(await spread.listener.load == (handshakes: 4, leaving: 2, ready: 0))
+        try await spread.until { await spread.listener.load.turnedAway == 2 }
+        #expect(await spread.listener.load == (handshakes: 4, turnedAway: 2, ready: 0))
         for (index, peer) in peers.enumerated() {
             #expect(await peer.receive() == (index < 2 ? ListenerTests.busy : []))
         }
@@ -284,7 +284,7 @@ struct ChannelLoopsTests {
     }
 
     @Test(
-        "in a flood over two loops, each handshake that leaves makes room for one other, and a known peer gets a place",
+        "in a flood over two loops, each handshake that is turned away makes room for one other, and a known peer gets a place",
         arguments: [false, true])
     func flood(isOwnFirst: Bool) async throws {
         let spread = try await SpreadListener(
@@ -301,7 +301,7 @@ struct ChannelLoopsTests {
                 let load = await spread.listener.load
                 #expect(load.handshakes + load.ready <= 8)
                 let isFull = load.handshakes + load.ready == 8
-                return isFull && load.leaving + spread.failures.all.count == min(8 * round, 33)
+                return isFull && load.turnedAway + spread.failures.all.count == min(8 * round, 33)
             }
             if round < 5 { await spread.clock.advance(by: .milliseconds(100)) }
         }
@@ -326,7 +326,7 @@ struct ChannelLoopsTests {
         try await spread.until {
             let load = await spread.listener.load
             #expect(load.handshakes <= 4)
-            return load == (handshakes: 4, leaving: 6, ready: 0)
+            return load == (handshakes: 4, turnedAway: 6, ready: 0)
         }
         for (index, peer) in peers.enumerated() {
             var heard: [UInt8] = []
@@ -340,7 +340,7 @@ struct ChannelLoopsTests {
         await peers[0].leave()
         try await spread.until { await spread.listener.load.handshakes == 3 }
         let (dialed, accepted) = try await spread.channel()
-        #expect(await spread.listener.load == (handshakes: 3, leaving: 6, ready: 0))
+        #expect(await spread.listener.load == (handshakes: 3, turnedAway: 6, ready: 0))
         await dialed.abort()
         await accepted.abort()
         try await spread.finish(peers)
@@ -358,11 +358,11 @@ struct ChannelLoopsTests {
         let first = try await spread.rawPeer()
         try await spread.until { await spread.listener.load.handshakes == 1 }
         let second = try await spread.rawPeer()
-        try await spread.untilOnOwnLoop { await spread.listener.load.leaving == 1 }
-        #expect(await spread.listener.load == (handshakes: 1, leaving: 1, ready: 0))
+        try await spread.untilOnOwnLoop { await spread.listener.load.turnedAway == 1 }
+        #expect(await spread.listener.load == (handshakes: 1, turnedAway: 1, ready: 0))
         gate.open()
         try await spread.until { await second.receive() == ListenerTests.busy }
-        #expect(await spread.listener.load == (handshakes: 1, leaving: 1, ready: 0))
+        #expect(await spread.listener.load == (handshakes: 1, turnedAway: 1, ready: 0))
         try await spread.finish([first, second])
     }
 
@@ -373,12 +373,12 @@ struct ChannelLoopsTests {
         for _ in 0..<104 { peers.append(try await spread.rawPeer()) }
         try await spread.until {
             let load = await spread.listener.load
-            #expect(load.leaving <= 32)
-            return load == (handshakes: 4, leaving: 32, ready: 0)
+            #expect(load.turnedAway <= 32)
+            return load == (handshakes: 4, turnedAway: 32, ready: 0)
                 && spread.failures.all.count == 68
         }
         await spread.clock.advance(by: .seconds(2))
-        try await spread.until { await spread.listener.load.leaving == 0 }
+        try await spread.until { await spread.listener.load.turnedAway == 0 }
         #expect(spread.failures.all == Array(repeating: .busy, count: 100))
         try await spread.finish(peers)
     }
@@ -416,7 +416,7 @@ struct ChannelLoopsTests {
         await outside.run { link.release() }
         let third = try await spread.rawPeer()
         try await spread.untilOnOwnLoop { await listener.isAsking }
-        #expect(await listener.load == (handshakes: 2, leaving: 0, ready: 0))
+        #expect(await listener.load == (handshakes: 2, turnedAway: 0, ready: 0))
         gate.open()
         let accepted = try await listener.accept()
         try await opening.value
@@ -428,7 +428,7 @@ struct ChannelLoopsTests {
         for _ in 0..<2 { peers.append(try await spread.rawPeer()) }
         await spread.clock.advance(by: .milliseconds(100))
         try await spread.until {
-            await listener.load == (handshakes: 2, leaving: 2, ready: 0)
+            await listener.load == (handshakes: 2, turnedAway: 2, ready: 0)
         }
         try await dialed.send([1])
         #expect(try await accepted.receive() == [1])
@@ -451,7 +451,7 @@ struct ChannelLoopsTests {
             await spread.clock.advance(by: .milliseconds(100))
             try await spread.until {
                 let load = await spread.listener.load
-                return load.handshakes == 2 && load.leaving == round
+                return load.handshakes == 2 && load.turnedAway == round
             }
         }
         person.answer(.admit)

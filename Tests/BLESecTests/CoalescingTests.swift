@@ -175,9 +175,9 @@ struct CoalescingTests {
             try await dialer.send([0])
             let before = link.byteCount
             try await dialer.send([UInt8](repeating: 1, count: 1_000))
-            let unsent = link.byteCount - before
+            let sentBeforeShutdown = link.byteCount - before
             await fixture.loop.shutdown()
-            return [unsent, link.byteCount - before]
+            return [sentBeforeShutdown, link.byteCount - before]
         }.value
         #expect(bytes[0] == 0 && bytes[1] >= 1_000)
         await acceptor.abort()

@@ -144,7 +144,7 @@ struct DirectProofTests {
     }
 
     @Test(
-        "a link that ends before the proof ends the channel as unproven", arguments: [true, false])
+        "if the link ends before the proof, the channel ends as unproven", arguments: [true, false])
     func cut(canSend: Bool) throws {
         let both = try Self.configurations("IK", PinnedPeers())
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)

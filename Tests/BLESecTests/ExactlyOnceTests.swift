@@ -201,7 +201,7 @@ struct ExactlyOnceTests {
     }
 
     @Test(
-        "a message that may have reached the peer's ended process is unknown; later ones go to its new process"
+        "the fate of a message that the peer's ended process may have got is unknown; later messages reach its new process"
     )
     func lostPeer() async throws {
         let fixture = try Self.fixture()
@@ -292,15 +292,17 @@ struct ExactlyOnceTests {
     @Test("a channel is told of a burst's first message only, until it has asked for a record")
     func burst() throws {
         let lane = MessageLane(PeerConnection.DeliveryOptions())
-        func isTold() throws -> Bool {
+        /// Sends a message, and returns whether a channel has to be told of it.
+        func mustTell() throws -> Bool {
             try #require(try lane.send([1], noting: nil)).concernsChannel
         }
-        #expect(try [isTold(), isTold()] == [true, true], "without a link, nobody can be told")
+        // Without a link no channel can be told, so no message counts as told.
+        #expect(try [mustTell(), mustTell()] == [true, true])
         for _ in 0..<2 {
             let port = lane.beginLink(to: .anonymous)
-            #expect(try [isTold(), isTold(), isTold()] == [true, false, false])
+            #expect(try [mustTell(), mustTell(), mustTell()] == [true, false, false])
             _ = port.nextRecord(atMost: 1_000, onlyWhole: false) { _ in true }
-            #expect(try [isTold(), isTold()] == [true, false])
+            #expect(try [mustTell(), mustTell()] == [true, false])
         }
     }
 

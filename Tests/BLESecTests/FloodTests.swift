@@ -6,7 +6,8 @@ import Testing
 
 @testable import BLESec
 
-/// Known peers dial a listener while unauthenticated peers take every place, on a manual clock.
+/// Known peers dial a listener while unauthenticated peers take every place for a
+/// handshake, on a manual clock.
 @Suite("A listener in a flood")
 struct FloodTests {
     /// How many known peers have finished dialing, how many of them got a channel at their first
@@ -124,7 +125,8 @@ struct FloodTests {
         await fixture.finish()
     }
 
-    /// A flooder at the rate that LE permits.
+    /// A flooder at the rate that LE permits. In this class a link is a device's LE connection, and
+    /// a channel is an L2CAP channel on it, for which a `MemoryLink` stands.
     ///
     /// An adapter holds links to a limited number of devices, each with its own address. A link
     /// holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification, Volume 3,
@@ -168,14 +170,14 @@ struct FloodTests {
                 return true
             }
             // A device that has 64 channels closes its oldest one. The oldest channels have the
-            // listener's places, so the place becomes free for a later channel.
+            // listener's places, so the closed channel's place becomes free for a later channel.
             if devices[current].channels.count == Self.channelsPerLink {
                 devices[current].channels.removeFirst().close()
             }
-            let link = fixture.openLink(from: devices[current].address)
+            let channel = fixture.openLink(from: devices[current].address)
             let firstBytes = ListenerTests.firstFlight
-            if time % 2 == 0 { _ = try? link.send(firstBytes.span) }
-            devices[current].channels.append(link)
+            if time % 2 == 0 { _ = try? channel.send(firstBytes.span) }
+            devices[current].channels.append(channel)
         }
 
         func end() { for device in devices { for channel in device.channels { channel.close() } } }
@@ -205,7 +207,8 @@ struct FloodTests {
             await fixture.loop.run { flood.step(time) }
             await fixture.clock.advance(by: .milliseconds(1))
             let load = await fixture.listener.load
-            #expect(load.handshakes <= 256 && load.leaving <= 32)
+            // Places for handshakes, and links that were turned away and are not closed yet.
+            #expect(load.handshakes <= 256 && load.turnedAway <= 32)
         }
         for dial in dials { try await dial.value }
         #expect(score.all.peers == 100)

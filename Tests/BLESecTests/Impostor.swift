@@ -35,7 +35,7 @@ final class Impostor {
     private var psksUsed = 0
     private(set) var messagesDone = 0
     /// Whether the party has lacked a key, so that its state now differs from the victim's.
-    private(set) var isLost = false
+    private(set) var hasGuessed = false
     private var transport: TransportState?
 
     /// Begins a handshake. In a fallback both parties know the initiator's ephemeral key before:
@@ -134,7 +134,7 @@ final class Impostor {
     }
 
     private func decrypt(_ ciphertext: [UInt8]) throws {
-        guard !isLost else {
+        guard !hasGuessed else {
             state?.mixHash(ciphertext)
             return
         }
@@ -144,7 +144,7 @@ final class Impostor {
             }
         } catch {
             // The party's key differs from the victim's. From now on the party uses a random key.
-            isLost = true
+            hasGuessed = true
             var guess = SymmetricState(name)
             guess.mixKey(SecretBytes(randomCount: 32).span)
             state = consume guess
@@ -155,7 +155,7 @@ final class Impostor {
         guard let parties = token.dhKeys else {
             let psk = keys.psks?[psksUsed]
             psksUsed += 1
-            isLost = isLost || psk == nil
+            hasGuessed = hasGuessed || psk == nil
             state?.mixKeyAndHash(try psk ?? PreSharedKey(SecretBytes(randomCount: 32)))
             return
         }
@@ -170,7 +170,7 @@ final class Impostor {
                 with: ours == .e ? ephemeral.publicKey : keys.shown)
             state?.mixKey(product.span)
         } else {
-            isLost = true
+            hasGuessed = true
             state?.mixKey(SecretBytes(randomCount: 32).span)
         }
     }

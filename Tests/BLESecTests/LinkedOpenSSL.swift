@@ -3,7 +3,7 @@ import BLESecTLSEngine
 import CBLESecOpenSSL
 
 /// What an alert of the linked OpenSSL looks like: Debian 12 has OpenSSL 3.0, and Debian 13 has
-/// 3.5. SECURITY.md, "What a failure shows", states both.
+/// 3.5. SECURITY.md, "What a failure shows", describes the alerts of both.
 enum LinkedOpenSSL {
     static let is35 = OpenSSL_version_num() >= 0x3050_0000
 

@@ -81,7 +81,7 @@ struct ListenerFixture {
         await listener.close()
         await clock.settle()
         let load = await listener.load
-        #expect(load.handshakes == 0 && load.leaving == 0 && load.ready == 0)
+        #expect(load.handshakes == 0 && load.turnedAway == 0 && load.ready == 0)
         await fixture.finish()
     }
 }

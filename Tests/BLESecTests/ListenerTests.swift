@@ -91,7 +91,7 @@ struct ListenerTests {
         await fixture.clock.advance(by: .milliseconds(59))
         for peer in peers { #expect(await !peer.isTurnedAway) }
         await fixture.clock.advance(by: .milliseconds(1))
-        // This peer has already got the answer to its first flight, so it gets no answer `busy`.
+        // The first peer has already got the answer to its first flight, so it gets no `busy`.
         #expect(await peers[0].isTurnedAway)
         #expect(await peers[1].receive().isEmpty)
         await fixture.clock.advance(by: .milliseconds(10))
@@ -99,7 +99,7 @@ struct ListenerTests {
         // No peer waits for a place now, so the other peers keep their places.
         await fixture.clock.advance(by: .seconds(1))
         for peer in peers[2...] { #expect(await !peer.isTurnedAway) }
-        #expect(await fixture.listener.load == (handshakes: 4, leaving: 1, ready: 0))
+        #expect(await fixture.listener.load == (handshakes: 4, turnedAway: 1, ready: 0))
         await fixture.finish()
     }
 
@@ -111,17 +111,17 @@ struct ListenerTests {
         for _ in 0..<104 { peers.append(await fixture.rawPeer(from: "one")) }
         // Four links of the address have places, and 100 were turned away. The newest 32 of these
         // have time to close; the other 68 are closed.
-        #expect(await fixture.listener.load == (handshakes: 4, leaving: 32, ready: 0))
+        #expect(await fixture.listener.load == (handshakes: 4, turnedAway: 32, ready: 0))
         #expect(fixture.failures.all == Array(repeating: .busy, count: 68))
         for peer in peers[72...] { #expect(await peer.receive() == Self.busy) }
         // Bytes from a link that was turned away are ignored.
         await peers[72].send(Self.firstFlight)
-        // A link that its peer has closed is not among the leaving links.
+        // A link that its peer has closed no longer counts among the links that were turned away.
         await peers[103].leave()
         await fixture.clock.settle()
-        #expect(await fixture.listener.load == (handshakes: 4, leaving: 31, ready: 0))
+        #expect(await fixture.listener.load == (handshakes: 4, turnedAway: 31, ready: 0))
         await fixture.clock.advance(by: .seconds(2))
-        #expect(await fixture.listener.load == (handshakes: 4, leaving: 0, ready: 0))
+        #expect(await fixture.listener.load == (handshakes: 4, turnedAway: 0, ready: 0))
         #expect(await peers[72].receive().isEmpty)
         #expect(await peers[72].isTurnedAway)
         await fixture.finish()
@@ -180,7 +180,7 @@ struct ListenerTests {
         #expect(await !peers[0].isTurnedAway)
         await listening.clock.advance(by: .milliseconds(1))
         #expect(await peers[0].isTurnedAway)
-        #expect(await listening.listener.load == (handshakes: 2, leaving: 0, ready: 0))
+        #expect(await listening.listener.load == (handshakes: 2, turnedAway: 0, ready: 0))
         await channel.abort()
         _ = await failure(of: opening)
         await listening.finish()
@@ -219,7 +219,7 @@ struct ListenerTests {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
         for _ in 0..<10 { peers.append(await fixture.rawPeer(from: "one")) }
-        #expect(await fixture.listener.load == (handshakes: 4, leaving: 6, ready: 0))
+        #expect(await fixture.listener.load == (handshakes: 4, turnedAway: 6, ready: 0))
         for (index, peer) in peers.enumerated() {
             #expect(await peer.receive() == (index >= 4 ? Self.busy : []))
         }

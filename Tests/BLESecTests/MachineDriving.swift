@@ -44,7 +44,7 @@ extension ChannelMachine {
     mutating func block(now: UInt64) { _ = transmit(atMost: 0, now: now) }
 
     /// How many bytes wait for the link.
-    var unsentBytes: Int { stage?.records.outbound.count ?? 0 }
+    var bytesAwaitingLink: Int { stage?.records.outbound.count ?? 0 }
     /// How many bytes have arrived and are not processed.
     var unprocessedBytes: Int { stage?.records.inbound.count ?? 0 }
     /// The bytes of the messages that the program has not received, with an overhead for each.

@@ -41,7 +41,7 @@ final class MachinePair {
     var hasBytes: Bool {
         dialer.sealPending(now: now)
         acceptor.sealPending(now: now)
-        return dialer.unsentBytes > 0 || acceptor.unsentBytes > 0
+        return dialer.bytesAwaitingLink > 0 || acceptor.bytesAwaitingLink > 0
     }
 
     /// Carries one SDU from `role` to its peer, and returns whether there was one.

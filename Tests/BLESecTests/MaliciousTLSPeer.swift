@@ -47,7 +47,7 @@ import Testing
     /// The types of the records in ``opened``.
     var types: [RecordType] { opened.map(\.type) }
     /// Whether the malicious peer's own handshake is over.
-    private(set) var isDone = false
+    private(set) var isHandshakeDone = false
     /// Changes each flight before it is sent.
     var tamper: ([UInt8]) -> [UInt8] = { $0 }
     /// The flights that the malicious peer has sent, after ``tamper``.
@@ -237,8 +237,8 @@ import Testing
     private func advance() {
         ERR_clear_error()
         guard alert == nil else { return }
-        if !isDone { isDone = unsafe SSL_do_handshake(ssl) == 1 }
-        while isDone {
+        if !isHandshakeDone { isHandshakeDone = unsafe SSL_do_handshake(ssl) == 1 }
+        while isHandshakeDone {
             var bytes = [UInt8](repeating: 0, count: 16_384)
             let count = unsafe SSL_read(ssl, &bytes, Int32(bytes.count))
             guard count > 0 else { break }

@@ -115,7 +115,8 @@ struct NegotiationTests {
     }
 
     @Test(
-        "the answers refused and busy end the dial with their own errors, without a weaker attempt")
+        "a dial that is answered `refused` or `busy` ends with the answer's own error, without a weaker attempt"
+    )
     func turnedAway() throws {
         for (status, code) in [
             (Answer.Status.refused, ChannelError.Code.noCommonProtocol), (.busy, .busy),

@@ -147,7 +147,7 @@ struct PairingTests {
         }
     }
 
-    static func code(_ result: Result<SecureChannel, ChannelError>?) -> ChannelError.Code? {
+    static func errorCode(_ result: Result<SecureChannel, ChannelError>?) -> ChannelError.Code? {
         if case .failure(let error) = result { error.code } else { nil }
     }
 
@@ -176,40 +176,42 @@ struct PairingTests {
     func cuts(way: Way, cutter: ChannelRole) async throws {
         // Each record of the pairing has at least 20 bytes with Noise, and more with TLS.
         let step = way == .codeOverTLS ? 61 : 19
-        var codes: [ChannelError.Code: Int] = [:]
+        var errorCounts: [ChannelError.Code: Int] = [:]
         var offset = 0
         var isComplete = false
         while !isComplete {
             let meeting = try Meeting()
             let ends = try await meeting.pair(way, [cutter: [.cut(afterBytes: offset)]])
             for role in [ChannelRole.dialer, .acceptor] {
-                if let code = Self.code(ends[role]) { codes[code, default: 0] += 1 }
+                if let error = Self.errorCode(ends[role]) { errorCounts[error, default: 0] += 1 }
             }
-            let (dialerCode, acceptorCode) = (Self.code(ends[.dialer]), Self.code(ends[.acceptor]))
+            let dialerError = Self.errorCode(ends[.dialer])
+            let acceptorError = Self.errorCode(ends[.acceptor])
             let (aliceKnows, bobKnows) = (
                 try meeting.alice.names() == ["bob": meeting.bob.fingerprint(way)],
                 try meeting.bob.names() == ["alice": meeting.alice.fingerprint(way)]
             )
             // A side succeeds exactly when it has stored the other side.
             #expect(
-                aliceKnows == (dialerCode == nil), "\(offset): \(String(describing: dialerCode))")
+                aliceKnows == (dialerError == nil), "\(offset): \(String(describing: dialerError))")
             #expect(
-                bobKnows == (acceptorCode == nil), "\(offset): \(String(describing: acceptorCode))")
+                bobKnows == (acceptorError == nil),
+                "\(offset): \(String(describing: acceptorError))")
             // The dialer is the first to store its peer.
             #expect(aliceKnows || !bobKnows)
-            if aliceKnows != bobKnows { #expect(acceptorCode == .mayBePaired) }
-            for (code, device) in [(dialerCode, meeting.alice), (acceptorCode, meeting.bob)]
-            where code != nil {
+            if aliceKnows != bobKnows { #expect(acceptorError == .mayBePaired) }
+            for (error, device) in [(dialerError, meeting.alice), (acceptorError, meeting.bob)]
+            where error != nil {
                 // A failed side keeps its peer as pending only if it reports `mayBePaired`.
                 let pending = try device.store.pendingPeers()
-                #expect((code == .mayBePaired) == !pending.isEmpty || pending.isEmpty)
+                #expect((error == .mayBePaired) == !pending.isEmpty || pending.isEmpty)
             }
-            isComplete = dialerCode == nil && acceptorCode == nil
+            isComplete = dialerError == nil && acceptorError == nil
             if !isComplete {
                 let again = try await meeting.pair(way)
                 for role in [ChannelRole.dialer, .acceptor] {
                     #expect(
-                        Self.code(again[role]) == nil,
+                        Self.errorCode(again[role]) == nil,
                         "\(offset): \(String(describing: again[role]))")
                 }
             }
@@ -218,8 +220,8 @@ struct PairingTests {
             offset += step
             try #require(offset < 20_000)
         }
-        #expect(codes[.mayBePaired, default: 0] > 0, "\(codes)")
-        #expect(codes[.truncated, default: 0] > 0)
+        #expect(errorCounts[.mayBePaired, default: 0] > 0, "\(errorCounts)")
+        #expect(errorCounts[.truncated, default: 0] > 0)
     }
 
     @Test(
@@ -232,8 +234,8 @@ struct PairingTests {
                 meeting.alice, .code(try TrustPolicy.PairingCode("123456")), way, name: "bob"),
             meeting.configuration(
                 meeting.bob, .code(try TrustPolicy.PairingCode("123450")), way, name: "alice"))
-        #expect(Self.code(ends[.acceptor]) == .untrusted)
-        #expect(Self.code(ends[.dialer]) == .refused)
+        #expect(Self.errorCode(ends[.acceptor]) == .untrusted)
+        #expect(Self.errorCode(ends[.dialer]) == .refused)
         #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
         #expect(try meeting.bob.store.pendingPeers().isEmpty)
         await meeting.loop.shutdown()
@@ -247,8 +249,8 @@ struct PairingTests {
         let plain = ChannelConfiguration(identity: meeting.bob.identity, trust: .anyone)
         for (dialer, acceptor) in [(pairing, plain), (plain, pairing)] {
             let ends = await meeting.meet(dialer, acceptor)
-            #expect(Self.code(ends[.dialer]) == .noCommonProtocol)
-            #expect([.noCommonProtocol, .truncated].contains(Self.code(ends[.acceptor])))
+            #expect(Self.errorCode(ends[.dialer]) == .noCommonProtocol)
+            #expect([.noCommonProtocol, .truncated].contains(Self.errorCode(ends[.acceptor])))
             if case .failure(let error) = ends[.dialer] { #expect(error.reason.contains("pair")) }
         }
         await meeting.loop.shutdown()
@@ -270,8 +272,8 @@ struct PairingTests {
         let blind = await meeting.meet(
             meeting.configuration(eve, .invitation(guess), .invitation, name: "bob"),
             bobConfiguration)
-        #expect(Self.code(blind[.acceptor]) == .authenticationFailed)
-        #expect(Self.code(blind[.dialer]) == .truncated)
+        #expect(Self.errorCode(blind[.acceptor]) == .authenticationFailed)
+        #expect(Self.errorCode(blind[.dialer]) == .truncated)
         #expect(offered.strangers.isEmpty)
         // Alice begins, and loses the link after the handshake. Eve has seen the invitation.
         let aliceConfiguration = meeting.configuration(
@@ -281,14 +283,16 @@ struct PairingTests {
         let eveConfiguration = meeting.configuration(
             eve, .invitation(try PairingInvitation(parsing: offered.uri)), .invitation, name: "bob")
         let stolen = await meeting.meet(eveConfiguration, bobConfiguration)
-        #expect(Self.code(stolen[.acceptor]) == .untrusted)
+        #expect(Self.errorCode(stolen[.acceptor]) == .untrusted)
         #expect(offered.strangers == [eve.identity.fingerprint])
         // Alice may try again, since her key was the first.
         let ends = await meeting.meet(aliceConfiguration, bobConfiguration)
-        #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
+        #expect(Self.errorCode(ends[.dialer]) == nil && Self.errorCode(ends[.acceptor]) == nil)
         #expect(try meeting.knowEachOther(.invitation))
         let late = await meeting.meet(eveConfiguration, bobConfiguration)
-        #expect(Self.code(late[.acceptor]) == .untrusted && Self.code(late[.dialer]) == .refused)
+        #expect(
+            Self.errorCode(late[.acceptor]) == .untrusted
+                && Self.errorCode(late[.dialer]) == .refused)
         await meeting.loop.shutdown()
     }
 
@@ -319,15 +323,15 @@ struct PairingTests {
             aliceConfiguration, malloryConfiguration(toAlice.identity, .invitation(own)))
         // If Mallory shows another key than Bob's, Alice refuses it before she sends hers. If he
         // shows Bob's key, he still cannot read Alice's key without the secret.
-        #expect(Self.code(first[.dialer]) == (hasKeys ? .truncated : .untrusted))
+        #expect(Self.errorCode(first[.dialer]) == (hasKeys ? .truncated : .untrusted))
         #expect(
-            Self.code(first[.acceptor]) == (hasKeys ? .authenticationFailed : .truncated))
+            Self.errorCode(first[.acceptor]) == (hasKeys ? .authenticationFailed : .truncated))
         let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
         let guess = TrustPolicy.Pairing.invitation(try PairingInvitation(parsing: other.uri))
         let second = await meeting.meet(
             malloryConfiguration(toBob.identity, guess), bobConfiguration)
-        #expect(Self.code(second[.acceptor]) == .authenticationFailed)
-        #expect(Self.code(second[.dialer]) == .truncated)
+        #expect(Self.errorCode(second[.acceptor]) == .authenticationFailed)
+        #expect(Self.errorCode(second[.dialer]) == .truncated)
         // Nothing is stored, no other key has shown the secret, and Alice and Bob can still pair.
         #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
         for store in [meeting.alice.store, meeting.bob.store] {
@@ -335,7 +339,7 @@ struct PairingTests {
         }
         #expect(offered.strangers.isEmpty)
         let ends = await meeting.meet(aliceConfiguration, bobConfiguration)
-        #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
+        #expect(Self.errorCode(ends[.dialer]) == nil && Self.errorCode(ends[.acceptor]) == nil)
         #expect(try meeting.knowEachOther(.invitation))
         await meeting.loop.shutdown()
     }
@@ -349,7 +353,7 @@ struct PairingTests {
         let ends = await meeting.meet(
             meeting.configuration(mallory, .invitation(scanned), .invitation, name: "bob"),
             meeting.configuration(meeting.bob, .invitation(offered), .invitation, name: "alice"))
-        #expect(Self.code(ends[.dialer]) == nil && Self.code(ends[.acceptor]) == nil)
+        #expect(Self.errorCode(ends[.dialer]) == nil && Self.errorCode(ends[.acceptor]) == nil)
         #expect(try meeting.bob.names() == ["alice": mallory.identity.fingerprint])
         // Alice comes too late: Mallory's key was the first, so Bob refuses Alice's.
         let late = await meeting.meet(
@@ -358,7 +362,9 @@ struct PairingTests {
                 .invitation,
                 name: "bob"),
             meeting.configuration(meeting.bob, .invitation(offered), .invitation, name: "alice"))
-        #expect(Self.code(late[.dialer]) == .refused && Self.code(late[.acceptor]) == .untrusted)
+        #expect(
+            Self.errorCode(late[.dialer]) == .refused
+                && Self.errorCode(late[.acceptor]) == .untrusted)
         await meeting.loop.shutdown()
     }
 

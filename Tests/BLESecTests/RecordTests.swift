@@ -137,7 +137,7 @@ struct RecordTests {
         peer.isBlocked = true
         _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))
         try peer.pump()
-        let unsentBeforePings = peer.victim.unsentBytes
+        let unsentBeforePings = peer.victim.bytesAwaitingLink
         for _ in 0..<100 where peer.victimFailure == nil { try peer.send(.ping, [1]) }
         #expect(peer.victimFailure == .protocolViolation)
         #expect(unsentBeforePings < 32_768, "a part of the message is not sealed yet")

@@ -405,7 +405,7 @@ struct RefusalTests {
                 role, MaliciousTLSPeer.Behaviour(certificate: "rogue", chain: ["middle"]),
                 in: setup.authority.folder, victim: setup.configuration())
             try peer.run()
-            #expect(peer.isDone && peer.types == [.ready])
+            #expect(peer.isHandshakeDone && peer.types == [.ready])
         }
     }
 
@@ -418,7 +418,7 @@ struct RefusalTests {
             let whole = try MaliciousTLSPeer(
                 role, behaviour, in: setup.authority.folder, victim: configuration)
             try whole.run()
-            #expect(whole.isDone && !whole.isVictimReady)
+            #expect(whole.isHandshakeDone && !whole.isVictimReady)
             for (flight, bytes) in whole.flights.enumerated() {
                 for length in [0, 1, 5, bytes.count / 2, bytes.count - 1] {
                     let peer = try MaliciousTLSPeer(

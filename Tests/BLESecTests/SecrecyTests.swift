@@ -33,9 +33,11 @@ struct SecrecyTests {
         }
         // Each side has sent the same message three times, as three different ciphertexts.
         let lengths = pair.sent[.dialer, default: []].suffix(3).map(\.count)
-        #expect(Set(lengths).count == 1, "the length of a message is visible")
+        #expect(
+            Set(lengths).count == 1, "an eavesdropper sees that the messages have the same length")
         #expect(Set(pair.sent[.dialer, default: []].suffix(3)).count == 3)
-        #expect(bytesOnLink.contains(Array(offer.utf8)), "the hello is not encrypted")
+        #expect(
+            bytesOnLink.contains(Array(offer.utf8)), "an eavesdropper sees the offers in the hello")
     }
 
     @Test("with XX neither side's public key appears in clear on the link")

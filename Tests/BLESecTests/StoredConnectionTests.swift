@@ -141,7 +141,9 @@ struct StoredConnectionTests {
         }
     }
 
-    @Test("dropped messages do not arrive, and their fates come in the order of the messages")
+    @Test(
+        "messages dropped from the outbox do not arrive; all fates come in the order of the messages"
+    )
     func dropped() async throws {
         func drop(_ numbers: Set<UInt64>) throws {
             let (outboxes, failures) = try Outbox.open(in: folder.file("dialer"))
@@ -207,7 +209,7 @@ struct StoredConnectionTests {
     /// if `isFull` is true.
     private final class GatedStore: EndpointStore {
         private let endpoint: any EndpointStore
-        let counts = Locked((begun: 0, isOpen: false, isFull: false))
+        let state = Locked((begunCommits: 0, isOpen: false, isFull: false))
 
         init(_ endpoint: any EndpointStore) { self.endpoint = endpoint }
 
@@ -216,10 +218,10 @@ struct StoredConnectionTests {
         func close() { endpoint.close() }
 
         func commit(_ changes: [StoreChange]) throws(StoreFailure) {
-            counts.withLock { $0.begun += 1 }
+            state.withLock { $0.begunCommits += 1 }
             // A test that hangs is ended by the suite's time limit.
-            while !counts.withLock({ $0.isOpen }) { usleep(1_000) }
-            guard !counts.withLock({ $0.isFull }) else { throw StoreFailure("the disk is full") }
+            while !state.withLock({ $0.isOpen }) { usleep(1_000) }
+            guard !state.withLock({ $0.isFull }) else { throw StoreFailure("the disk is full") }
             try endpoint.commit(changes)
         }
     }
@@ -230,12 +232,12 @@ struct StoredConnectionTests {
         guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
         else { return }
         let store = GatedStore(opened.endpoint)
-        store.counts.withLock { $0.isOpen = true }
+        store.state.withLock { $0.isOpen = true }
         options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
         let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         _ = try await first.send([1], noting: [1])
         try await first.waitUntilCommitted()
-        store.counts.withLock { $0.isFull = true }
+        store.state.withLock { $0.isFull = true }
         let lost = try await first.send([2], noting: [2])
         await first.wait(for: .closed)
         #expect(await first.status.failure?.code == .store)
@@ -267,10 +269,10 @@ struct StoredConnectionTests {
         for number in 0..<1_000 { last = try await dialer.send([UInt8(number & 255)]) }
         // At most the first commit has begun, that of this side's token. All messages wait for the
         // second one.
-        #expect(store.counts.withLock { $0.begun } <= 1)
-        store.counts.withLock { $0.isOpen = true }
+        #expect(store.state.withLock { $0.begunCommits } <= 1)
+        store.state.withLock { $0.isOpen = true }
         try await dialer.waitUntilCommitted()
-        #expect(store.counts.withLock { $0.begun } == 2)
+        #expect(store.state.withLock { $0.begunCommits } == 2)
         let acceptor = try await accepting()
         for number in 1...UInt64(1_000) {
             _ = try await acceptor.receive()
@@ -279,7 +281,7 @@ struct StoredConnectionTests {
         #expect(await last?.delivery() == .delivered)
         // Each confirmation of the peer covers up to 32 messages, and each commit stores one or
         // more confirmations.
-        let commits = store.counts.withLock { $0.begun }
+        let commits = store.state.withLock { $0.begunCommits }
         #expect(commits < 60, "\(commits) commits")
         try await dialer.leave()
         try await acceptor.leave()

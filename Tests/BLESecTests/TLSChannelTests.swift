@@ -229,6 +229,7 @@ struct TLSChannelTests {
         for sharesDials in [true, false] {
             var dialer = try fixture.configuration(.dialer)
             var acceptor = try fixture.configuration(.dialer)
+            // Sides in two processes have separate sets of pending dials.
             if !sharesDials { (dialer.pendingDials, acceptor.pendingDials) = (.init(), .init()) }
             let run = try AttackRun((dialer, acceptor))
             let failures = [run.dialer.failure, run.acceptor.failure]

@@ -50,7 +50,7 @@ struct TLSRecordTests {
     }
 
     @Test(
-        "before ready a data, end or reject record ends the channel, and so does a wrong ready",
+        "a data, end or reject record before ready ends the channel, and so does a wrong ready",
         arguments: roles)
     func beforeReady(role: ChannelRole) throws {
         let fixture = try CertificateFixture.shared()

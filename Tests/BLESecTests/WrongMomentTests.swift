@@ -156,7 +156,7 @@ struct WrongMomentTests {
         #expect(peer.victim.outcome == nil)
     }
 
-    @Test("an end with the reason expired does not count as the end of the peer's connection")
+    @Test("an end with the reason `expired` does not count as the end of the peer's connection")
     func expired() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels { role, configuration in

@@ -59,7 +59,7 @@ import Testing
         // machine.
         let events = messageCount + messageCount / Int(Record.messagesPerAck) + 32
         for (size, count) in counts {
-            #expect(count >= messageCount, "fewer allocations are counted than received messages")
+            #expect(count >= messageCount, "allocations of received messages were not counted")
             #expect(count <= messageCount + Self.perEvent * events, "\(size) bytes")
         }
     }

@@ -57,8 +57,8 @@ import Testing
         _ samples: [Double], _ basis: Ratio.Basis = .processor, lessIsBetter: Bool = true
     ) -> Ratio {
         Ratio(
-            name: "engine/a", limit: "primitive", basis: basis, lessIsBetter: lessIsBetter,
-            summary: Summary(samples))
+            name: "engine/a", denominator: "primitive", basis: basis,
+            lessIsBetter: lessIsBetter, summary: Summary(samples))
     }
 
     private static func changes(from old: [Double], to now: Ratio) -> [Comparison.Change] {

@@ -2,8 +2,8 @@ import Foundation
 import TestSupport
 import Testing
 
-/// `tools/floors`, with the bench that was built with these tests. A floor is a ratio that the
-/// bench measures, its limit, and the reason for the limit.
+/// `tools/floors`, with the bench that was built with these tests. A floor names a ratio that the
+/// bench measures, the worst value that the ratio may have (`limit`), and the reason for this value.
 @Suite struct FloorTests {
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path

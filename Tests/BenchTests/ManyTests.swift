@@ -212,8 +212,8 @@ import Testing
         let load = try EpollPeers.measure(
             channels: channels, size: size, batch: batch, nanoseconds: 2_000_000)
         #expect(load.bytes % (size * batch) == 0)
-        #expect(load.least >= batch && load.least % batch == 0)
-        #expect(load.bytes >= channels * load.least * size)
+        #expect(load.leastMessages >= batch && load.leastMessages % batch == 0)
+        #expect(load.bytes >= channels * load.leastMessages * size)
         #expect(load.time > 0 && load.goodput > 0)
     }
 

@@ -48,7 +48,7 @@ import Testing
         var parameters = Self.parameters(phy, milliseconds: interval)
         // With this size each packet is full, as in the formula.
         parameters.sdu = 33 * 247 - 2
-        #expect(abs(Self.kilobits(parameters.limit) / expected - 1) < 0.02)
+        #expect(abs(Self.kilobits(parameters.goodputLimit) / expected - 1) < 0.02)
         let goodput = Self.kilobits(try await RadioRun(parameters).measureBareL2CAP())
         #expect(abs(goodput / expected - 1) < 0.02, "\(goodput)")
     }

@@ -250,7 +250,11 @@ def reports(*sides):
 
 
 def transfer(tools, source, target, *receiving, before=(), sending=(), is_radio=False):
-    """Sends a file or folder. Returns both exit statuses, the sender's and the receiver's reports, and the seconds."""
+    """Sends a file or folder. Returns both exit statuses, the sender's and the receiver's reports, and the seconds.
+
+    `receiving` and `sending` are further arguments of `blesec receive` and `blesec send`. `before` is the beginning of
+    a command line that runs the receiver.
+    """
     receiver, end = tools.receiver(target, *receiving, before=before)
     until(lambda: "listening" in receiver.reports.read_text())
     if is_radio:
@@ -322,7 +326,7 @@ def cases(tools, options, generator, check):
     check("larger than 1.0 KiB" in sender.reports.read_text(), "the reason of a refusal is lost")
     check(not (target / "some.bin").exists(), "a refused file is there")
 
-    # A full disk: refused at the offer.
+    # A disk with too little space, for which the receiver refuses the offer; then a disk with enough space.
     disk = folder / "disk"
     disk.mkdir()
     mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]

@@ -130,11 +130,11 @@ def main():
         unix = listening(socket.AF_UNIX, str(folder / "target"))
         for server in (tcp, unix):
             threading.Thread(target=serve, args=(server,), daemon=True).start()
-        # Ports that were free a moment ago.
+        # Three ports that are free once these sockets are closed. Nothing will listen at `closed`.
         with listening(socket.AF_INET, ("127.0.0.1", 0)) as first, \
                 listening(socket.AF_INET, ("127.0.0.1", 0)) as second, \
                 listening(socket.AF_INET, ("127.0.0.1", 0)) as third:
-            local, closed, unused = [end.getsockname()[1] for end in (first, second, third)]
+            local, closed, other_local = [end.getsockname()[1] for end in (first, second, third)]
         target = tcp.getsockname()[1]
         proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, 400_000, generator)
         proxy.start()
@@ -199,10 +199,10 @@ def main():
         for name, there, reason in (
                 ("refused", f"tcp:127.0.0.1:{target + 1}", "does not allow"),
                 ("closed", f"tcp:127.0.0.1:{closed}", "cannot reach")):
-            client = near(name, f"tcp:127.0.0.1:{unused}", there)
+            client = near(name, f"tcp:127.0.0.1:{other_local}", there)
             check(client.has_said("channel ready"), f"{name}: no channel")
             try:
-                piece = converse(socket.AF_INET, ("127.0.0.1", unused), b"x")
+                piece = converse(socket.AF_INET, ("127.0.0.1", other_local), b"x")
                 check(False, f"{name}: a connection to nothing returns {piece}")
             except ConnectionResetError:
                 check(True, "")

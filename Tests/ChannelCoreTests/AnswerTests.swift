@@ -68,7 +68,7 @@ struct AnswerTests {
     }
 
     @Test(
-        "if a reflected hello reads as an answer, its index is the length of the hello's first name"
+        "if a reflected hello parses as an answer, the index is the length of the hello's first name"
     )
     func reflected() throws {
         var random = Random(seed: 4)

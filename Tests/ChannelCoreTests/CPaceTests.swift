@@ -93,7 +93,7 @@ struct CPaceTests {
         }
     }
 
-    @Test("a share that is no valid element, the identity or this side's own share is refused")
+    @Test("this side's own share, the identity, and a share that is no valid element are refused")
     func refused() {
         let identity = [UInt8](repeating: 0, count: 32)
         for share in [identity, Array(repeating: 0xFF, count: 32), Self.initiatorShare, []] {

@@ -347,15 +347,15 @@ struct PairingExchangeTests {
                 return true
             }
         }
-        let bobs = comparison()
+        let bobsComparison = comparison()
         for _ in 0..<3 {
             var run = PairingRun()
             // The acceptor's nonce leaves, and the dialer does not reveal its own.
             run.recordsBeforeCut = 4
-            let outcome = try await run.pair(alice, comparison(), bob, bobs)
+            let outcome = try await run.pair(alice, comparison(), bob, bobsComparison)
             #expect(outcome.errors.isEmpty)
         }
-        let last = try await PairingRun().pair(alice, comparison(), bob, bobs)
+        let last = try await PairingRun().pair(alice, comparison(), bob, bobsComparison)
         #expect(last.errors[.acceptor]?.reason.contains("was tried 3 times") == true)
         #expect(last.records.count < 4)
     }

@@ -19,7 +19,6 @@ struct PairingGeneratorTests {
     /// records with random content.
     struct Liar {
         var random: Random
-        let code: TrustPolicy.PairingCode
         var victimRecords: [[UInt8]] = []
 
         mutating func record(expected: PairingStep?) -> [UInt8] {
@@ -51,9 +50,7 @@ struct PairingGeneratorTests {
     func liars(way: String) async throws {
         var endings: [String: Int] = [:]
         for number in 0..<1_500 {
-            var liar = Liar(
-                random: Random(seed: Self.seed &+ UInt64(number)),
-                code: TrustPolicy.PairingCode())
+            var liar = Liar(random: Random(seed: Self.seed &+ UInt64(number)))
             let victim = try PairingDevice()
             let peer = try IdentityKey.generate().fingerprint
             let pairing: TrustPolicy.Pairing =

@@ -53,6 +53,8 @@ import Testing
         #expect((86_390...86_400).contains((expiry ?? 0) - now))
         rewrite(now - 1)
         #expect(try store.pendingPeers().isEmpty)
+        // A clock that was set back leaves an expiry more than 24 hours ahead. The next write of the
+        // file reduces it to 24 hours ahead.
         rewrite(now + 1_000_000)
         #expect(try store.pendingPeers() == [peer(1)])
         try store.keepPending(peer(2))

@@ -100,8 +100,9 @@ struct RevocationFileTests {
         let certificates = try ["ca/ca.pem", "other/ca.pem"].flatMap {
             try #require(folder.read($0))
         }
-        let both = try CertificateFile.authorities(folder.write("authorities", certificates))
-        let file = try RevocationFile(folder.file("both"), authorities: both)
+        let bothAuthorities = try CertificateFile.authorities(
+            folder.write("authorities", certificates))
+        let file = try RevocationFile(folder.file("both"), authorities: bothAuthorities)
         #expect(contains(try file.current(at: now), lamp))
     }
 

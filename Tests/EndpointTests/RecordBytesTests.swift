@@ -41,12 +41,12 @@ struct RecordBytesTests {
         case .credit: return .credit(number())
         case .finish: return .finish(number())
         case .open:
-            let label = ["", "a", "größer", String(repeating: "x", count: 255)]
+            let labels = ["", "a", "größer", String(repeating: "x", count: 255)]
             return .stream(
                 .open(
                     id: number(),
                     FramePriority.allCases.randomElement(using: &generator) ?? .normal,
-                    label: label.randomElement(using: &generator) ?? ""))
+                    label: labels.randomElement(using: &generator) ?? ""))
         case .bytes:
             let count = Int.random(in: 0...40, using: &generator)
             return .stream(

@@ -79,7 +79,7 @@ struct FileChainTests {
     }
 }
 
-/// Frames that a peer with keys may send.
+/// Random frames, as a hostile peer that has the session's keys can send them.
 private enum HostileFrames {
     private static let paths = [
         "a", "a/b", "b", "../x", "/etc/x", "a//b", "a/../b", ".hidden", "", "a/b/c", "t", "t/a",

@@ -108,7 +108,7 @@ struct FileFolderTests {
         #expect(first.refusal == nil)
     }
 
-    @Test("a sender that sends more than it has offered breaks the rules")
+    @Test("a sender that announces a file of another size than it has offered breaks the rules")
     func limits() throws {
         for size in [UInt64(9), 11, FileFrame.greatest] {
             let receiver = try receiver("a", bytes: 10)

@@ -120,7 +120,7 @@ extension Integration {
                 let lines = page.text.split(separator: "\n")
                 #expect(lines.allSatisfy { $0.count <= 80 && $0.last != " " })
                 let options = lines.filter { $0.hasPrefix("       --") }
-                #expect(Set(options).count == options.count, "the page lists an option twice")
+                #expect(Set(options).count == options.count, "no option is listed twice")
             }
         }
 

@@ -120,7 +120,7 @@ extension Integration {
             Tool.expect(try tool.wait(with: [peer]), status: 77, "is not among the expected")
             #expect(
                 try peer.wait().errors.contains("peer ") == false,
-                "the responder reported the tool's key, although the handshake was not finished")
+                "the responder does not report the tool's key: the handshake was not finished")
         }
     }
 }

@@ -73,6 +73,7 @@ extension Integration {
         @Test(
             "a client that is not accepted gets an alert, and no channel",
             arguments: [
+                // The certificate's name (`without`: none), and words of the tool's reason.
                 ("without", "certificate"), ("stranger", "leads to no authority"),
                 ("revoked", "is revoked"),
             ])

@@ -74,7 +74,9 @@ extension Integration {
             #expect(line.hasPrefix(expected ?? "ok    plugins: none"), "\(line)")
         }
 
-        @Test("doctor shows no `ExecStart` line if systemd would read a character differently")
+        @Test(
+            "doctor shows no `ExecStart` line if systemd would change a character of bluetoothd's arguments"
+        )
         func strangeArguments() throws {
             try runDaemon(["input/hog"], ["--configfile=/a b\u{1B}$x"])
             let line = try #require(try lines("plugins").first)
@@ -144,7 +146,7 @@ extension Integration {
             #expect(line.hasPrefix("ok    hci0: an interval of 7.5 to 11.25 ms, "), "\(line)")
         }
 
-        @Test("doctor reports each kind of block by rfkill with its remedy")
+        @Test("doctor reports which adapters rfkill blocks, how, and the remedy")
         func switches() throws {
             #expect(try lines("rfkill").first?.hasPrefix("note  rfkill: /sys/class/rfkill") == true)
             let rfkill = "sys/class/rfkill/rfkill"
@@ -225,7 +227,9 @@ extension Integration {
             #expect(found.first?.contains("line \(line) of /etc/bluetooth/main.conf") == true)
         }
 
-        @Test("doctor still prints its lines if files are too large, no regular files, or rubbish")
+        @Test(
+            "doctor still prints its lines if files are too large, are not regular files, or hold rubbish"
+        )
         func absurdFiles() throws {
             try write([
                 "etc/bluetooth/x": "", "sys/class/rfkill/x": "", "proc/1/comm": "bluetoothd",

@@ -41,7 +41,7 @@ extension Integration {
         // MARK: - Continued transfers
 
         @Test(
-            "if a Python peer has the first bytes of a file, the tool sends the rest; if it has wrong bytes, all",
+            "if a Python peer has the first bytes of a file, the tool sends the rest; if those bytes are wrong, the whole file",
             arguments: [true, false])
         func restOfTool(isRight: Bool) throws {
             try fixture.writeSources()
@@ -109,7 +109,7 @@ extension Integration {
         // MARK: - Hostile senders
 
         @Test(
-            "a hostile sender gets a violation or a failure, the next file arrives, and nothing else is touched",
+            "a hostile sender's stream is given up as a violation or a failure, the next file arrives, and nothing else is touched",
             arguments: FileAttacks.senders)
         func hostileSender(attack: String) throws {
             try fixture.writeOutside()
@@ -153,7 +153,7 @@ extension Integration {
             let partial = fixture.out + "/.blesec-partial"
             let found = try Subprocess.run("bash", ["-c", "find \(partial) \(place)"]).text
                 .split(separator: "\n").map(String.init)
-            let victim = try #require(found.first, "nothing is \(place)")
+            let victim = try #require(found.first, "`find` finds nothing with \(place)")
             let target = place.contains("type f") ? "outside/file" : "outside/folder"
             try Subprocess.runSuccessfully(
                 "bash",
@@ -174,7 +174,7 @@ extension Integration {
         // MARK: - Hostile receivers
 
         @Test(
-            "a hostile receiver gets a violation, and the tool says so",
+            "with a hostile receiver the tool reports an error, and does not report the file as sent",
             arguments: FileAttacks.receivers)
         func hostileReceiver(attack: String) throws {
             try fixture.writeOutside()

@@ -172,7 +172,7 @@ extension Integration {
             #expect(dialed.status == 68, "\(dialed.text)")
             let made = try Subprocess.run(
                 "script", ["-qec", "'\(Tool.path)' keygen '\(plain)'", "/dev/null"])
-            #expect(!made.text.contains("assphrase"), "a new key needs no passphrase")
+            #expect(!made.text.contains("assphrase"), "keygen has asked for a passphrase")
         }
 
         @Test("keygen makes the folders that are missing, so that its example works at once")

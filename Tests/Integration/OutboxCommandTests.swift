@@ -20,16 +20,17 @@ extension Integration {
             try .open(in: directory, own: Self.key(own), peer: Self.key(peer))
         }
 
-        /// Makes a store with messages of these lengths. Messages 1 to `left` may have been sent.
+        /// Makes a store with messages of these lengths. Messages 1 to `sentThrough` may
+        /// have been sent.
         private func make(
-            own: UInt8 = 1, peer: UInt8 = 2, lengths: [Int], left: UInt64
+            own: UInt8 = 1, peer: UInt8 = 2, lengths: [Int], sentThrough: UInt64
         ) throws {
             let store = try open(own: own, peer: peer).endpoint
             var changes = lengths.enumerated().map { index, length in
                 StoreChange.message(
                     .init(id: UInt64(index + 1), bytes: [UInt8](repeating: 1, count: length)))
             }
-            changes.append(.left(through: left))
+            changes.append(.left(through: sentThrough))
             try store.commit(changes)
             store.close()
         }
@@ -40,7 +41,7 @@ extension Integration {
 
         @Test("list shows what waits in each store, and drop removes what is queued")
         func listAndDrop() throws {
-            try make(lengths: [100, 0, 30_000, 7], left: 1)
+            try make(lengths: [100, 0, 30_000, 7], sentThrough: 1)
             let title = "store of \(Self.key(1)) for \(Self.key(2))"
             let all = try run("list")
             #expect(all.status == 0, "\(all.errors)")
@@ -85,7 +86,7 @@ extension Integration {
 
         @Test("an empty outbox says so")
         func empty() throws {
-            try make(lengths: [], left: 0)
+            try make(lengths: [], sentThrough: 0)
             let outcome = try run("list")
             #expect(outcome.status == 0)
             #expect(outcome.text.hasSuffix("\nnothing waits\n"))
@@ -96,7 +97,7 @@ extension Integration {
 
         @Test("drop refuses messages that may have arrived or do not wait, and wrong arguments")
         func refused() throws {
-            try make(lengths: [1, 2, 3], left: 2)
+            try make(lengths: [1, 2, 3], sentThrough: 2)
             let store = try open().endpoint
             try store.commit([.retired(through: 1), .message(.init(id: 4, bytes: nil))])
             store.close()
@@ -149,8 +150,8 @@ extension Integration {
         @Test(
             "with several stores, drop needs the peer's key, and this side's if that is not enough")
         func several() throws {
-            try make(lengths: [1], left: 0)
-            try make(peer: 3, lengths: [2], left: 0)
+            try make(lengths: [1], sentThrough: 0)
+            try make(peer: 3, lengths: [2], sentThrough: 0)
             let listed = try run("list").text.split(separator: "\n\n")
             #expect(listed.count == 2)
             Tool.expect(
@@ -159,22 +160,23 @@ extension Integration {
             Tool.expect(
                 try run("drop", "1", "--peer", Self.key(9).description), status: 66,
                 "is for that key")
-            try make(own: 4, peer: 3, lengths: [3], left: 0)
+            try make(own: 4, peer: 3, lengths: [3], sentThrough: 0)
             Tool.expect(
                 try run("drop", "1", "--peer", peer), status: 64,
                 "has 2 stores; choose one with --own KEY")
             let dropped = try run("drop", "1", "--peer", peer, "--own", Self.key(4).description)
             #expect(dropped.text == "dropped 1 message with 3 bytes\n")
-            let left = try run("list", "--peer", peer).text
-            #expect(left.contains("store of \(Self.key(1)) for \(peer)\n1: 2 bytes, queued\n"))
-            #expect(left.contains("store of \(Self.key(4)) for \(peer)\nnothing waits\n"))
-            #expect(!left.contains(Self.key(2).description))
+            let listedAgain = try run("list", "--peer", peer).text
+            #expect(
+                listedAgain.contains("store of \(Self.key(1)) for \(peer)\n1: 2 bytes, queued\n"))
+            #expect(listedAgain.contains("store of \(Self.key(4)) for \(peer)\nnothing waits\n"))
+            #expect(!listedAgain.contains(Self.key(2).description))
         }
 
         @Test("a store that is in use or damaged is reported, and list shows the other stores")
         func unusable() throws {
-            try make(lengths: [1], left: 0)
-            try make(peer: 3, lengths: [2], left: 0)
+            try make(lengths: [1], sentThrough: 0)
+            try make(peer: 3, lengths: [2], sentThrough: 0)
             let used = try open(peer: 3)
             let listed = try run("list")
             #expect(listed.status == 74)

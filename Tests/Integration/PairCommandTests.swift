@@ -99,7 +99,8 @@ extension Integration {
             let bob = try #require(try names("alice")["bob"])
             let known = KnownPeersFile(folder.file("bob/known_peers"))
             for isVerified in [false, true] {
-                // Makes the state of a side that has not received the pairing's last record.
+                // Makes the state of a side that has not received the pairing's last record. The
+                // name is known in the first round only, from the pairing above.
                 #expect(try known.remove("alice") == !isVerified)
                 try known.keepPending(
                     TrustPolicy.PendingPeer(

@@ -29,7 +29,7 @@ extension Integration {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(way, role, with: peer, "bob")
             let outcome = try await meeting.run("bob")
-            #expect(outcome.library == nil, "\(String(describing: outcome.library))")
+            #expect(outcome.error == nil, "\(String(describing: outcome.error))")
             #expect(outcome.peer == "paired known=1 pending=0")
             #expect(try library.names() == ["peer": peer.key("bob")])
             #expect(try library.store.pendingPeers().isEmpty)
@@ -49,11 +49,11 @@ extension Integration {
                 let wrong = try await meeting.run("bob", value: "654321")
                 // The acceptor is first to have the other side's confirmation, and refuses it.
                 if role == .dialer {
-                    #expect(wrong.library?.code == .untrusted)
-                    #expect(wrong.library?.reason.contains("the codes differ") == true)
+                    #expect(wrong.error?.code == .untrusted)
+                    #expect(wrong.error?.reason.contains("the codes differ") == true)
                     #expect(wrong.peer == "refused 1 known=0 pending=1")
                 } else {
-                    #expect(wrong.library?.code == .refused)
+                    #expect(wrong.error?.code == .refused)
                     #expect(wrong.peer == "refuses known=0 pending=0")
                 }
                 #expect(library.code.triesLeft == 3 - tries)
@@ -61,7 +61,7 @@ extension Integration {
                 #expect(try library.store.pendingPeers().count == (role == .dialer ? 0 : 1))
             }
             let right = try await meeting.run("bob")
-            #expect(right.library == nil && right.peer.hasPrefix("paired"), "\(right)")
+            #expect(right.error == nil && right.peer.hasPrefix("paired"), "\(right)")
             #expect(library.code.triesLeft == 0)
             #expect(try library.names() == ["peer": peer.key("bob")])
             await meeting.end()
@@ -73,11 +73,11 @@ extension Integration {
             let meeting = try library.meeting(.code, role, with: peer, "bob")
             for number in 0..<3 {
                 let wrong = try await meeting.run("bob-\(number)", value: "654321")
-                #expect(wrong.library != nil && !wrong.peer.hasPrefix("paired"))
+                #expect(wrong.error != nil && !wrong.peer.hasPrefix("paired"))
             }
             let late = try await meeting.run("bob")
-            #expect(late.library?.code == .untrusted)
-            #expect(late.library?.reason.contains("tried 3 times") == true, "\(late)")
+            #expect(late.error?.code == .untrusted)
+            #expect(late.error?.reason.contains("tried 3 times") == true, "\(late)")
             #expect(try library.names().isEmpty)
             await meeting.end()
         }
@@ -86,7 +86,8 @@ extension Integration {
         struct Interruption: Sendable, CustomTestStringConvertible {
             /// The peer's role.
             let role: ChannelRole
-            /// The peer's argument `cut`: the step in place of which the peer closes the link.
+            /// The peer's argument `cut`: the step in place of which the peer closes the link. In the
+            /// step `unstored` the peer would store the library's key.
             let cut: String
             /// What the library's channel fails with; nil if it is paired already.
             let code: ChannelError.Code?
@@ -118,9 +119,9 @@ extension Integration {
             await first.end()
             // With nil, the library has paired, and the cut ends a channel that is ready.
             if interruption.code == nil {
-                #expect(cut.library?.code == .truncated || cut.library?.code == .link, "\(cut)")
+                #expect(cut.error?.code == .truncated || cut.error?.code == .link, "\(cut)")
             } else {
-                #expect(cut.library?.code == interruption.code, "\(cut)")
+                #expect(cut.error?.code == interruption.code, "\(cut)")
             }
             let onlyPeerHasKept = interruption.code == .truncated
             #expect(cut.peer.hasPrefix("cut known=\(interruption.known[1])"), "\(cut)")
@@ -136,12 +137,12 @@ extension Integration {
             try library.makeCode()
             let second = try library.meeting(.code, again, with: peer, "bob")
             let last = try await second.run("bob", value: onlyPeerHasKept ? "123456" : "654321")
-            #expect(last.library == nil && last.peer == "paired known=1 pending=0", "\(last)")
+            #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
             #expect(try library.names() == ["peer": known])
             #expect(try library.store.pendingPeers().isEmpty)
             // Both know each other now, and need no code.
             let third = try await second.run("bob", value: "111111")
-            #expect(third.library == nil && third.peer == "paired known=1 pending=0", "\(third)")
+            #expect(third.error == nil && third.peer == "paired known=1 pending=0", "\(third)")
             await second.end()
         }
 
@@ -286,8 +287,8 @@ extension Integration {
                 #expect(kept.allSatisfy { $0.key == evesKey }, "\(attack)")
                 // After its own confirmation, the library may not know whether the peer has paired.
                 #expect(
-                    outcome.library?.code == attack.code
-                        || outcome.library?.code == .mayBePaired && !kept.isEmpty,
+                    outcome.error?.code == attack.code
+                        || outcome.error?.code == .mayBePaired && !kept.isEmpty,
                     "\(attack): \(outcome)")
                 // Whoever has shown an invitation's secret owns it, and may try again. A code or a
                 // comparison belongs to the first peer that was verified: the next one needs a new
@@ -300,7 +301,7 @@ extension Integration {
                 }
                 let next = try await meeting.run(honest)
                 #expect(
-                    next.library == nil && next.peer.hasPrefix("paired known=1"),
+                    next.error == nil && next.peer.hasPrefix("paired known=1"),
                     "\(attack): \(next)")
                 #expect(try library.names() == ["peer": peer.key(honest)])
                 await meeting.end()
@@ -313,7 +314,7 @@ extension Integration {
             let meeting = try library.meeting(.code, role, with: peer, "bob")
             let outcome = try await meeting.run(
                 "bob", "share=fill10000+own+fill0 confirm=fill10000+own done=fill9000+own")
-            #expect(outcome.library == nil && outcome.peer.hasPrefix("paired"), "\(outcome)")
+            #expect(outcome.error == nil && outcome.peer.hasPrefix("paired"), "\(outcome)")
             await meeting.end()
         }
 
@@ -322,7 +323,7 @@ extension Integration {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(.code, .acceptor, with: peer, "bob")
             let outcome = try await meeting.run("bob", "confirm=own+own")
-            #expect(outcome.library?.code == .protocolViolation, "\(outcome)")
+            #expect(outcome.error?.code == .protocolViolation, "\(outcome)")
             await meeting.end()
         }
 
@@ -334,7 +335,7 @@ extension Integration {
             let meeting = try library.meeting(.code, role, with: peer, "bob")
             // A stranger, whom the library has not seen before.
             let stranger = try await meeting.run("eve", "claim=\(claim)", value: "654321")
-            #expect(stranger.library.map { [.untrusted, .refused].contains($0.code) } == true)
+            #expect(stranger.error.map { [.untrusted, .refused].contains($0.code) } == true)
             #expect(stranger.peer.hasPrefix("refuse"), "\(stranger)")
             #expect(try library.names().isEmpty)
             await meeting.end()
@@ -349,14 +350,15 @@ extension Integration {
             // The dialer has sent its proof, if the peer claims to have kept a pairing.
             let sendsProof = role == .acceptor && [1, 2].contains(claim)
             #expect(
-                again.library.map {
+                again.error.map {
                     [.untrusted, .refused, sendsProof ? .mayBePaired : .refused].contains($0.code)
                 } == true, "\(again)")
             #expect(again.peer.hasPrefix("refuse"), "\(again)")
             #expect(try keeping.names().isEmpty)
-            // The next peer is served, and an attempt to settle leaves nothing behind.
+            // The next peer is served, and the attempt to complete an
+            // earlier pairing leaves nothing behind.
             let bob = try await next.run("bob")
-            #expect(bob.library == nil && bob.peer.hasPrefix("paired"), "\(bob)")
+            #expect(bob.error == nil && bob.peer.hasPrefix("paired"), "\(bob)")
             #expect(try keeping.names() == ["peer": peer.key("bob")])
             await next.end()
         }
@@ -372,14 +374,14 @@ extension Integration {
             await first.end()
             let second = try library.meeting(.code, role, with: peer, "bob")
             let outcome = try await second.run("bob", words)
-            #expect(outcome.library?.code == .untrusted, "\(outcome)")
+            #expect(outcome.error?.code == .untrusted, "\(outcome)")
             #expect(
-                outcome.library?.reason.contains("the peer has kept another one") == true,
+                outcome.error?.reason.contains("the peer has kept another one") == true,
                 "\(outcome)")
             #expect(outcome.peer == "refused 1 known=0 pending=1")
             #expect(try library.names().isEmpty && library.store.pendingPeers().isEmpty)
             let last = try await second.run("bob")
-            #expect(last.library == nil && last.peer == "paired known=1 pending=0", "\(last)")
+            #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
             await second.end()
         }
 
@@ -393,10 +395,10 @@ extension Integration {
                 let second = try library.meeting(.code, role, with: peer, "bob")
                 let outcome = try await second.run("bob", words)
                 // The library has sent no `done`, so the peer has stored nothing.
-                #expect(outcome.library?.code == .protocolViolation, "\(words): \(outcome)")
+                #expect(outcome.error?.code == .protocolViolation, "\(words): \(outcome)")
                 #expect(try library.names().isEmpty)
                 let last = try await second.run("bob")
-                #expect(last.library == nil && last.peer == "paired known=1 pending=0", "\(last)")
+                #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
                 await second.end()
             }
         }
@@ -412,18 +414,18 @@ extension Integration {
             let guess = uri.replacingCharacter(
                 at: secret.upperBound, with: uri[secret.upperBound] == "A" ? "B" : "A")
             let blind = try await meeting.run("eve", value: guess)
-            #expect(blind.library?.code == .authenticationFailed, "\(blind)")
+            #expect(blind.error?.code == .authenticationFailed, "\(blind)")
             #expect(blind.peer.hasPrefix("closed"), "\(blind)")
             _ = try await meeting.run("bob", "cut=confirm")
             let eve = try await meeting.run("eve")
-            #expect(eve.library?.code == .untrusted && eve.peer.hasPrefix("refused 1"), "\(eve)")
+            #expect(eve.error?.code == .untrusted && eve.peer.hasPrefix("refused 1"), "\(eve)")
             let bob = try await meeting.run("bob")
-            #expect(bob.library == nil && bob.peer.hasPrefix("paired"), "\(bob)")
+            #expect(bob.error == nil && bob.peer.hasPrefix("paired"), "\(bob)")
             // Bob is known now, and may come again; nobody else may.
             let known = try await meeting.run("bob")
-            #expect(known.library == nil && known.peer.hasPrefix("paired"), "\(known)")
+            #expect(known.error == nil && known.peer.hasPrefix("paired"), "\(known)")
             let late = try await meeting.run("eve")
-            #expect(late.library?.code == .untrusted && late.peer.hasPrefix("refused 1"), "\(late)")
+            #expect(late.error?.code == .untrusted && late.peer.hasPrefix("refused 1"), "\(late)")
             await meeting.end()
         }
 
@@ -433,14 +435,14 @@ extension Integration {
             let meeting = try library.meeting(.comparison, role, with: peer, "bob")
             let theirs = try await meeting.run("bob", "answer=no")
             #expect(
-                theirs.library?.code == .refused && theirs.peer.hasPrefix("refuses"), "\(theirs)")
+                theirs.error?.code == .refused && theirs.peer.hasPrefix("refuses"), "\(theirs)")
             library.confirms.withLock { $0 = false }
             let ours = try await meeting.run("bob")
-            #expect(ours.library?.code == .untrusted && ours.peer.hasPrefix("refused 1"), "\(ours)")
+            #expect(ours.error?.code == .untrusted && ours.peer.hasPrefix("refused 1"), "\(ours)")
             #expect(try library.names().isEmpty)
             library.confirms.withLock { $0 = true }
             let both = try await meeting.run("bob")
-            #expect(both.library == nil && both.peer.hasPrefix("paired"), "\(both)")
+            #expect(both.error == nil && both.peer.hasPrefix("paired"), "\(both)")
             await meeting.end()
         }
     }
@@ -544,7 +546,7 @@ private final class PairingLibrary {
 private final class PairingMeeting {
     struct Outcome {
         /// What the library's channel has failed with; nil if it has paired, and ended well.
-        let library: ChannelError?
+        let error: ChannelError?
         /// What the peer says.
         let peer: String
         /// The digits that the peer shows.
@@ -595,7 +597,7 @@ private final class PairingMeeting {
             _ = try peer.answer(number, "listening")
             let endpoint = try Endpoint(parsing: "unix:\(socket)")
             let dialing = Task(executorPreference: EventLoop.shared) { [configuration] in
-                await PairingHost.end {
+                await PairingHost.useChannel {
                     () async throws(ChannelError) in
                     try await SecureChannel.dial(endpoint, configuration: configuration)
                 }
@@ -606,7 +608,7 @@ private final class PairingMeeting {
         let digits =
             said.hasPrefix("paired") && words.contains("comparison")
             ? try peer.answer(number, "digits") : nil
-        return Outcome(library: end, peer: said, digits: digits)
+        return Outcome(error: end, peer: said, digits: digits)
     }
 
     func end() async { await host?.listener.close() }
@@ -630,7 +632,7 @@ private final class PairingHost: Sendable {
         }
         Task(executorPreference: EventLoop.shared) {
             for try await channel in listener.channels {
-                continuation.yield(await Self.end { channel })
+                continuation.yield(await Self.useChannel { channel })
             }
         }
         self.listener = listener
@@ -638,7 +640,7 @@ private final class PairingHost: Sendable {
     }
 
     /// Opens a channel, exchanges a message, and closes.
-    static func end(
+    static func useChannel(
         _ open: @Sendable () async throws(ChannelError) -> SecureChannel
     ) async -> End {
         do throws(ChannelError) {

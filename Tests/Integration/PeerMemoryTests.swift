@@ -184,7 +184,8 @@ extension Integration {
             _ = try listener.wait()
         }
 
-        @Test("listen remembers the peer, and then accepts only that peer by the name")
+        @Test(
+            "listen --remember stores the peer's key under the name, and then accepts no other key")
         func listenerRemembers() throws {
             let state = ["--state", pair.folder.file("state"), "--remember", "anna"]
             for options in [["--anyone"], []] {

@@ -165,9 +165,10 @@ extension Integration {
             #expect(listed.filter { $0 == "\n" }.count == 2)
             let fields = line.split(separator: " ")
             #expect(fields.count == 4 && fields[1] == lamp.description, "\(line)")
-            let word = String(fields[0])
-            #expect(word == "Zoë" || name == word || word.contains("%"))
-            let question = try terminal("-- '\(word)'", ["n\n"])
+            let printedName = String(fields[0])
+            #expect(
+                printedName == "Zoë" || name == printedName || printedName.contains("%"))
+            let question = try terminal("-- '\(printedName)'", ["n\n"])
             #expect(question.text.contains("nothing was removed"))
             for text in [listed, try run("show", "--", name).text, question.text] {
                 let isPlain = text.replacing("\r\n", with: "\n").unicodeScalars.allSatisfy {
@@ -178,9 +179,9 @@ extension Integration {
                 #expect(isPlain, "\(text)")
             }
             let same = try run("show", "--json", "--", name).text
-            let json = try run("show", "--json", "--", word)
+            let json = try run("show", "--json", "--", printedName)
             #expect(json.status == 0 && json.text == same)
-            #expect(try run("rename", "--", word, "lamp").status == 0)
+            #expect(try run("rename", "--", printedName, "lamp").status == 0)
             #expect(names == "# my peers\nlamp \(lamp) in the hall\n\ndoor \(door)\n")
         }
 
@@ -415,7 +416,7 @@ extension Integration {
             #expect(names == "# my peers\n\ndoor \(door)\n")
         }
 
-        @Test("a renamed peer is found by its new name, and a forgotten name takes another key")
+        @Test("a renamed peer is found by its new name, and a forgotten name can get another key")
         func afterwards() throws {
             let pair = try ToolPair()
             let state = ["--state", pair.folder.file("state")]

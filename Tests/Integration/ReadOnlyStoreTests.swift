@@ -75,7 +75,7 @@ extension Integration {
             let (store, path) = try make()
             var paths = [path]
             if modes.wasKilled {
-                // What a killed process leaves: the message is in the log alone.
+                // What a killed process leaves: the message is in SQLite's write-ahead log alone.
                 for name in [path, path + "-wal"] {
                     _ = try Subprocess.run("cp", ["-p", name, name + ".copy"])
                 }

@@ -73,7 +73,8 @@ private struct StreamSide {
             )
         }
         peersStreamCount = Int.random(in: 5...20, using: &generator)
-        // The peer's options: `--streams` are those that the peer opens.
+        // `--streams` is the number of streams that the Python peer opens, and `--peers-streams` the
+        // number that this side opens.
         let numbers = [
             "--cuts": 8, "--seed": Int(seed), "--streams": peersStreamCount,
             "--peers-streams": plans.count, "--most": most, "--window": window,
@@ -85,12 +86,12 @@ private struct StreamSide {
 
     /// Starts the connection.
     func connect(_ role: ChannelRole) async throws -> PeerConnection {
-        let secret = ToolPair.pseudoRandomBytes(32, seed: 1_000 + seed)
-        let peer = ToolPair.pseudoRandomBytes(32, seed: 33)
+        let ownSecret = ToolPair.pseudoRandomBytes(32, seed: 1_000 + seed)
+        let peerSecret = ToolPair.pseudoRandomBytes(32, seed: 33)
         let identity = IdentityKey(
-            try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: secret.span)))
+            try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: ownSecret.span)))
         let key = try PeerKey(
-            publicKey: DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: peer.span))
+            publicKey: DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: peerSecret.span))
                 .publicKey)
         var configuration = ChannelConfiguration(identity: identity, trust: .pinned([key]))
         configuration.carriesDelivery = true

@@ -6,7 +6,25 @@ import Testing
 /// What the programs at both ends of a stream do, as `stream_programs.py` describes: the label of a
 /// stream is `KIND COUNT CODE TEXT`, and both programs know from it what to expect.
 struct StreamProgram {
-    enum Kind: String, CaseIterable { case echo, reset, waver, refuse, leave, enough, back, quit }
+    /// With every kind but `quit`, the opener of the stream sends `count` bytes.
+    enum Kind: String, CaseIterable {
+        /// The other side sends all bytes back.
+        case echo
+        /// As `echo`, but after its bytes the opener resets its direction.
+        case reset
+        /// As `reset`, but the opener finishes first, so that either the end or the reset arrives.
+        case waver
+        /// The other side reads half of the bytes and stops the stream; the opener does not finish.
+        case refuse
+        /// As `refuse`, but the opener finishes.
+        case leave
+        /// The other side reads all bytes and then stops the stream.
+        case enough
+        /// The other side sends half of the bytes back, and resets its direction.
+        case back
+        /// The opener sends nothing, and stops the stream after half of the other side's bytes.
+        case quit
+    }
 
     private static let texts = ["", "x", "größe", "a b c", String(repeating: "ü", count: 100)]
 

@@ -26,7 +26,7 @@ extension Integration {
             #expect(outcomes[1].errors == "\(pair.dialerReadyLine)\n")
             #expect(folder.read("from-dialer") == up)
             #expect(folder.read("from-listener") == down)
-            #expect(folder.mode("socket") == nil, "the socket's file is removed")
+            #expect(folder.mode("socket") == nil, "the socket's file is still there")
         }
 
         @Test("a transfer succeeds where the system has no epoll_pwait2")
@@ -228,7 +228,7 @@ extension Integration {
         }
 
         @Test(
-            "two tools in direct mode exchange data, and one may answer after the other's end"
+            "two tools in direct mode exchange data, and one may answer after the other has ended its data"
         )
         func direct() throws {
             let pair = try ToolPair()

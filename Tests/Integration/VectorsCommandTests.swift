@@ -90,7 +90,9 @@ extension Integration {
             #expect(empty.text == "0 passed, 0 failed, 0 skipped\n")
         }
 
-        @Test("a malformed file is an error with file and place, even beside valid files")
+        @Test(
+            "a malformed file is an error that names file and place, even if other files are valid"
+        )
         func malformed() throws {
             let good = folder.write("good.json", try generate(1))
             let cut = folder.write("cut.json", String(try generate(1).dropLast(9)))

@@ -5,14 +5,14 @@ import CAllocationCounter
 import Testing
 
 /// Sends back what it receives, and uses its timer and `wantsWrite` as a channel does. After
-/// `warmUp` reports of bytes, it counts its thread's allocations during the next `rounds` reports,
-/// and then closes its link.
+/// `warmUp` calls of `linkIsReadable`, it counts its thread's allocations during the next `rounds`
+/// calls, and then closes its link.
 private final class Echo: LinkHandler, TimerHandler {
     private let link: any Link
     private let warmUp: Int
     private let rounds: Int
     private var timer: LoopTimer?
-    private var reports = 0
+    private var readableCalls = 0
     private var allocationsBefore: UInt64 = 0
     private var buffer = [UInt8](repeating: 0, count: 8_192)
     private(set) var allocations: UInt64?
@@ -29,9 +29,9 @@ private final class Echo: LinkHandler, TimerHandler {
 
     func linkIsReadable() {
         timer?.arm(in: .seconds(100))
-        reports += 1
-        if reports == warmUp { allocationsBefore = blesec_allocations() }
-        if reports == warmUp + rounds {
+        readableCalls += 1
+        if readableCalls == warmUp { allocationsBefore = blesec_allocations() }
+        if readableCalls == warmUp + rounds {
             allocations = blesec_allocations() - allocationsBefore
             timer?.disarm()
             return link.close()

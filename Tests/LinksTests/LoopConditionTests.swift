@@ -40,7 +40,7 @@ struct LoopConditionTests {
             await loop.settle()
             try await body(waiter, clock, task)
             await task.value
-            #expect(loop.load.timers == 0, "the wait has disarmed its timer")
+            #expect(loop.load.timers == 0, "the wait has left its timer armed")
         }
     }
 

@@ -16,8 +16,8 @@ import Testing
         }
     }
 
-    /// Sends until the link takes nothing more; returns the number of bytes taken.
-    private static func fill(_ link: any Link, sends size: Int) throws -> Int {
+    /// Sends `size` bytes at a time until the link takes nothing more; returns the number of bytes taken.
+    private static func fill(_ link: any Link, inSendsOf size: Int) throws -> Int {
         let bytes = [UInt8](repeating: 1, count: size)
         var total = 0
         while total < 1 << 20, case let count = try link.send(bytes), count > 0 { total += count }
@@ -41,7 +41,7 @@ import Testing
             let (a, b) = try await kind.pair(loop)
             let size = min(size, a.maximumSDU)
             #expect(!a.keepsQueueShort)
-            let long = try Self.fill(a, sends: size)
+            let long = try Self.fill(a, inSendsOf: size)
             #expect(long > 48 << 10)
             try #expect(Self.drain(b) == long)
             a.keepsQueueShort = true
@@ -50,7 +50,7 @@ import Testing
             recorder.whenWritable = { a.wantsWrite = false }
             a.setHandler(recorder)
             for round in 1...3 {
-                let short = try Self.fill(a, sends: size)
+                let short = try Self.fill(a, inSendsOf: size)
                 #expect((8 << 10...33 << 10).contains(short), "\(short)")
                 a.wantsWrite = true
                 await loop.settle()
@@ -60,7 +60,7 @@ import Testing
                 #expect(recorder.writableCount == round)
             }
             a.keepsQueueShort = false
-            try #expect(Self.fill(a, sends: size) == long)
+            try #expect(Self.fill(a, inSendsOf: size) == long)
         }
     }
 
@@ -70,12 +70,12 @@ import Testing
             for size in [8_192, 20_000] {
                 let (a, b) = MemoryLink.pair(loop: loop, capacity: 65_536, maximumSDU: size)
                 a.keepsQueueShort = true
-                try #expect(Self.fill(a, sends: size) == 2 * size)
+                try #expect(Self.fill(a, inSendsOf: size) == 2 * size)
                 b.close()
             }
             let (a, b) = try await SeqpacketPair.make(loop: loop, maximumSDU: 8_192)
             a.keepsQueueShort = true
-            try #expect(Self.fill(a, sends: 8_192) >= 2 * 8_192)
+            try #expect(Self.fill(a, inSendsOf: 8_192) >= 2 * 8_192)
             b.close()
         }
     }
@@ -89,7 +89,7 @@ import Testing
             let recorder = Recorder()
             recorder.whenWritable = { a.wantsWrite = false }
             a.setHandler(recorder)
-            var waiting = try Self.fill(a, sends: 4_096)
+            var waiting = try Self.fill(a, inSendsOf: 4_096)
             a.wantsWrite = true
             a.keepsQueueShort = true
             await loop.settle()
@@ -115,14 +115,14 @@ import Testing
             recorder.whenWritable = { a.wantsWrite = false }
             a.setHandler(recorder)
             a.keepsQueueShort = true
-            _ = try Self.fill(a, sends: 4_096)
+            _ = try Self.fill(a, inSendsOf: 4_096)
             a.wantsWrite = true
             await loop.settle()
             #expect(recorder.writableCount == 0)
             a.keepsQueueShort = false
             await loop.settle()
             #expect(recorder.writableCount == 1)
-            try #expect(Self.fill(a, sends: 4_096) > 16 << 10)
+            try #expect(Self.fill(a, inSendsOf: 4_096) > 16 << 10)
             b.close()
         }
     }
@@ -172,7 +172,7 @@ import Testing
             let faulty = FaultyLink(a)
             faulty.keepsQueueShort = true
             #expect(a.keepsQueueShort && faulty.keepsQueueShort)
-            try #expect(Self.fill(faulty, sends: 4_096) <= 24 << 10)
+            try #expect(Self.fill(faulty, inSendsOf: 4_096) <= 24 << 10)
             b.close()
         }
     }

@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test(
-        "a fallback needs an initiator that has sent only its first message, with a complete ephemeral"
+        "a fallback needs an initiator that has sent one message and read none, and a message with a whole ephemeral"
     )
     func tooEarlyOrLate() throws {
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {

@@ -52,13 +52,13 @@ import Testing
     @Test("sides with different prologues or psks fail at the first message, which cannot be read")
     func disagreement() throws {
         let vector = try #require(try TestVectors.load("psk").first)
-        var prologue = vector
-        prologue.responder.prologue += [0]
-        #expect(prologue.failure?.part == .message(0))
-        #expect(prologue.failure?.reason.contains("cannot be read") == true)
-        var psk = vector
-        psk.responder.psks[0][0] ^= 1
-        #expect(psk.failure?.part == .message(0))
+        var otherPrologue = vector
+        otherPrologue.responder.prologue += [0]
+        #expect(otherPrologue.failure?.part == .message(0))
+        #expect(otherPrologue.failure?.reason.contains("cannot be read") == true)
+        var otherPSK = vector
+        otherPSK.responder.psks[0][0] ^= 1
+        #expect(otherPSK.failure?.part == .message(0))
     }
 
     @Test("a vector with an incomplete handshake or a missing or wrong key fails with the reason")

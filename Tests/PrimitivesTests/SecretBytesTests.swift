@@ -78,8 +78,10 @@ import Testing
         let maps = try MemoryMap.all()
         let index = try #require(maps.firstIndex { $0.range.contains(address) })
         #expect(maps[index].permissions.hasPrefix("rw-"))
-        #expect(maps[index].flags.contains("dd"), "the slab is in core dumps")
-        if MemoryMap.canLock { #expect(maps[index].flags.contains("lo"), "the slab is not locked") }
+        #expect(maps[index].flags.contains("dd"), "without `dd`, core dumps contain the slab")
+        if MemoryMap.canLock {
+            #expect(maps[index].flags.contains("lo"), "without `lo`, the slab is not locked")
+        }
         for neighbour in [maps[index - 1], maps[index + 1]] {
             #expect(neighbour.permissions.hasPrefix("---"))
             #expect(

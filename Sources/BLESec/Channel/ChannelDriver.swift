@@ -326,8 +326,9 @@ final class ChannelDriver {
 
     private func nextTimeout(now: UInt64) -> UInt64 {
         // Tasks whose deadline has passed are already woken, and remove their own deadlines.
-        let call = callDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
-        let deadline = min(machine.nextTimeout(now: now), call, trust?.rememberDeadline ?? .max)
+        let callDeadline = callDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
+        let deadline = min(
+            machine.nextTimeout(now: now), callDeadline, trust?.rememberDeadline ?? .max)
         let isDraining = permittedShutdown(now: now) == .closeWhenDrained
         return isDraining ? min(deadline, now.after(Self.drainPoll)) : deadline
     }

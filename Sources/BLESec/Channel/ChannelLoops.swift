@@ -7,6 +7,7 @@ internal import Synchronization
 /// would be simpler, but channels last for different times, so some loops could be left with most
 /// of the channels that last long.
 struct ChannelLoops: Sendable {
+    /// One of the loops, and the number of open channels on it.
     fileprivate final class Share: Sendable {
         let loop: EventLoop
         let openChannels = Atomic<Int>(0)

@@ -227,7 +227,7 @@ public actor SecureChannel {
     /// - Parameters:
     ///   - message: the message.
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
-    /// - Throws: `timedOut` past the limit; `limitExceeded` for a message above the limit, or when
+    /// - Throws: `timedOut` after that time; `limitExceeded` for a message that is too long, or when
     ///   the peer's unread messages fill the buffers here (``ChannelLimits/readAhead`` and
     ///   ``ChannelLimits/extraReadAhead``), so that acknowledgements cannot be read, and the
     ///   program received none for 5 seconds; the error that ended the channel; `cancelled`; in

@@ -57,7 +57,7 @@ public actor SecureListener {
     /// The handshakes under way; a higher token means a later link.
     private var halfOpen: [UInt64: HalfOpen] = [:]
     /// Links that were turned away and are not closed yet. They hold no place and no keys.
-    private var leaving: [(token: UInt64, entry: HalfOpen)] = []
+    private var turnedAway: [(token: UInt64, entry: HalfOpen)] = []
     private var nextToken: UInt64 = 0
     /// The token of the handshake on another loop that was asked to make room and has not answered.
     private var askedToken: UInt64?
@@ -81,7 +81,7 @@ public actor SecureListener {
 
     /// How many links that were turned away may take their 2 seconds to close. Beyond this limit
     /// the oldest is closed at once.
-    private static let mostLeaving = 32
+    private static let mostTurnedAway = 32
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -178,7 +178,7 @@ public actor SecureListener {
         acceptTask?.cancel()
         timer?.disarm()
         for entry in halfOpen.values { entry.task.cancel() }
-        for (_, entry) in leaving { entry.task.cancel() }
+        for (_, entry) in turnedAway { entry.task.cancel() }
         waiting.wake(.ready)
         waiting.wake(.room)
         let unclaimed = ready
@@ -282,7 +282,7 @@ public actor SecureListener {
             entry.channel.assumeIsolated({ $0.turnAway(error) })
         else { return false }
         halfOpen[token] = nil
-        addLeaving(token, entry)
+        addTurnedAway(token, entry)
         return true
     }
 
@@ -299,18 +299,18 @@ public actor SecureListener {
     private func didAnswer(_ token: UInt64, isTurnedAway: Bool) {
         if askedToken == token { askedToken = nil }
         if isTurnedAway {
-            if let entry = halfOpen.removeValue(forKey: token) { addLeaving(token, entry) }
-        } else if let index = leaving.firstIndex(where: { $0.token == token }) {
-            halfOpen[token] = leaving.remove(at: index).entry
+            if let entry = halfOpen.removeValue(forKey: token) { addTurnedAway(token, entry) }
+        } else if let index = turnedAway.firstIndex(where: { $0.token == token }) {
+            halfOpen[token] = turnedAway.remove(at: index).entry
         }
         waiting.wake(.room)
     }
 
     /// Gives a link that was turned away time to close.
-    private func addLeaving(_ token: UInt64, _ entry: HalfOpen) {
-        leaving.append((token, entry))
-        guard leaving.count > Self.mostLeaving else { return }
-        let channel = leaving.removeFirst().entry.channel
+    private func addTurnedAway(_ token: UInt64, _ entry: HalfOpen) {
+        turnedAway.append((token, entry))
+        guard turnedAway.count > Self.mostTurnedAway else { return }
+        let channel = turnedAway.removeFirst().entry.channel
         if isOwn(channel.loop) { return channel.assumeIsolated { $0.abort() } }
         channel.loop.execute { channel.assumeIsolated { $0.abort() } }
     }
@@ -331,7 +331,7 @@ public actor SecureListener {
             } catch {
                 failure = error
             }
-            await self?.shookHands(token, channel, failure)
+            await self?.handshakeEnded(token, channel, failure)
         }
         let entry = HalfOpen(
             channel: channel, address: address, began: loop.now, progress: progress, task: task)
@@ -343,16 +343,16 @@ public actor SecureListener {
             _ = turnAway(token, error)
         } else {
             // The other loop turns the link away later, so the link never has a place.
-            addLeaving(token, entry)
+            addTurnedAway(token, entry)
             askToLeave(token, channel, error)
         }
     }
 
-    private func shookHands(
+    private func handshakeEnded(
         _ token: UInt64, _ channel: SecureChannel, _ failure: ChannelError?
     ) async {
         halfOpen[token] = nil
-        leaving.removeAll { $0.token == token }
+        turnedAway.removeAll { $0.token == token }
         waiting.wake(.room)
         if let failure {
             return failed(channel.linkDescription, channel.linkAddress, failure)
@@ -370,8 +370,8 @@ public actor SecureListener {
 
     /// The numbers of handshakes under way, of links that were turned away and are not closed, and
     /// of channels that wait to be accepted.
-    var load: (handshakes: Int, leaving: Int, ready: Int) {
-        (halfOpen.count, leaving.count, ready.count)
+    var load: (handshakes: Int, turnedAway: Int, ready: Int) {
+        (halfOpen.count, turnedAway.count, ready.count)
     }
     /// Whether a handshake on another loop was asked to make room and has not answered.
     var isAsking: Bool { askedToken != nil }

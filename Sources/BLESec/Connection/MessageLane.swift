@@ -54,8 +54,8 @@ final class MessageLane: Sendable {
         var hasCommitted: Bool
         /// Whether the link was ended because the process needs memory.
         var isRevoked: Bool
-        /// Whether this side must end the link, because its state has changed since it told the
-        /// peer.
+        /// Whether this side must end the link, because its store has turned out to be an older
+        /// copy, and it has begun a new epoch.
         var mustEndLink: Bool
         /// Whether both sides are complete, the store has committed that, and the peer has been
         /// told so on this link.
@@ -237,7 +237,7 @@ final class MessageLane: Sendable {
     var isSettled: Bool { look { $0.isSettled } }
     /// Whether ``isSettled`` is true, and the peer has been told so on this link; the store may not
     /// have committed that yet.
-    var hasToldEnd: Bool { look { $0.hasToldEnd } }
+    var hasToldSettled: Bool { look { $0.hasToldSettled } }
     /// Whether the store has committed everything.
     var isCommitted: Bool { look { $0.isCommitted } }
     /// The error after which the store commits nothing more.

@@ -47,7 +47,7 @@ extension PeerConnection {
         perform(step)
     }
 
-    /// Changes the machine, and reports its status if it has entered a state.
+    /// Changes the machine, and reports its status if it has entered another state, or the same anew.
     private func change<Result>(_ body: (ConnectionMachine) -> Result) -> Result {
         let before = machine.status
         let result = body(machine)
@@ -133,7 +133,7 @@ extension PeerConnection {
         if let own = lane?.ownKey, await channel.ownKey != own {
             let error = ChannelError(
                 .configuration,
-                "the store belongs to this side's key \(own), and the channel does not")
+                "the store belongs to this side's key \(own), and the channel has another one")
             await channel.abort(error)
             shut(error)
             return false
@@ -229,7 +229,7 @@ extension PeerConnection {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
         let isCurrent = current === channel
-        let isFinal = lane?.hasToldEnd ?? machine.rules.endsWithPeer
+        let isFinal = lane?.hasToldSettled ?? machine.rules.endsWithPeer
         let ending = change {
             $0.peerEnded(
                 reason, isFinal: isFinal, hasCarried: hasCarried, isCurrent: isCurrent,
@@ -260,7 +260,7 @@ extension PeerConnection {
     func leave(_ channel: SecureChannel) {
         leaving = channel
         current = nil
-        // Tasks that would not wait for a link must learn of the loss.
+        // Waiting calls that fail without a link (`WhenDisconnected.fail`) must learn of the loss.
         for event in [LoopEvent.turn, .room, .change] { waiting.wake(event) }
     }
 

@@ -91,8 +91,8 @@ extension PeerConnection {
     /// How many messages were removed from the store before they were sent (``Delivery/dropped``).
     public var droppedCount: Int { lane?.droppedCount ?? 0 }
 
-    /// How many streams have ended with `sessionLost` while this side's direction was neither given
-    /// up nor taken: the peer's program had not taken everything up to this side's end of the
+    /// How many streams have ended with `sessionLost` although this side had not given up its
+    /// direction, and before the peer's program had taken everything up to this side's end of the
     /// stream.
     public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
 
@@ -343,7 +343,7 @@ extension PeerConnection {
 
     /// Waits until the peer has ended the last channel, because the peer is complete too. Without a
     /// link, the peer has ``farewell`` to connect again. A link that has died silently is noticed
-    /// only after the idle time, so this is added to the limit.
+    /// only after the idle time, so the whole wait may last that time longer than ``farewell``.
     private func sayFarewell() async {
         let idle = current?.configuration.timeouts.idle ?? .zero
         let last = loop.now.advanced(by: idle + Self.farewell)

@@ -316,9 +316,9 @@ public actor PeerConnection {
     ///
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
     /// until each program has taken everything up to the other side's end, and every stream is over.
-    /// Then it waits until the peer knows that as well: at most 30 seconds without a link, and at
-    /// most ``ChannelTimeouts/idle`` and 30 seconds in all. It does not wait for what was lost with
-    /// the peer's state, which ``unknownCount`` and ``lostStreamCount`` count.
+    /// Then it waits until the peer knows that as well: at most 30 seconds without a link, and in
+    /// all at most the sum of ``ChannelTimeouts/idle`` and 30 seconds. It does not wait for what was
+    /// lost with the peer's state, which ``unknownCount`` and ``lostStreamCount`` count.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.

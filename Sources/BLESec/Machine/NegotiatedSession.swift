@@ -380,7 +380,8 @@ final class NegotiatedSession: Session {
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         if case .complete = try super.handleTimeout(now: now) { return .complete }
         guard wantsBytes else {
-            // A side that does not read blocks its peer; the padding shows the peer that it is alive.
+            // A side that does not read blocks its peer. The padding shows the peer that this side is
+            // alive.
             if !owesPadding, now >= paddingTime {
                 owesPadding = true
                 lastPadding = now

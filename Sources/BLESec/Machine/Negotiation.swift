@@ -114,7 +114,8 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     /// Begins a handshake, and returns its protocol's name. `index` is that of the first offer that
-    /// this side supports; a fallback to a later offer is tried before a switch to this one.
+    /// this side supports. A fallback to any offer except the dialer's first is tried before a switch
+    /// to this one.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {
@@ -143,7 +144,8 @@ final class Negotiation: UnauthenticatedStage {
         return true
     }
 
-    /// Answers with a fallback to a later offer, because it needs fewer flights than a switch.
+    /// Answers with a fallback to an offer after the dialer's first, because a fallback needs fewer
+    /// flights than a switch.
     /// Returns the fallback's protocol name; nil if no offer permits a fallback.
     private func fallBack(_ offers: [String], from early: [UInt8]) throws(ChannelError) -> String? {
         for (index, offer) in offers.enumerated().dropFirst()

@@ -42,7 +42,7 @@ class Session: ChannelStage {
     /// The reason for this side's end, once the end is requested.
     private(set) final var endRequested: EndReason?
     /// Whether the link has taken everything up to and including this side's end.
-    private var hasEndLeft = false
+    private var hasLinkTakenEnd = false
     /// When closing began, and when it last made progress.
     #if !DEBUG
         @safe @exclusivity(unchecked)
@@ -134,8 +134,8 @@ class Session: ChannelStage {
     final override func didSend(now: UInt64) {
         // Until the link has taken this side's end, sending restarts the close deadline. The queue is
         // finite, so this cannot go on for ever.
-        if !hasEndLeft { closing?.moved = now }
-        if hasSealedEnd, records.outbound.isEmpty { hasEndLeft = true }
+        if !hasLinkTakenEnd { closing?.moved = now }
+        if hasSealedEnd, records.outbound.isEmpty { hasLinkTakenEnd = true }
         activity.didSend(now: now)
         didProgress(now: now)
     }

@@ -44,7 +44,7 @@ struct ChannelRegistry {
     var isEmpty: Bool { entries.isEmpty }
 
     /// The channels that are over, and were not removed yet.
-    var over: [SecureChannel] {
+    var endedChannels: [SecureChannel] {
         entries.values.map(\.channel).filter { $0.assumeIsolated { $0.isOver } }
     }
 

@@ -202,7 +202,7 @@ public actor NearbyService {
         await secureListener?.close()
         await listener?.close()
         await advertiser?.withdraw(whileChannelsAreOpen: !registry.isEmpty)
-        for channel in registry.over { await ended(channel) }
+        for channel in registry.endedChannels { await ended(channel) }
         // Until the links are down, a new dial to one of their addresses would lose its channel.
         await dialer?.waitUntilQuiet()
         if registry.isEmpty { await setup.adapter.bluetoothd.close() }
@@ -267,7 +267,8 @@ public actor NearbyService {
 
     private func acceptFailed(_ failure: PeerFailure) {
         report(.acceptFailed(failure))
-        // A link that the handshake limits turned away does not count: most such links cost little.
+        // Links that the handshake limits turned away never stop the advertising, because most such
+        // links cost little.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }
         guard let address = failure.address?.device else { return }
         dialer?.assumeIsolated { $0.acceptFailed(from: address) }

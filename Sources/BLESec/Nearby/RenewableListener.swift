@@ -5,9 +5,9 @@ internal import BLESecLinks
 /// passed to ``admit(_:)``. After a renewal, the listener serves the old PSM for a while.
 ///
 /// Two PSMs are in use, which are usually the same: one is in the advertisement, and one is in the
-/// characteristic of the GATT service. When a device reads the characteristic after it has opened a
-/// channel on that PSM, it gets a new PSM, because iOS opens no second channel on a PSM whose channel
-/// died while the link stayed up.
+/// characteristic of the GATT service. When a device reads the characteristic after it has opened an
+/// L2CAP channel on that PSM, it gets a new PSM, because iOS opens no second channel on a PSM whose
+/// channel died while the LE connection stayed up.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
@@ -22,7 +22,7 @@ actor RenewableListener: LinkListener {
     /// How many users of the characteristic's PSM are remembered.
     private static let mostUsers = 64
     /// How many opened PSMs are remembered, so that they are not opened again soon: a device may still
-    /// have the link on which its channel died.
+    /// have the LE connection on which its channel died.
     private static let mostSpent = 64
 
     /// A listener for one PSM, and the task that accepts its links.

@@ -65,8 +65,8 @@ extension TrustPolicy {
             if case .invitation(let invitation) = way { invitation } else { nil }
         }
 
-        /// Whether the store has the key, as known or as pending, under the name that this policy
-        /// gives the peer; nil if it has not.
+        /// How the store has the key under the name that this policy gives the peer, as known or as
+        /// pending; nil if it does not have the key under that name.
         func kept(of key: Fingerprint) throws(ChannelError) -> KeptPeer? {
             if try store.key(named: name) == key { return .known }
             guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }

@@ -6,7 +6,7 @@ internal import BLESecPrimitives
 ///
 /// The driver passes the peer's records to ``receive(_:)``, and sends those that ``nextRecord()``
 /// returns. Between two records there may be a ``question``, for the store or for a person. While
-/// there is one, no record may be passed in; ``didDecide(_:)`` has the answer.
+/// there is one, no record may be passed in; the driver passes the answer to ``didDecide(_:)``.
 package final class PairingExchange {
     /// What has to be decided or stored before the exchange goes on.
     package enum Question: Sendable {

@@ -70,7 +70,7 @@ package final class Streams {
     private var order: Order?
     /// The peer's instance that these streams are shared with.
     private var peerToken = Identifier.none
-    /// Whether that instance has had a `resume` of this one.
+    /// Whether that instance has received a `resume` of this one.
     private var isBound = false
     private var isLinked = false
 
@@ -122,7 +122,7 @@ package final class Streams {
 
     package init(_ limits: StreamLimits) {
         self.limits = limits
-        toldLimit = mayOpen
+        toldLimit = openLimit
     }
 
     // MARK: - The program
@@ -269,22 +269,22 @@ package final class Streams {
 
     /// Whether all streams are over.
     var isOver: Bool { handles.isEmpty }
-    /// Whether the peer has not been told of a stream of this side.
+    /// Whether this side has a stream that the peer has not been told of.
     var hasUnopened: Bool { openedCount < ownCount }
     private var canSendOpen: Bool { openedCount < min(ownCount, peerLimit) }
 
     /// How many streams the peer may open in all.
-    private var mayOpen: UInt64 {
+    private var openLimit: UInt64 {
         min(peerOverCount + UInt64(limits.streams), acceptedCount + UInt64(limits.waiting))
     }
     private var owesLimit: Bool {
-        mayOpen > toldLimit
-            && (toldLimit <= peerCount || mayOpen >= toldLimit + UInt64(limits.waiting + 1) / 2)
+        openLimit > toldLimit
+            && (toldLimit <= peerCount || openLimit >= toldLimit + UInt64(limits.waiting + 1) / 2)
     }
 
     /// What `resume` tells the peer.
     func summary() -> StreamSummary {
-        toldLimit = mayOpen
+        toldLimit = openLimit
         var summary = StreamSummary(
             window: UInt64(limits.window),
             firstLimit: UInt64(min(limits.streams, limits.waiting)), peerToken: peerToken,
@@ -304,7 +304,7 @@ package final class Streams {
     func nextControl() -> StreamRecord? {
         guard isLinked else { return nil }
         if owesLimit {
-            toldLimit = mayOpen
+            toldLimit = openLimit
             return .streams(limit: toldLimit)
         }
         if canSendOpen {
@@ -457,7 +457,7 @@ package final class Streams {
         (ownCount, openedCount, toldCount, knownCount) = (0, 0, 0, 0)
         (ownOpen, peerLimit) = (0, 0)
         (peerCount, acceptedCount, peerOverCount) = (0, 0, 0)
-        toldLimit = mayOpen
+        toldLimit = openLimit
         (peerToken, isBound, isLinked) = (.none, false, false)
     }
 

@@ -1,5 +1,5 @@
-// The references that the bench calls limits: the same work as this package's, done in C with the
-// same libraries.
+// C code that does the same work as this package, with the same libraries. The bench compares the
+// package's costs with the costs of this code, and calls such a reference cost a limit.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

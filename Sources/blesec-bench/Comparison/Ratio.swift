@@ -1,7 +1,8 @@
 internal import BLESec
 internal import BLESecRadioModel
 
-/// One figure of a report as a multiple of a limit. Its name is the same in every run.
+/// One figure of a report, divided by a reference figure. Reports call the reference figure the
+/// limit. The ratio's name is the same in every run.
 ///
 /// Ratios of different machines and days can be compared; times cannot.
 struct Ratio: Sendable {
@@ -17,8 +18,8 @@ struct Ratio: Sendable {
 
     /// The name: `engine/PROTOCOL/SIZE/LAYER`, and similarly for other scenarios.
     var name: String
-    /// The name of the limit. The ratio is the figure divided by this limit.
-    var limit: String
+    /// The name of the reference figure, by which the measured figure is divided.
+    var denominator: String
     var basis: Basis
     /// Whether smaller is better.
     var lessIsBetter: Bool
@@ -32,10 +33,11 @@ struct Ratio: Sendable {
 
 extension Ratio {
     fileprivate init(
-        _ name: String, to limit: String, _ basis: Basis, less: Bool, _ summary: Summary
+        _ name: String, to denominator: String, _ basis: Basis, less: Bool, _ summary: Summary
     ) {
         self.init(
-            name: name, limit: limit, basis: basis, lessIsBetter: less, summary: summary)
+            name: name, denominator: denominator, basis: basis, lessIsBetter: less,
+            summary: summary)
     }
 }
 
@@ -70,15 +72,17 @@ extension HandshakeScenario.Result {
 
 extension LinkScenario.Result {
     fileprivate var toLimits: [Ratio] {
-        func ratio(_ figure: String, _ limit: String, less: Bool, _ summary: Summary?) -> Ratio? {
+        func ratio(
+            _ figure: String, to denominator: String, less: Bool, _ summary: Summary?
+        ) -> Ratio? {
             let name = "link/\(transport)/\(engine)/\(size)/\(figure)"
-            return summary.map { Ratio(name, to: limit, .wall, less: less, $0) }
+            return summary.map { Ratio(name, to: denominator, .wall, less: less, $0) }
         }
         return [
-            ratio("goodput", "plain link", less: false, goodputRatio),
-            ratio("goodput-to-c", "blocking C", less: false, goodputRatioToBlocking),
-            ratio("round-trip", "plain link", less: true, roundTripRatio),
-            ratio("round-trip-to-c", "blocking C", less: true, roundTripRatioToBlocking),
+            ratio("goodput", to: "plain link", less: false, goodputRatio),
+            ratio("goodput-to-c", to: "blocking C", less: false, goodputRatioToBlocking),
+            ratio("round-trip", to: "plain link", less: true, roundTripRatio),
+            ratio("round-trip-to-c", to: "blocking C", less: true, roundTripRatioToBlocking),
         ].compactMap(\.self)
     }
 }
@@ -159,15 +163,18 @@ extension RadioScenario.Result {
 
 extension StreamScenario.Result {
     fileprivate var toLimits: [Ratio] {
-        func ratio(_ figure: String, _ limit: String, less: Bool, _ summary: Summary) -> Ratio {
-            Ratio("link/\(transport)/streams/\(figure)", to: limit, .wall, less: less, summary)
+        func ratio(
+            _ figure: String, to denominator: String, less: Bool, _ summary: Summary
+        ) -> Ratio {
+            Ratio(
+                "link/\(transport)/streams/\(figure)", to: denominator, .wall, less: less, summary)
         }
         return [
-            ratio("urgent", "idle link", less: true, busyRatio),
-            ratio("urgent-paced", "idle link", less: true, pacedRatio),
-            ratio("bulk", "bulk alone", less: false, busyShare),
-            ratio("bulk-paced", "bulk alone", less: false, pacedShare),
-            ratio("two-bulk", "one bulk stream", less: false, twoStreams),
+            ratio("urgent", to: "idle link", less: true, busyRatio),
+            ratio("urgent-paced", to: "idle link", less: true, pacedRatio),
+            ratio("bulk", to: "bulk alone", less: false, busyShare),
+            ratio("bulk-paced", to: "bulk alone", less: false, pacedShare),
+            ratio("two-bulk", to: "one bulk stream", less: false, twoStreams),
         ]
     }
 }

@@ -3,7 +3,7 @@ internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
 /// Measures sealing and opening records, with each layer and with a library alone. The library alone
-/// is the reference, whose time reports call the limit: each layer's time is compared with it.
+/// is the reference: each layer's time is compared with its time, which is the *limit* in reports.
 struct EngineScenario {
     /// The size in bytes of a buffer for the longest record.
     static let bufferSize = 65_536 + 128

@@ -42,11 +42,11 @@ struct BlockingPeers {
     private func sample(isSealed: Bool, _ samples: inout Samples) {
         // The library that `AEAD` in BLESecPrimitives uses at this size.
         let library = size < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
-        let stream = time { blesec_bench_blocking_stream(size, $0, isSealed, library) }
-        if let stream { samples.goodput.append(Double(size) / stream * 1e9) }
+        let messageTime = time { blesec_bench_blocking_stream(size, $0, isSealed, library) }
+        if let messageTime { samples.goodput.append(Double(size) / messageTime * 1e9) }
         guard measuresRoundTrips else { return }
-        let echo = time { blesec_bench_blocking_echo(size, $0, isSealed, library) }
-        if let echo { samples.roundTrips.append(echo) }
+        let roundTrip = time { blesec_bench_blocking_echo(size, $0, isSealed, library) }
+        if let roundTrip { samples.roundTrips.append(roundTrip) }
     }
 
     /// Nanoseconds of one repetition, averaged over a sample; nil when a call failed.

@@ -9,7 +9,7 @@ enum EpollPeers {
         /// The thread's processor time, in nanoseconds.
         var time: UInt64
         /// The number of messages on the slowest channel.
-        var least: Int
+        var leastMessages: Int
 
         /// Bytes of messages in a second of processor time.
         var goodput: Double { Double(bytes) / Double(max(1, time)) * 1e9 }
@@ -29,6 +29,6 @@ enum EpollPeers {
         }
         return Load(
             bytes: Int(load.bytes), time: UInt64(load.nanoseconds),
-            least: Int(load.least_messages))
+            leastMessages: Int(load.least_messages))
     }
 }

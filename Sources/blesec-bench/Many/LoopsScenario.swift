@@ -6,7 +6,7 @@ internal import BLESecLinks
 struct LoopsScenario: Sendable {
     /// The number of loops, each with a thread of its own.
     var loops: Int
-    /// The number of samples of each kind.
+    /// The number of samples over all loops, and of samples on one loop.
     var rounds: Int
 
     struct Result: Sendable {

@@ -1,4 +1,5 @@
-/// A report as plots: records, goodput and round trips by size, and handshakes.
+/// A report as plots: records, goodput and round trips by size, and handshakes. A limit is the cost
+/// of the same work without blesec (`docs/bench.md`).
 struct ReportPlots {
     let report: Report
 
@@ -23,12 +24,12 @@ struct ReportPlots {
         return drawing.document
     }
 
-    /// Bytes a second of records sealed and opened, with the primitive as the limit.
+    /// Bytes a second of records sealed and opened, with the raw primitive as the limit.
     private var enginePanels: [Panel] {
         report.engine.map(\.suite).unique.map { suite in
             let results = report.engine.filter { $0.suite == suite }
             let layers = results.map(\.layer).unique
-            // The limit, and the layer that does all the work of a channel's engine.
+            // The raw primitive, and the layer that does all the work of a channel's engine.
             let drawn = [layers.first, layers.last].compactMap(\.self).unique
             return Panel(
                 title: "Records: \(suite.shortProtocol)", unit: "MB/s sealed and opened",

@@ -69,7 +69,8 @@ struct RadioScenario: Sendable {
 
     private func volume(_ parameters: RadioParameters) -> Int {
         let time = Double(parameters.interval) / 1e9 * Double(leastIntervals)
-        let messages = max(Double(leastVolume), parameters.limit * time) / Double(Self.messageSize)
+        let bytes = max(Double(leastVolume), parameters.goodputLimit * time)
+        let messages = bytes / Double(Self.messageSize)
         return Int(messages.rounded(.up)) * Self.messageSize
     }
 

@@ -34,7 +34,7 @@ struct RadioStreams: Sendable {
             2 * Double(parameters.interval) + Double(ShortQueue.payload) / goodput * 1e9
         }
         /// The longest time beside a bulk stream, in connection intervals.
-        var intervals: Double { busy.longest / Double(parameters.interval) }
+        var busyIntervals: Double { busy.longest / Double(parameters.interval) }
         /// The bytes of bulk data that can be sent in the longest time beside a bulk stream.
         var queuedBytes: Double { busy.longest / 1e9 * goodput }
         /// The bulk stream's goodput beside urgent messages, as a fraction of its goodput alone.

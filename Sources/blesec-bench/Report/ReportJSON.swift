@@ -83,7 +83,8 @@ extension Summary: Reportable {
 extension Ratio: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "name": name, "limit": limit, "basis": basis.rawValue, "less-is-better": lessIsBetter,
+            "name": name, "limit": denominator, "basis": basis.rawValue,
+            "less-is-better": lessIsBetter,
             "median": summary.median, "least": summary.least, "most": summary.most,
             "spread": summary.spread, "count": summary.count,
         ])
@@ -266,7 +267,7 @@ extension RadioScenario.Result: Reportable {
             "sdu": parameters.sdu, "mps": parameters.mps,
             "credits": parameters.credits == .linux ? "linux" : "ample",
             "host-delay-nanoseconds": Int(parameters.hostDelay),
-            "limit-bytes-per-second": parameters.limit, "goodput-bytes-per-second": goodput,
+            "limit-bytes-per-second": parameters.goodputLimit, "goodput-bytes-per-second": goodput,
             "goodput-ratio-to-bare": ratio, "first-message-nanoseconds": opening?.firstMessage,
             "short-message": opening.map { opening in
                 let sent = opening.shortMessage

@@ -161,7 +161,7 @@ struct ReportText {
         return
             "\(StreamPair.urgentSize.bytes) there and back on an urgent stream: without a bulk "
             + "stream (idle) and beside one (busy),\nwithout and with a pause before each message "
-            + "(paced); and the goodput of a bulk stream, with multiples of it\n\n\(table.text)"
+            + "(paced); and the goodput of a bulk stream (×: as a multiple of this goodput)\n\n\(table.text)"
     }
 
     private var radioStreamText: String {
@@ -173,13 +173,13 @@ struct ReportText {
             rows: report.radioStreams.map {
                 [
                     $0.parameters.name, ($0.idle.longest / 1e6).fixed(1),
-                    ($0.busy.longest / 1e6).fixed(1), $0.intervals.fixed(2),
+                    ($0.busy.longest / 1e6).fixed(1), $0.busyIntervals.fixed(2),
                     kibibytes($0.queuedBytes), kilobits($0.goodput), $0.share.fixed(3),
                 ]
             })
         return "The longest time of \(StreamPair.urgentSize.bytes) one way on an urgent stream, "
             + "modelled: without a bulk stream (idle) and beside one (busy);\nand the goodput of "
-            + "the bulk stream, with a multiple of it\n\n\(table.text)"
+            + "the bulk stream alone (×: as a multiple of this goodput)\n\n\(table.text)"
     }
 
     private var manyText: String {
@@ -290,7 +290,8 @@ struct ReportText {
         for group in common {
             let parameters = group[0].parameters
             goodput.append(
-                [parameters.name, kilobits(parameters.limit)] + group.map { kilobits($0.goodput) })
+                [parameters.name, kilobits(parameters.goodputLimit)]
+                    + group.map { kilobits($0.goodput) })
             firstMessages.append(
                 [parameters.name]
                     + group.compactMap(\.opening?.firstMessage).map {

@@ -24,7 +24,7 @@ enum SendCommand {
                 + "transfer. If either process ends, start the same command again: what the "
                 + "receiver already has is compared by its hash, and is not sent again.",
             "A file counts as sent when the peer has it under its final name and on its disk, and "
-                + "its SHA-256 is that of the bytes that were read here. Only then is 100 % shown. "
+                + "its SHA-256 is that of the bytes that the sender read. Only then is 100 % shown. "
                 + "A file that is changed while it is sent is not stored, and the exit status says "
                 + "so. Times of modification and the executable bit are sent as well. Symbolic "
                 + "links in a folder are neither followed nor sent.",

@@ -51,19 +51,19 @@ struct TransferConnection: Sendable {
             : text.map { text throws(ChannelError) in
                 try Target(text, arguments, memory)
             }
-        let remembered = try dialTarget?.peer == nil ? memory.expected : nil
+        let remembered = try dialTarget?.peer == nil ? memory.rememberedKey : nil
         let options = try ChannelOptions(
-            arguments, expecting: dialTarget?.peer, known: remembered, memory)
+            arguments, operandKey: dialTarget?.peer, onlyKey: remembered, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         if !options.acceptsOnlyCertainPeers { configuration.trust = notes.firstComer }
         let route: PeerRoute
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
         let end: @Sendable () async -> Void
         if let dialTarget {
-            let dialed = try DialedTarget(
+            let dialer = try TargetDialer(
                 dialTarget, arguments, options, configuration, isOnlyAttempt: false,
-                expecting: remembered, memory, notes)
-            (route, explained, end) = (.dialing(dialed.dial), dialed.explained, dialed.end)
+                rememberedKey: remembered, memory, notes)
+            (route, explained, end) = (.dialing(dialer.dial), dialer.explained, dialer.end)
         } else {
             let routing = try await RouteArguments(
                 arguments, endpoint: text, options, configuration, notes, failures)

@@ -42,7 +42,7 @@ enum ForwardCommand {
         examples: [
             "blesec forward tcp:127.0.0.1:8080 tcp:127.0.0.1:80 --at unix:/run/peer --identity key "
                 + "--peer SHA256:...":
-                "Show the peer's web server at port 8080 of this machine.",
+                "Reach the peer's web server at port 8080 of this machine.",
             "blesec forward --allow tcp:127.0.0.1:80 --at unix:/run/peer --listen --identity key "
                 + "--peer SHA256:...":
                 "The other side: let that peer reach the web server here.",
@@ -70,9 +70,9 @@ enum ForwardCommand {
         let memory = try PeerMemory(arguments)
         let endpoint = arguments.value(at)
         let endpointKey = try memory.key(ofOperand: endpoint)
-        let rememberedKey = try memory.expected
+        let rememberedKey = try memory.rememberedKey
         let expected = endpointKey ?? rememberedKey
-        let options = try ChannelOptions(arguments, known: expected, memory)
+        let options = try ChannelOptions(arguments, onlyKey: expected, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()

@@ -51,6 +51,7 @@ actor ForwardedSocket {
     }
 
     private func wait(for event: LoopEvent) async throws(LinkError) {
+        // Events come on the loop's thread, on which this code runs, so none was missed.
         let isCancelled = await waiting.wait(for: event, isolation: self) {
             false
         }

@@ -109,7 +109,7 @@ struct Forwarder: Sendable {
                 }
             }
             var isComplete = true
-            for await ended in group where !ended {
+            for await hasSucceeded in group where !hasSucceeded {
                 isComplete = false
                 group.cancelAll()
             }

@@ -46,7 +46,7 @@ final class PairingSession: Sendable {
         do throws(ChannelError) {
             let next = try await begin()
             try show()
-            return try await firstOf(next)
+            return try await waitForPeer(next)
         } catch {
             await end()
             throw error
@@ -87,7 +87,9 @@ final class PairingSession: Sendable {
         }
     }
 
-    private func firstOf(_ next: @escaping Next) async throws(ChannelError) -> SecureChannel {
+    /// Waits for a paired peer, for an error that ends the wait, or for the time limit, whichever
+    /// comes first.
+    private func waitForPeer(_ next: @escaping Next) async throws(ChannelError) -> SecureChannel {
         let limit = min(timeLimit?.duration ?? lifetime, lifetime)
         let result = await withTaskGroup(of: Result<SecureChannel, ChannelError>.self) { group in
             group.addTask {
@@ -130,7 +132,8 @@ final class PairingSession: Sendable {
         case .handshaking(_, let endpoint?): dialed.withLock { $0 = endpoint }
         case .dialFailed(let candidate, let error):
             note(PeerFailure(peer: candidate.address.description, error: error))
-            // The service would dial again with the same code, which a person has to check first.
+            // Otherwise the service would dial again with the same code. A person has to check the
+            // code before that.
             if [.refused, .untrusted].contains(error.code), hasUsedTry { fail.yield(error) }
         case .acceptFailed(let failure): note(failure)
         case .adapter(let state): NearbyNotes.adapter(state)

@@ -29,7 +29,7 @@ enum PeersListCommand {
         let peers = try RememberedPeers(arguments).peers
         if peers.isEmpty { Diagnostics.note("nobody is remembered", "nobody") }
         // A name longer than 24 characters moves only the columns of its own line.
-        let width = min(peers.map(\.word.count).max() ?? 0, 24)
+        let width = min(peers.map(\.listedName.count).max() ?? 0, 24)
         var text = ""
         for peer in peers {
             text +=
@@ -40,7 +40,8 @@ enum PeersListCommand {
     }
 
     private static func line(_ peer: RememberedPeer, _ width: Int) -> String {
-        let name = peer.word + String(repeating: " ", count: max(0, width - peer.word.count))
+        let padding = String(repeating: " ", count: max(0, width - peer.listedName.count))
+        let name = peer.listedName + padding
         let columns = [name, peer.key.description, peer.addressText]
         return Diagnostics.oneLine(columns.compactMap { $0 }.joined(separator: " "))
     }

@@ -29,9 +29,9 @@ struct RememberedPeer: Sendable {
         address.map { $0.type == .random ? "\($0.endpoint) random" : $0.endpoint }
     }
 
-    /// The name as one word: a `%`, and each character that is blank or that a terminal does not
-    /// show, is written as in ``KnownPeersFile``.
-    var word: String {
+    /// The name as `blesec peers list` prints it, without blanks: a `%`, and each character that is
+    /// blank or that a terminal does not show, is written as in ``KnownPeersFile``.
+    var listedName: String {
         name.unicodeScalars.map { scalar in
             let isPlain = scalar.isShown && !scalar.properties.isWhitespace && scalar != "%"
             guard !isPlain else { return String(scalar) }

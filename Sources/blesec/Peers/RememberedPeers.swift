@@ -37,24 +37,24 @@ struct RememberedPeers: Sendable {
         self.peers = peers
     }
 
-    /// The peer that an operand names, by its name or by the word that `blesec peers list` prints
-    /// for it, and the folder.
+    /// The peer that an operand names, by its name or by what `blesec peers list` prints for the
+    /// name, and the folder.
     ///
     /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name
-    ///   of one peer and the word of another.
+    ///   of one peer and the printed name of another.
     func find(
         _ operand: String, _ arguments: Arguments
     ) throws(ChannelError) -> (peer: RememberedPeer, folder: StateFolder) {
-        let found = peers.filter { $0.name == operand || $0.word == operand }
+        let found = peers.filter { $0.name == operand || $0.listedName == operand }
         guard let existing, let peer = found.first else {
             throw ChannelError(
                 .noSuchPeer,
                 "nobody called `\(operand)` is remembered"
                     + (existing.map { " in \($0.path)" } ?? "")
-                    + Suggestion.text(for: operand, among: peers.map(\.word)))
+                    + Suggestion.text(for: operand, among: peers.map(\.listedName)))
         }
         guard found.count == 1 else {
-            let ways = found.map { "`\($0.word == operand ? $0.name : $0.word)`" }
+            let ways = found.map { "`\($0.listedName == operand ? $0.name : $0.listedName)`" }
             throw arguments.usage(
                 "`\(operand)` is the name of one peer, and what `blesec peers list` prints for "
                     + "another; write \(ways.alternatives)")

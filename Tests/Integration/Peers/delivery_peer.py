@@ -163,7 +163,7 @@ class Sender:
         """Checks positions that the peer shows in this epoch."""
         check(held <= self.left, "*held* exceeds what may have left")
         if offset:
-            check(held + 1 < self.end, "an end has no offset")
+            check(held + 1 < self.end, "*offset* is not 0, although only the end is left")
             check(offset < len(self.messages[held + 1]), "*offset* is not less than the length")
             check(held < self.left or offset <= self.left_part, "*offset* exceeds what may have left")
 
@@ -267,11 +267,14 @@ class DeliveryPeer(Peer):
         # Sometimes the first credit is 0, and the real one comes a little later.
         self.granted = self.window if self.generator.random() < 0.8 else 0
         self.grants_at = time.monotonic() + 0.05
-        self.begun_by_peer = self.taken_from_peer = 0
+        # The cost of the peer's messages that were begun on this link, and of those of them that the program
+        # has taken.
+        self.peers_cost = self.peers_taken_cost = 0
         numbers = [
             sender.confirmed + 1, receiver.confirmed, receiver.held, len(receiver.part), self.granted]
         self.send(RESUME, self.token + receiver.token + sender.epoch + receiver.epoch
                   + write_numbers(*numbers) + self.streams.resume_fields())
+        # The position *confirmed* that the peer was told last.
         self.said = receiver.confirmed
         # The message of the peer that was begun last on this link.
         self.message_on_link = None
@@ -286,7 +289,7 @@ class DeliveryPeer(Peer):
         fields.end()
         check(NOBODY not in (token, epoch), "a token or an epoch is zeros")
         check(token != self.token and epoch != sender.epoch, "a token or an epoch is this side's")
-        check(first >= 1, "messages are numbered from 1")
+        check(first >= 1, "*first* is less than 1")
         if peer_epoch == NOBODY:
             check(confirmed == held == offset == 0, "positions in no epoch")
         # Step 2. A process that keeps its state in memory is never rolled back.
@@ -328,7 +331,7 @@ class DeliveryPeer(Peer):
         self.inside[0] += self.cursor[1] > 0
         receiver.last_token, receiver.last_epoch = token, epoch
         self.offered = (token, epoch, first)
-        self.begun_by_self = 0
+        self.own_cost = 0
         self.streams.resume(token, streams, self.has_restarts)
 
     def take_over(self):
@@ -348,10 +351,10 @@ class DeliveryPeer(Peer):
     def begin_peers_message(self, number, cost):
         """Checks that the peer may begin a message, or its end, on this link."""
         if self.message_on_link != number:
-            check(self.begun_by_peer < self.granted, "a message is begun without credit")
+            check(self.peers_cost < self.granted, "a message is begun without credit")
             self.inside[1] += self.message_on_link is None and bool(self.receiver.part)
             self.message_on_link = number
-            self.begun_by_peer += cost
+            self.peers_cost += cost
 
     def read_chunk(self, fields):
         receiver = self.receiver
@@ -364,7 +367,7 @@ class DeliveryPeer(Peer):
         check(offset + len(data) <= length, "a chunk exceeds its message")
         check(data or length == 0, "a chunk is empty")
         self.begin_peers_message(number, length - offset + OVERHEAD)
-        total_cost = self.begun_by_peer
+        total_cost = self.peers_cost
         receiver.part_length = length
         receiver.part += data
         if len(receiver.part) == length:
@@ -376,7 +379,7 @@ class DeliveryPeer(Peer):
         fields = Fields(payload)
         if kind in (RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH, *KINDS):
             check(not self.has_peers_end, "a record follows `end`")
-            check((kind == RESUME) != self.is_resumed, "`resume` comes once, and first of all")
+            check((kind == RESUME) != self.is_resumed, "`resume` comes twice, or another record comes before it")
             if kind == RESUME:
                 self.read_resume(payload)
                 self.is_resumed = True
@@ -447,13 +450,13 @@ class DeliveryPeer(Peer):
         for _ in range(count if takes_all else self.generator.randrange(count + 1)):
             epoch, number, message, total_cost = receiver.waiting.popleft()
             self.output.write(message)
-            self.taken_from_peer = max(self.taken_from_peer, total_cost)
+            self.peers_taken_cost = max(self.peers_taken_cost, total_cost)
             if epoch == receiver.epoch:
                 receiver.confirmed = number
         self.output.flush()
         if receiver.end is not None and not receiver.waiting and not receiver.is_end_confirmed:
             receiver.confirmed = receiver.end
-            self.taken_from_peer = self.begun_by_peer
+            self.peers_taken_cost = self.peers_cost
 
     def answer_stream(self, stream):
         """The programs for a stream that the peer has opened."""
@@ -480,7 +483,7 @@ class DeliveryPeer(Peer):
         if receiver.confirmed != self.said:
             self.send(CONFIRM, receiver.epoch + write_number(receiver.confirmed))
             self.said = receiver.confirmed
-        credit = self.taken_from_peer + self.window
+        credit = self.peers_taken_cost + self.window
         if credit - self.granted >= self.window / 2 and time.monotonic() >= self.grants_at:
             self.send(CREDIT, write_number(credit))
             self.granted = credit
@@ -507,15 +510,15 @@ class DeliveryPeer(Peer):
         number = self.cursor[0]
         if number == self.sender.end and (self.labels or not self.streams.has_opened_all):
             return False
-        return number <= self.sender.end and (self.begun == number or self.begun_by_self < self.credit)
+        return number <= self.sender.end and (self.begun_number == number or self.own_cost < self.credit)
 
     def send_message_frame(self):
         sender = self.sender
         number, offset = self.cursor
         message = sender.messages.get(number, b"")
-        if self.begun != number:
-            self.begun_by_self += len(message) - offset + OVERHEAD
-            self.begun = number
+        if self.begun_number != number:
+            self.own_cost += len(message) - offset + OVERHEAD
+            self.begun_number = number
         if number == sender.end:
             self.send(FINISH, write_number(number))
             sender.has_sent(number, 0)
@@ -535,7 +538,7 @@ class DeliveryPeer(Peer):
         stream = link.stream
         self.is_ready = False
         self.is_resumed = self.has_peers_end = self.is_end_sent = self.is_end_acknowledged = False
-        self.sends_epoch, self.offered, self.begun = False, None, None
+        self.sends_epoch, self.offered, self.begun_number = False, None, None
         if self.role == "dialer":
             self.dial(link)
         else:
@@ -666,8 +669,8 @@ def run(options):
     check(not peer.programs, "a program waits for what its stream never gets")
     opened = [len(peer.streams.own), len(peer.streams.peers)]
     check(opened == [options.streams, options.peers_streams], f"{opened} streams were opened")
-    say(f"complete: {links} links, {peer.inside[0]} and {peer.inside[1]} begun inside a message, "
-        f"{peer.sender.unknown} messages unknown")
+    say(f"complete: {links} links; a message was continued on {peer.inside[0]} of them by this side, and on "
+        f"{peer.inside[1]} by the peer; {peer.sender.unknown} messages unknown")
 
 
 def main():

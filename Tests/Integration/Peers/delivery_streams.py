@@ -47,7 +47,7 @@ class Outgoing:
         self.stopped = None
         # Whether `fin` or `reset` was ever sent, and whether it was sent on this link.
         self.is_fin_sent = self.is_reset_sent = False
-        self.has_fin_left = self.has_reset_left = False
+        self.is_fin_on_link = self.is_reset_on_link = False
         # Whether the peer's `stop` has come on this link.
         self.has_stop = False
         # Whether the peer has everything up to `fin`, and whether its program has taken everything.
@@ -85,7 +85,7 @@ class Outgoing:
         """Begins a direction of which the peer has nothing."""
         assert self.acknowledged == 0
         self.cursor, self.limit = 0, limit
-        self.has_fin_left = self.has_reset_left = self.has_stop = False
+        self.is_fin_on_link = self.is_reset_on_link = self.has_stop = False
 
     def acknowledge(self, received, limit, sent):
         check(self.acknowledged <= received, "*received* is less than what was acknowledged")
@@ -97,7 +97,7 @@ class Outgoing:
 
     def resume(self, entry):
         """Takes what the peer's `resume` says of this direction; no entry means that it is done."""
-        self.has_fin_left = self.has_reset_left = self.has_stop = False
+        self.is_fin_on_link = self.is_reset_on_link = self.has_stop = False
         if entry.state == RECEIVING:
             check(not self.is_done and not self.is_complete, "a direction was further on an earlier link")
             self.acknowledge(entry.received, entry.limit, self.sent)
@@ -125,7 +125,7 @@ class Incoming:
         # The code of the peer's `reset`, and the code of this side's `stop`.
         self.code = self.stopped = None
         # Whether `reset` has come on this link, and whether `stop` was sent on it.
-        self.has_reset = self.has_stop_left = False
+        self.has_reset = self.is_stop_on_link = False
         # Whether the program had taken all bytes when it wanted no more.
         self.had_all = False
         # Whether the program has taken everything or has learned of the reset, and whether `done` or
@@ -317,7 +317,7 @@ class Streams:
                 check(stream.incoming.is_done, "a stream is over for the peer, and not done here")
             stream.outgoing.resume(entry or Entry(TAKEN, None, None))
         for stream in self.all:
-            stream.incoming.has_reset = stream.incoming.has_stop_left = False
+            stream.incoming.has_reset = stream.incoming.is_stop_on_link = False
 
     # What the peer sends
 
@@ -383,7 +383,7 @@ class Streams:
         elif kind == DONE:
             check(not outgoing.is_done, "`done` comes twice")
             check(
-                outgoing.has_fin_left or outgoing.has_reset_left or outgoing.is_complete,
+                outgoing.is_fin_on_link or outgoing.is_reset_on_link or outgoing.is_complete,
                 "`done` without `fin` or `reset`")
             outgoing.is_done = True
         fields.end()
@@ -430,21 +430,21 @@ class Streams:
         if outgoing.is_done:
             return
         if outgoing.code is not None:
-            if not outgoing.has_reset_left:
+            if not outgoing.is_reset_on_link:
                 send(RESET, write_numbers(stream.identifier, outgoing.code))
-                outgoing.has_reset_left = outgoing.is_reset_sent = True
-        elif outgoing.size == outgoing.cursor and not outgoing.has_fin_left and not outgoing.is_complete:
+                outgoing.is_reset_on_link = outgoing.is_reset_sent = True
+        elif outgoing.size == outgoing.cursor and not outgoing.is_fin_on_link and not outgoing.is_complete:
             send(FIN, write_numbers(stream.identifier, outgoing.size))
-            outgoing.has_fin_left = outgoing.is_fin_sent = True
+            outgoing.is_fin_on_link = outgoing.is_fin_sent = True
 
     def send_answers(self, stream, send):
         """Sends what the receiver of a direction says."""
         incoming = stream.incoming
         if incoming.is_done:
             return
-        if incoming.stopped is not None and not incoming.is_taken and not incoming.has_stop_left:
+        if incoming.stopped is not None and not incoming.is_taken and not incoming.is_stop_on_link:
             send(STOP, write_numbers(stream.identifier, incoming.stopped))
-            incoming.has_stop_left = True
+            incoming.is_stop_on_link = True
         limit = incoming.next_limit
         # The peer may keep less than the window, and then it waits for an acknowledgement.
         is_due = (

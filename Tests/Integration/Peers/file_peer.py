@@ -57,8 +57,8 @@ class FilePeer(DeliveryPeer):
         self.attacks = file_attacks.find(options.attack) if options.attack else []
         self.has_begun = False
 
-    def begin(self):
-        """The programs of a sender."""
+    def sender_programs(self):
+        """The programs that a sender runs; none for a receiver."""
         options = self.options
         if options.does == "receive":
             return []
@@ -84,7 +84,7 @@ class FilePeer(DeliveryPeer):
     def run_streams(self):
         if not self.has_begun:
             # The peer's key, which is known now, decides on the numbers of streams.
-            self.has_begun, self.programs = True, self.begin()
+            self.has_begun, self.programs = True, self.sender_programs()
         self.programs = [program for program in self.programs if next(program, program) is not program]
 
     @property
