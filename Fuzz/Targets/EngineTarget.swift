@@ -52,12 +52,12 @@ private struct EngineScene: ~Copyable {
     init(_ setting: Setting, victim role: ChannelRole) {
         isNegotiated = setting.mode == .negotiated
         victim = must {
-            try setting.configuration(role).makeEngine(
-                setting.dialerProtocols[0], role: role, prologue: [])
+            try OfferPlans(setting.configuration(role), for: role).makeEngine(
+                setting.dialerProtocols[0], prologue: [])
         }
         peer = must {
-            try setting.configuration(role.peer).makeEngine(
-                setting.dialerProtocols[0], role: role.peer, prologue: [])
+            try OfferPlans(setting.configuration(role.peer), for: role.peer).makeEngine(
+                setting.dialerProtocols[0], prologue: [])
         }
     }
 

@@ -106,10 +106,9 @@ final class MachineScene {
         }
         isHonest = false
         hasPeerSealed = true
-        let type = peer.parameters.configuration.mode == .direct ? nil : type
-        let length = records.engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        let head = peer.parameters.configuration.mode == .direct ? [] : [type]
+        let length = records.engine.sealedLength(head.count + payload.count)
         let record = try? [UInt8](capacity: length) { output throws(ChannelError) in
-            let head: [1 of UInt8] = [type]
             try records.engine.seal(head.span, payload.span, into: &output)
         }
         append(record ?? [])

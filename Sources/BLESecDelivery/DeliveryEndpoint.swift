@@ -324,10 +324,12 @@ package final class DeliveryEndpoint {
             owesEpoch = false
             return .epoch(outgoing.epoch)
         }
-        let owed = owedConfirmations
+        let isDue = confirms(owedConfirmations)
         // If a credit is owed too, the confirmations do not wait but leave right before the credit,
         // so that the peer can release what it keeps.
-        if owed > 0 && incoming.owesCredit || confirms(owed), committedConfirmed > toldConfirmed {
+        if isDue || owedConfirmations > 0 && incoming.owesCredit,
+            committedConfirmed > toldConfirmed
+        {
             toldConfirmed = committedConfirmed
             return .confirm(epoch: incoming.epoch, toldConfirmed)
         }

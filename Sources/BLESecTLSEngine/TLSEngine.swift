@@ -212,7 +212,12 @@ package struct TLSEngine: ~Copyable, SecureEngine {
                     unsafe next += source.count
                 }
             }
-            used += try unsafe session.write(count: plaintext, to: start, room: room)
+            do throws(ChannelError) {
+                used += try unsafe session.write(count: plaintext, to: start, room: room)
+            } catch {
+                unsafe OPENSSL_cleanse(start, room)
+                throw error
+            }
         }
     }
 

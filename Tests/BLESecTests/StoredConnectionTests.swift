@@ -258,6 +258,38 @@ struct StoredConnectionTests {
         try await acceptor.leave()
     }
 
+    @Test("a connection whose store fails before it begins is closed, and leaves no dial under way")
+    func failsBeforeBeginning() async throws {
+        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
+        else { return }
+        let store = GatedStore(opened.endpoint)
+        store.state.withLock { ($0.isOpen, $0.isFull) = (true, true) }
+        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        let dials = Locked((begun: 0, cancelled: 0))
+        let route = PeerRoute.dialing { _ throws(ChannelError) in
+            dials.withLock { $0.begun += 1 }
+            try? await Task.sleep(for: .seconds(3_600))
+            dials.withLock { $0.cancelled += 1 }
+            throw ChannelError(.cancelled, "the dial was cancelled")
+        }
+        let loop = EventLoop(name: "held")
+        // The connection begins on its loop after the store has failed. If this thread is very slow,
+        // it begins before that; the dial is cancelled then.
+        loop.execute {
+            while store.state.withLock({ $0.begunCommits }) == 0 { usleep(1_000) }
+            usleep(50_000)
+        }
+        let connection = await PeerConnection.start(
+            route, delivery: .exactlyOnce(options), loop: loop)
+        await connection.wait(for: .closed)
+        #expect(await connection.status.failure?.code == .store)
+        for _ in 0..<200 where dials.withLock({ $0.begun != $0.cancelled }) {
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        #expect(dials.withLock { $0.begun == $0.cancelled })
+        await loop.shutdown()
+    }
+
     @Test("1,000 messages that are queued while the store commits are in one commit")
     func groupCommit() async throws {
         guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store

@@ -341,7 +341,9 @@ struct HostileStreamTests {
             .init(id: 0, .receiving(count: 2, limit: 60)),
             .init(id: 1, .receiving(count: 0, limit: 50)),
         ]
-        var good = scene
+        // Another endpoint, to which the same peer is acceptable without the change.
+        var good = try Scene()
+        good.peer = scene.peer
         try good.connect()
         change(&scene.peer)
         #expect(throws: DeliveryError.self) { try scene.connect() }

@@ -300,7 +300,7 @@ final class MessageLane: Sendable {
         let (link, kept) = change { state in
             state.link += 1
             state.part = nil
-            state.isChannelTold = false
+            (state.isChannelTold, state.isRevoked) = (false, false)
             state.endpoint.linkBegan(order)
             return (state.link, state.endpoint.incompleteBytes)
         }

@@ -8,6 +8,8 @@ extension PeerConnection {
     func begin() {
         timer = LoopTimer(loop: loop, handler: self)
         observeLane()
+        // The store may have failed already.
+        guard !machine.isClosed else { return }
         if case .nearby(let service) = route.kind {
             Task(executorPreference: loop) { [weak self] in
                 await service.observe { event in
