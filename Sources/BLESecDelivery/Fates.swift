@@ -70,9 +70,10 @@ package struct Fates: Sendable, Equatable {
         decide(through: decided)
     }
 
-    /// The store is an older copy, so a message that was dropped from it may have been sent before.
-    /// Its fate becomes unknown, unless the program has taken the fate already.
-    package mutating func doubtDropped() {
+    /// Makes the fate of dropped messages unknown, because the store is an older copy: a message
+    /// that was dropped from it may have been sent before. A fate that the program has taken does
+    /// not change, nor does one that is not decided yet.
+    package mutating func makeDroppedUnknown() {
         let doubted = dropped.filter { taken < $0.upperBound && $0.upperBound <= decided }
         guard !doubted.isEmpty else { return }
         dropped = dropped.compactMap { range in

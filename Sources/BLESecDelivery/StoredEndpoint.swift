@@ -17,8 +17,11 @@ package struct StoredEndpoint: Sendable, Equatable {
     /// The tokens of this side's instances, and its epochs; oldest first.
     package var own: [Identifier] = []
     package var epoch = Identifier.none
-    /// The number of the first message; without messages, the next number.
+    /// The number of `messages[0]` in the epoch; without messages, the number of the next one. Each
+    /// epoch counts from 1, unlike ``Message/id``.
     package var first: UInt64 = 1
+    /// The messages that the peer has not confirmed, and this side's end until it is confirmed;
+    /// oldest first.
     package var messages: [Message] = []
     /// The id of the program's next message.
     package var nextID: UInt64 = 1
@@ -50,8 +53,9 @@ package struct StoredEndpoint: Sendable, Equatable {
         package init() {}
     }
 
-    /// The most identifiers in ``own``, and the most past epochs of the peer. A peer that names an
-    /// older identifier of this side makes this side believe that its own store was rolled back.
+    /// The most identifiers in ``own``, and the most in ``pastEpochs``; the oldest are removed. If
+    /// the peer names an identifier of this side that was removed, this side takes its own store
+    /// for an older copy.
     package static let mostIdentifiers = 2_048
 
     package init() {}
@@ -106,7 +110,8 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .dropped(let ids):
             fates.drop(ids)
             messages.removeAll { ids.contains($0.id) }
-        case .rolledBack: fates.doubtDropped()
+        // Decided fates of dropped messages become unknown, unless the program has taken them.
+        case .rolledBack: fates.makeDroppedUnknown()
         }
     }
 }

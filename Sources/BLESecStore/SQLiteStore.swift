@@ -243,7 +243,7 @@ final class SQLiteStore: EndpointStore {
         case .dropped(let ids):
             for id in ids { try database.run("DELETE FROM message WHERE id = ?", .init(id)) }
             try changeFates(in: database) { $0.drop(ids) }
-        case .rolledBack: try changeFates(in: database) { $0.doubtDropped() }
+        case .rolledBack: try changeFates(in: database) { $0.makeDroppedUnknown() }
         }
     }
 

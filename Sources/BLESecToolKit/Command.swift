@@ -58,7 +58,7 @@ package struct Option: Sendable, Hashable {
 
     package init(
         name: String, short: Character? = nil, value: String? = nil,
-        orNothingUnless valueBeginnings: [String]? = nil, isRepeatable: Bool = false,
+        ifNextWordBeginsWith valueBeginnings: [String]? = nil, isRepeatable: Bool = false,
         completion: Completion? = nil, help: String
     ) {
         self.name = name

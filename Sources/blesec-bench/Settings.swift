@@ -14,7 +14,8 @@ struct Settings: Sendable {
     var handshakeProtocols: [String]?
     /// The sizes of messages, in bytes.
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] { didSet { sweepsSDUs = false } }
-    /// The sizes of records: those of messages, limited to what one record can hold.
+    /// The lengths of records' plaintexts: the sizes of messages, but no more than the longest
+    /// plaintext. A plaintext is one byte for the record's type, and the payload.
     var recordSizes: [Int] { sizes.map { min($0, Record.maximumPayload + 1) }.unique }
 
     /// Whether bulk data over L2CAP is also measured with several SDU sizes; false once `sizes` is

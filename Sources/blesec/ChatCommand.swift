@@ -62,7 +62,7 @@ enum ChatCommand {
             output: { message throws(ChannelError) in try await screen.show(message) },
             onDelivery: { screen.showFate($0, $1, $2) },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
-            waitsForPeer: false)
+            waitsForPeerEnd: false)
         do throws(ChannelError) {
             _ = try await session.run()
         } catch {

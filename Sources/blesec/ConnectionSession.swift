@@ -23,8 +23,9 @@ struct ConnectionSession: Sendable {
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Why the output file could not be synchronized to the disk.
     private let fileFailure = Locked<ChannelError?>(nil)
-    /// Whether to wait for the peer's end after the end of the input.
-    let waitsForPeer: Bool
+    /// Whether the session waits for the peer's end after all input was sent and each message has a
+    /// fate. If false, the session ends then.
+    let waitsForPeerEnd: Bool
 
     private enum Event: Sendable {
         /// All input was sent, and each message has a fate; `unknown` counts messages that may
@@ -38,8 +39,8 @@ struct ConnectionSession: Sendable {
         case interrupted
     }
 
-    /// Moves messages until the input has ended and, if ``waitsForPeer`` is true, until the peer
-    /// has sent its end too. Returns the number of messages whose fate is unknown.
+    /// Moves messages until the input has ended and, if ``waitsForPeerEnd`` is true, until the
+    /// peer has sent its end too. Returns the number of messages whose fate is unknown.
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
@@ -63,7 +64,7 @@ struct ConnectionSession: Sendable {
             switch event {
             case .sentEverything(let count):
                 unknown = count
-                guard waitsForPeer else {
+                guard waitsForPeerEnd else {
                     await leave(nil)
                     return count
                 }
@@ -73,7 +74,7 @@ struct ConnectionSession: Sendable {
                 await leave(.interrupted)
                 throw error
             case .interrupted:
-                await leave(waitsForPeer ? .interrupted : nil)
+                await leave(waitsForPeerEnd ? .interrupted : nil)
                 throw interruption.error ?? ChannelError(.terminated, "ended")
             case .closed(let error?): throw fileFailure.withLock { $0 } ?? error
             case .closed(nil): break

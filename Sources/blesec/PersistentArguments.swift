@@ -138,7 +138,7 @@ enum PersistentArguments {
             // Without a fate, the message is sent now.
             onDelivery: { fate, _, message in if fate == nil { progress.sent(message.count) } },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
-            waitsForPeer: true)
+            waitsForPeerEnd: true)
         progress.begin()
         defer { progress.end() }
         _ = try await session.run()

@@ -319,6 +319,8 @@ struct HostileStreamTests {
         #expect(throws: DeliveryError.self) { try scene.receive(records[records.count - 1]) }
     }
 
+    // `streams.opened` is the number of the endpoint's own streams that have arrived at the peer.
+    // One has, so 1 is the only possible value.
     @Test(
         "a resume with an impossible state of streams is refused",
         arguments: [
@@ -361,13 +363,15 @@ struct HostileStreamTests {
         // A reset may have crossed this side's `done`.
         try scene.receive(.reset(id: 0, code: 1))
         #expect(throws: DeliveryError.self) { try scene.receive(.bytes(id: 0, offset: 0, [1])) }
-        // The peer's next `resume` says that the peer never had the stream.
+        // `scene.peer` still has `streams.opened` 0. So the peer's next `resume` says that none of
+        // the endpoint's own streams has arrived, although the peer has used `scene.own` above.
         #expect(throws: DeliveryError.self) { try scene.connect() }
     }
 
-    @Test("repeated limits and bytes that nobody reads do not count as progress")
+    @Test("a limit that acknowledges no new bytes, and bytes of a stopped stream, are no progress")
     func noProgress() throws {
         var scene = try Scene()
+        // The peer has acknowledged two bytes already.
         #expect(try !scene.receive(.limit(id: 0, received: 2, limit: 61)))
         #expect(try scene.receive(.limit(id: 0, received: 3, limit: 62)))
         let next = scene.endpoint.streams.accept()

@@ -2,7 +2,8 @@ import BLESecDelivery
 import BLESecPrimitives
 import FoundationEssentials
 
-/// Two endpoints with one link between them and no stores.
+/// Two endpoints with one link between them. Each works as with a store. ``commit()`` stands in for
+/// both stores: it reports all changes as committed, and keeps none of them.
 struct EndpointPair {
     var sides: [DeliveryEndpoint]
     var generator: SeededGenerator

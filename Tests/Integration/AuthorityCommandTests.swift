@@ -46,7 +46,8 @@ extension Integration {
             let made = try fields("init", directory, "--name", "Greenhouse")
             #expect(Set(made.keys) == ["fingerprint", "authority", "revoked", "expires"])
             let authority = try #require(made["authority"])
-            let revoked = try #require(made["revoked"])
+            // In the output of `ca init`, `revoked` is the path of the revocation list.
+            let revocationList = try #require(made["revoked"])
             let subject = try Subprocess.run(
                 "openssl",
                 ["x509", "-in", authority, "-noout", "-subject", "-nameopt", "RFC2253"])
@@ -67,7 +68,7 @@ extension Integration {
             #expect(folder.mode("lamp.key") == 0o600)
 
             let verify = [
-                "verify", "-crl_check", "-CRLfile", revoked, "-CAfile", authority,
+                "verify", "-crl_check", "-CRLfile", revocationList, "-CAfile", authority,
                 folder.file("lamp.pem"),
             ]
             #expect(try Subprocess.run("openssl", verify).status == 0)
@@ -76,12 +77,13 @@ extension Integration {
             #expect(listed.hasSuffix(" \(lamp["fingerprint"] ?? "") blesec://devices/lamp\n"))
 
             let revocation = try fields("revoke", directory, serial)
+            // In the output of `ca revoke`, `revoked` is the time of the revocation.
             #expect(Set(revocation.keys) == ["serial", "uri", "revoked"])
             #expect(revocation["serial"] == serial)
             #expect(try fields("revoke", directory, folder.file("lamp.pem")) == revocation)
             #expect(try Subprocess.run("openssl", verify).errors.contains("certificate revoked"))
             let checked = try Subprocess.run(
-                "openssl", ["crl", "-in", revoked, "-noout", "-CAfile", authority])
+                "openssl", ["crl", "-in", revocationList, "-noout", "-CAfile", authority])
             #expect(checked.errors == "verify OK\n")
             #expect(try run("list", directory).text.hasPrefix("\(serial) revoked "))
             let json = try run("list", directory, "--json").text

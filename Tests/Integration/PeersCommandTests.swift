@@ -185,7 +185,7 @@ extension Integration {
             #expect(names == "# my peers\nlamp \(lamp) in the hall\n\ndoor \(door)\n")
         }
 
-        @Test("a word that is one peer's name, and that list prints for another peer, is refused")
+        @Test("an operand that is one peer's name, and what list prints for another, is refused")
         func ambiguous() throws {
             write("a%2520b \(lamp)\na%20b \(door)\n")
             for words in [["show", "a%20b"], ["forget", "--yes", "a%20b"]] {

@@ -254,32 +254,34 @@ class ChatTests(DiscoveryTests):
             "each delivered once", flush=True)
 
     def test_chat_leaves(self):
-        """a chat has written every line that is reported as delivered, even if it leaves early"""
-        leaver, writer = self.chat("dialer"), self.chat("listener")
-        for chat in (leaver, writer):
+        """each line that the sender reports as delivered is in the output of the receiver, which leaves early"""
+        receiver, sender = self.chat("dialer"), self.chat("listener")
+        for chat in (receiver, sender):
             chat.connected(within=40)
-        flood = threading.Thread(target=writer.flood, args=(FLOOD,), daemon=True)
+        flood = threading.Thread(target=sender.flood, args=(FLOOD,), daemon=True)
         flood.start()
         for _ in range(CUTS):
-            begun = self.cut_after(lambda: leaver.more_received(20, within=60), [leaver, writer])
-            leaver.reconnected(begun, within=40)
-        seen = len(leaver.received)
-        while len(leaver.received) == seen:
+            begun = self.cut_after(lambda: receiver.more_received(20, within=60), [receiver, sender])
+            receiver.reconnected(begun, within=40)
+        seen = len(receiver.received)
+        while len(receiver.received) == seen:
             time.sleep(0.01)
-        self.assertEqual(leaver.end(), 0, leaver.events[-20:])
-        # After one second the writer has received everything that arrives over the ended link.
+        self.assertEqual(receiver.end(), 0, receiver.events[-20:])
+        # After one second the sender has received everything that arrives over the ended link.
         time.sleep(1)
-        writer.process.kill()
+        sender.process.kill()
         flood.join(10)
-        for reader in writer.readers:
+        for reader in sender.readers:
             reader.join(10)
-        fates = writer.fates()
+        fates = sender.fates()
         delivered = {number for number, fate in fates.items() if fate == "delivered"}
-        arrived = leaver.received
+        arrived = receiver.received
         self.assertEqual(arrived, sorted(set(arrived)), "a line is out of order, or is there twice")
         self.assertGreater(len(delivered), CUTS * 10)
         self.assertLessEqual(delivered, set(arrived))
-        print(f"   {len(arrived)} lines written, {len(delivered)} delivered", flush=True)
+        print(
+            f"   {len(arrived)} lines in the receiver's output, {len(delivered)} reported as delivered",
+            flush=True)
 
     def test_chat_killed(self):
         """a chat continues after its peer was stopped, and after its peer was restarted"""

@@ -8,7 +8,8 @@ public enum ConnectionState: String, Sendable, Hashable {
     case searching
     /// Making a link to the peer.
     case dialing
-    /// The link is up; this side looks for the transport of the channel and opens it.
+    /// A Bluetooth connection to the device is up. This side finds the PSM or the GATT service,
+    /// and opens the L2CAP channel or the stream over GATT.
     case opening
     /// Both sides authenticate each other.
     case handshaking
@@ -47,12 +48,14 @@ public struct ConnectionStatus: Sendable {
 public struct ReconnectPolicy: Sendable {
     /// How long to search for the peer without reaching it before it is out of range; 30 seconds.
     public var searching = Duration.seconds(30)
-    /// How long to stay out of range before the search restarts; 60 seconds. After a failed attempt
-    /// the backoff applies instead.
+    /// How long the state ``ConnectionState/outOfRange`` lasts; 60 seconds. The search continues
+    /// meanwhile. Then the state is ``ConnectionState/searching`` again, and the search begins
+    /// anew. After a failed attempt the backoff applies instead.
     public var outOfRange = Duration.seconds(60)
     /// The limit for making a link; 15 seconds.
     public var dialing = Duration.seconds(15)
-    /// The limit for finding the transport and opening it; 20 seconds.
+    /// The limit for finding the PSM or the GATT service, and opening the L2CAP channel or the
+    /// stream over GATT; 20 seconds.
     public var opening = Duration.seconds(20)
     /// The limit for the handshake, including a trust policy that asks a person; 90 seconds.
     public var handshaking = Duration.seconds(90)

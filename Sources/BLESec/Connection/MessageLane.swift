@@ -425,7 +425,7 @@ extension MessageLane.State {
             case .finished: break
             case .storeRolledBack:
                 wasRolledBack = true
-                fates.doubtDropped()
+                fates.makeDroppedUnknown()
             }
         }
     }

@@ -25,7 +25,8 @@ struct Ratio: Sendable {
     var lessIsBetter: Bool
     var summary: Summary
 
-    /// Whether a median is worse than another median, or than a floor.
+    /// Whether a median is worse than `other`: another median, or a floor. A floor (``Floors``) is
+    /// the worst value that a ratio may have: the greatest if less is better, otherwise the least.
     static func isWorse(_ median: Double, than other: Double, lessIsBetter: Bool) -> Bool {
         lessIsBetter ? median > other : median < other
     }
@@ -119,12 +120,12 @@ extension ManyScenario.Result {
         }
         // With few channels, memory that the process allocates only once distorts the figures.
         guard channels >= 100 else { return ratiosToC }
-        // The limit of an idle end's memory, in bytes.
-        let limit = engine == TLSContext.protocolName ? 64 << 10 : 16 << 10
+        // The reference figure for the memory of one end of an idle channel, in bytes.
+        let reference = engine == TLSContext.protocolName ? 64 << 10 : 16 << 10
         return ratiosToC + [
             Ratio(
-                "\(name)/idle-memory", to: limit.bytes, .wall, less: true,
-                Summary([idle.memory / Double(limit)])),
+                "\(name)/idle-memory", to: reference.bytes, .wall, less: true,
+                Summary([idle.memory / Double(reference)])),
             Ratio("\(name)/slowest", to: "mean", .wall, less: false, Summary([fairness])),
         ]
     }

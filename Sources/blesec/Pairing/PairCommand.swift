@@ -10,8 +10,9 @@ enum PairCommand {
         help: "This side's own name for the peer. From then on, `peer:NAME` is the peer in every "
             + "command. If NAME already has another key, the command fails, and NAME keeps that "
             + "key.")
+    /// CODE is optional. The word after `--code` is CODE only if it begins with a digit or is `-`.
     private static let code = Option(
-        name: "--code", value: "CODE", orNothingUnless: (0...9).map(String.init),
+        name: "--code", value: "CODE", ifNextWordBeginsWith: (0...9).map(String.init),
         help:
             "Pair by a code of 4 to 12 digits. Without CODE, a new code is shown: enter it on the "
             + "other side. CODE is the code that the other side shows. `-` reads it from standard "
@@ -21,8 +22,9 @@ enum PairCommand {
         help:
             "How many digits a new code has, 4 to 12. The default is 6. With 4 digits, an attacker "
             + "who uses all three tries of each side succeeds in 6 of 10,000 pairings.")
+    /// URI is optional. The word after `--uri` is URI only if it begins with `blesec:` or is `-`.
     private static let uri = Option(
-        name: "--uri", value: "URI", orNothingUnless: ["blesec:"],
+        name: "--uri", value: "URI", ifNextWordBeginsWith: ["blesec:"],
         help:
             "Pair by an invitation. Without URI, a new invitation is shown, as a QR code and as "
             + "text. URI is the invitation that the other side shows. `-` reads it from standard "
@@ -59,9 +61,9 @@ enum PairCommand {
             "If the link is lost after the last confirmation, a side may not know whether the other side "
                 + "has finished. It then prints `may be paired`, and the exit status is 75. Run the same "
                 + "command on both sides again within 24 hours, with any code: it completes the pairing.",
-            "Without --identity, this side's key is the file identity in the directory of remembered "
-                + "peers, which is made when it is missing. Commands that name a remembered peer use "
-                + "this key too.",
+            "Without --identity, this side's key is in the file `identity` in the directory of "
+                + "remembered peers. If there is no such file, it is made with a new key. Commands "
+                + "that name a remembered peer use this key too.",
         ],
         examples: [
             "blesec pair --name bob": "Show a code, and wait for the peer on which it is entered.",
@@ -83,12 +85,12 @@ enum PairCommand {
             throw arguments.usage(
                 "neither --state nor a home directory says where to remember peers")
         }
-        let kind = try await kind(arguments)
-        let place = try PairingPlace(arguments, kind)
+        let request = try await request(arguments)
+        let place = try PairingPlace(arguments, request)
         let folder = try StateFolder.make(path)
         try folder.check()
         let identity = try identity(arguments, folder)
-        let way = way(kind, identity, place)
+        let way = wayOfPairing(request, identity, place)
         if case .invitation(let read) = way, !read.isOwn, read.expires < time(nil) {
             Diagnostics.note(
                 "by this side's clock the invitation has expired; the inviter decides whether it "
@@ -99,17 +101,18 @@ enum PairCommand {
             trust: .pairing(way, store: folder.knownPeers, name: name))
         configuration.protocols = [ChannelOptions.defaultProtocol(for: identity)]
         let session = PairingSession(
-            way: way, place: place, configuration: configuration, lifetime: kind.lifetime,
+            way: way, place: place, configuration: configuration, lifetime: request.lifetime,
             timeLimit: try TimeLimit(arguments))
         let interruption = Interruption()
-        let offer = kind.isOffer ? PairingOffer(way, png: arguments.value(png)) : nil
+        let offer = request.isOffer ? PairingOffer(way, png: arguments.value(png)) : nil
         let channel = try await interruption.cancelling { () async throws(ChannelError) in
             try await session.pair { () throws(ChannelError) in try offer?.show() }
         }
         try await finish(channel, name, folder, session)
     }
 
-    /// The identity that --identity names; else the one in `folder`, which is made if it is missing.
+    /// The identity that --identity names, or else the one in `folder`. If `folder` has none, a new
+    /// one is made there.
     private static func identity(
         _ arguments: Arguments, _ folder: StateFolder
     ) throws(ChannelError) -> IdentityKey {
@@ -123,8 +126,9 @@ enum PairCommand {
             folder.identityPath, passphrase: try IdentityOptions.passphrase(arguments))
     }
 
-    /// The way of pairing that the command line selects.
-    enum Kind {
+    /// What the command line asks for: to make a code or an invitation, or to use one of the other
+    /// side.
+    enum Request {
         case newCode(length: Int), code(TrustPolicy.PairingCode)
         case newInvitation(lifetime: Duration), invitation(PairingInvitation)
 
@@ -146,7 +150,7 @@ enum PairCommand {
         }
     }
 
-    private static func kind(_ arguments: Arguments) async throws(ChannelError) -> Kind {
+    private static func request(_ arguments: Arguments) async throws(ChannelError) -> Request {
         try arguments.exclude(code, uri)
         let isInvitation = arguments.has(uri)
         let text = arguments.value(isInvitation ? uri : code) ?? ""
@@ -181,10 +185,12 @@ enum PairCommand {
         return String(decoding: line, as: UTF8.self)
     }
 
-    private static func way(
-        _ kind: Kind, _ identity: IdentityKey, _ place: PairingPlace
+    /// The way of pairing that `request` asks for. Makes the code or the invitation if a new one is
+    /// asked for.
+    private static func wayOfPairing(
+        _ request: Request, _ identity: IdentityKey, _ place: PairingPlace
     ) -> TrustPolicy.Pairing {
-        switch kind {
+        switch request {
         case .newCode(let length): return .code(TrustPolicy.PairingCode(length: length))
         case .code(let code): return .code(code)
         case .newInvitation(let lifetime):

@@ -14,7 +14,7 @@ struct PairingPlace: Sendable {
     /// The service by which the sides find each other; nil at an endpoint.
     let service: BluetoothUUID?
 
-    init(_ arguments: Arguments, _ kind: PairCommand.Kind) throws(ChannelError) {
+    init(_ arguments: Arguments, _ request: PairCommand.Request) throws(ChannelError) {
         let isWaiting = arguments.has(RouteArguments.listen)
         if let text = arguments.operands.first, !text.hasPrefix("service:") {
             guard PeerMemory.peer(text) == nil else {
@@ -25,7 +25,7 @@ struct PairingPlace: Sendable {
             let endpoint = try ChannelOptions.endpoint(
                 text, arguments, for: isWaiting ? .listening : .dialing,
                 or: isWaiting ? [] : ["service:UUID"])
-            switch kind {
+            switch request {
             case .newInvitation where !isWaiting:
                 throw arguments.usage(
                     "the side that makes an invitation waits: give --listen, and dial from the other side"
@@ -40,24 +40,24 @@ struct PairingPlace: Sendable {
             return
         }
         try arguments.refuse([RouteArguments.listen], "goes with an endpoint")
-        let service = try Self.service(arguments, kind)
+        let service = try Self.service(arguments, request)
         var settings = try NearbyArguments(
             arguments, service: service, acceptsOnlyCertainPeers: true)
-        settings.options.accepts = kind.isOffer
-        settings.options.dials = !kind.isOffer
+        settings.options.accepts = request.isOffer
+        settings.options.dials = !request.isOffer
         settings.options.rules.links = 1
-        meeting = .nearby(settings, advertises: kind.isOffer)
+        meeting = .nearby(settings, advertises: request.isOffer)
         self.service = service
     }
 
     private static func service(
-        _ arguments: Arguments, _ kind: PairCommand.Kind
+        _ arguments: Arguments, _ request: PairCommand.Request
     ) throws(ChannelError) -> BluetoothUUID {
         if let text = arguments.operands.first {
             try arguments.refuse([NearbyArguments.service], "goes without service:UUID")
             return try NearbyArguments.uuid(text.dropFirst(8), arguments)
         }
-        if !arguments.has(NearbyArguments.service), case .invitation(let invitation) = kind {
+        if !arguments.has(NearbyArguments.service), case .invitation(let invitation) = request {
             guard let text = invitation.service else {
                 throw arguments.usage(
                     "the invitation does not say where the inviter is: give its endpoint as TARGET")
