@@ -197,9 +197,8 @@ final class NegotiatedSession: Session {
     /// streams no record is urgent, so records may be long.
     private func frameSize(isShort: Bool) -> Int {
         let longest = bulkPayload - (hasRoomForHeader ? 0 : DeliveryRecord.longestDataHeader)
-        guard keepsQueueShort, !isShort else {
-            return isShort ? min(longest, Record.leastBulkPayload) : longest
-        }
+        if isShort { return min(longest, Record.leastBulkPayload) }
+        guard keepsQueueShort else { return longest }
         let overhead = records.engine.sealedLength(1 + DeliveryRecord.longestDataHeader)
         return min(longest, max(Record.leastBulkPayload, parameters.maximumSDU - overhead))
     }
