@@ -37,9 +37,11 @@ struct CommitQueue: Sendable {
         waiting.blocks = hasStore
     }
 
-    mutating func append(_ change: StoreChange, blocks isBlocking: Bool = false) {
+    /// Without a store, `change` is not even made.
+    mutating func append(_ change: @autoclosure () -> StoreChange, blocks isBlocking: Bool = false)
+    {
         guard hasStore else { return }
-        changes.append(change)
+        changes.append(change())
         if isBlocking { waiting.blocks = true }
     }
 

@@ -128,8 +128,7 @@ struct IncomingMessages: Sendable {
         if partial.isEmpty { partial = Array(chunk.bytes) } else { partial += chunk.bytes }
         isMidMessage = !chunk.isLast
         guard chunk.isLast else { return }
-        keep(partial)
-        dropPartial()
+        keep(exchange(&partial, with: []))
     }
 
     mutating func finish(at number: UInt64) throws(DeliveryError) {
@@ -156,15 +155,12 @@ struct IncomingMessages: Sendable {
     // MARK: - The program
 
     mutating func take() -> [UInt8]? {
-        guard !hasFinished, let message = waiting.first, let bytes = message.bytes else {
-            return nil
-        }
-        _ = waiting.popFirst()
+        guard hasMessage, let message = waiting.popFirst() else { return nil }
         waitingBytes -= message.cost
         taken.append(message.place)
         takenCount += 1
         reachEnd()
-        return bytes
+        return message.bytes
     }
 
     var hasUnconfirmed: Bool { !taken.isEmpty }

@@ -136,6 +136,10 @@ enum MeasureCommand {
                 + "ratios of processor times, 25 % for ratios of elapsed times and 0.1 % for "
                 + "ratios of counts. What seems to have changed is measured once more, and is "
                 + "reported only if the change is seen again.",
+            "The bench keeps freed memory for the next message (mallopt(3): M_TRIM_THRESHOLD, "
+                + "M_MMAP_THRESHOLD). With glibc's default settings, memory can go back to the "
+                + "kernel after each message of 16 KiB or more, which takes up to a third of the "
+                + "time of a Unix link. Whether it does depends on what else the program allocates.",
             "`blesec-bench serve ENDPOINT` is the other end for --connect. It serves any peer, so "
                 + "run it only while you measure.",
         ],

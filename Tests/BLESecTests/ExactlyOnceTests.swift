@@ -292,6 +292,7 @@ struct ExactlyOnceTests {
     @Test("a channel is told of a burst's first message only, until it has asked for a record")
     func burst() throws {
         let lane = MessageLane(PeerConnection.DeliveryOptions())
+        defer { lane.end() }
         /// Sends a message, and returns whether a channel has to be told of it.
         func mustTell() throws -> Bool {
             try #require(try lane.send([1], noting: nil)).concernsChannel
@@ -306,12 +307,62 @@ struct ExactlyOnceTests {
         }
     }
 
+    @Test(
+        "a channel is told once that confirmations are owed: at the first one, and when they must leave")
+    func debt() throws {
+        let lanes = [0, 1].map { _ in MessageLane(PeerConnection.DeliveryOptions()) }
+        defer { for lane in lanes { lane.end() } }
+        var ports = lanes.map { $0.beginLink(to: .anonymous) }
+        /// Passes records until there is none; confirmations leave only if they are `due`.
+        func pass(_ from: Int, due: Bool) throws {
+            while let record = ports[from].nextRecord(
+                atMost: 1_000, onlyWhole: false, confirms: { _ in due }
+            ).record {
+                _ = try ports[1 - from].receive(record)
+            }
+        }
+        for side in [0, 1] { try pass(side, due: true) }
+        for _ in 0..<40 { _ = try lanes[0].send([1], noting: nil) }
+        try pass(0, due: true)
+        /// Takes `count` messages, and returns the number of times that the channel has to be told.
+        func take(_ count: Int) throws -> Int {
+            try (0..<count).count { _ in try #require(lanes[1].take()).concernsChannel }
+        }
+        // For the first one, the channel sets its timer.
+        #expect(try take(3) == 1)
+        try pass(1, due: false)
+        // The 32nd confirmation may not wait.
+        #expect(try take(28) == 0)
+        #expect(try take(3) == 1)
+        // On a new link, the channel has to be told again.
+        ports = lanes.map { $0.beginLink(to: .anonymous) }
+        for side in [0, 1] { try pass(side, due: true) }
+        #expect(try take(6) == 1)
+    }
+
+    @Test("a connection that is dropped releases its lane, which the memory budget keeps alive")
+    func release() async throws {
+        weak var lane: MessageLane?
+        let fixture = try Self.fixture()
+        let listener = try await fixture.listen()
+        do {
+            let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+            await dialer.wait(for: .connected)
+            lane = await dialer.lane
+            #expect(lane != nil)
+        }
+        await listener.close()
+        for _ in 0..<1_000 where lane != nil { try await Task.sleep(for: .milliseconds(10)) }
+        #expect(lane == nil)
+    }
+
     @Test("an incomplete message that the process has no memory for is sent again on the next link")
     func memory() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         func lane() -> MessageLane { MessageLane(PeerConnection.DeliveryOptions()) }
         let (sender, receiver) = (lane(), lane())
         let (otherSender, otherReceiver) = (lane(), lane())
+        defer { for lane in [sender, receiver, otherSender, otherReceiver] { lane.end() } }
         /// Begins a link, and passes records until `count` bytes of messages have arrived. The link
         /// lasts as long as its ports.
         func pass(

@@ -2,7 +2,6 @@ internal import BLESecChannelCore
 internal import BLESecDelivery
 internal import BLESecLinks
 internal import BLESecLocking
-
 /// The messages and streams of a connection that delivers exactly once. The lane outlives the
 /// connection's channels, which use it from their loops.
 final class MessageLane: Sendable {
@@ -31,7 +30,10 @@ final class MessageLane: Sendable {
         /// The last link for which the connection was told that the peer must end the link.
         var waitingLink: UInt64?
         /// Whether the channel in use was told of a message, and has not asked for a record since.
-        var isChannelTold = false
+        var isChannelToldOfMessage = false
+        /// Whether the channel in use was told that confirmations or a credit are owed, and has not
+        /// asked for a record since.
+        var isChannelToldOfDebt = false
         /// Tells the connection that something has changed; called on any thread, without the lock.
         var onNews: @Sendable () -> Void = {}
     }
@@ -178,7 +180,7 @@ final class MessageLane: Sendable {
         return change { state in
             guard hasRoom(for: message.count, state.endpoint.pending) else { return nil }
             let number = state.endpoint.send(message, noting: note)
-            return (number, !exchange(&state.isChannelTold, with: state.link > 0))
+            return (number, !exchange(&state.isChannelToldOfMessage, with: state.link > 0))
         }
     }
 
@@ -206,9 +208,10 @@ final class MessageLane: Sendable {
             // For the first confirmation that is owed, the channel sets the timer that also covers the
             // following ones.
             let owed = state.endpoint.owedConfirmations
-            let concernsChannel =
-                owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit
-            return (message, concernsChannel)
+            guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
+                return (message, false)
+            }
+            return (message, !exchange(&state.isChannelToldOfDebt, with: state.link > 0))
         }
     }
 
@@ -293,18 +296,20 @@ final class MessageLane: Sendable {
 
     // MARK: - Links
 
-    /// Begins to use a new link, and drops the older one.
+    /// Begins to use a new link, and drops the older one. The budget keeps the lane alive until
+    /// ``end()``: a weak reference would make each reference to the lane slower.
     func beginLink(
         to peer: PeerIdentity, _ order: Streams.Order? = nil, budget: ReassemblyBudget = .shared
     ) -> Port {
         let (link, kept) = change { state in
             state.link += 1
             state.part = nil
-            (state.isChannelTold, state.isRevoked) = (false, false)
+            (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
+            state.isRevoked = false
             state.endpoint.linkBegan(order)
             return (state.link, state.endpoint.incompleteBytes)
         }
-        let part = budget.part(for: peer) { [weak self] in self?.revoke(link) }
+        let part = budget.part(for: peer) { [self] in revoke(link) }
         let hasMemory = kept == 0 || part.take(kept, limit: options.maximumMessageLength)
         state.withLock { state in
             guard state.link == link else { return }
@@ -312,6 +317,15 @@ final class MessageLane: Sendable {
             if !hasMemory { state.endpoint.dropIncomplete() }
         }
         return Port(lane: self, link: link, counted: hasMemory ? kept : 0)
+    }
+
+    /// Ends the use of links when the connection is gone: ports do nothing more, and the budget no
+    /// longer keeps the lane alive.
+    func end() {
+        state.withLock { state in
+            state.link += 1
+            state.part = nil
+        }
     }
 
     /// The process needs the memory of the incomplete message: the link ends, and the peer sends
@@ -381,7 +395,7 @@ final class MessageLane: Sendable {
         ) -> (record: DeliveryRecord?, hasStreams: Bool) {
             let (next, isNews) = lane.change { state -> ((DeliveryRecord?, Bool), Bool) in
                 guard state.link == link else { return ((nil, false), false) }
-                state.isChannelTold = false
+                (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
                 let record = state.endpoint.nextRecord(
                     atMost: limit, onlyWhole: onlyWhole, confirms: confirms)
                 return ((record, state.endpoint.streams.openCount > 0), state.noteLink())

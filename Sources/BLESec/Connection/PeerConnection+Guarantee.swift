@@ -28,8 +28,8 @@ extension PeerConnection {
         /// a longer message of the peer ends every link on which the peer sends it.
         public var maximumMessageLength = 16 << 20
         /// How many bytes of whole messages the peer may send before the program receives them;
-        /// 1 MiB. A message that begins below this limit may exceed it.
-        public var readAhead = 1 << 20
+        /// 2 MiB. A message that begins below this limit may exceed it.
+        public var readAhead = 2 << 20
         /// What to do with a message when there is no room for it.
         public var whenFull = WhenFull.wait
         /// Which messages count as taken: those that ``PeerConnection/receive()`` has returned, or

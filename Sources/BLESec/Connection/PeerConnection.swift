@@ -121,6 +121,7 @@ public actor PeerConnection {
         attemptTask?.cancel()
         arrivalTask?.cancel()
         timer?.disarm()
+        lane?.end()
         for channel in [current, leaving].compactMap({ $0 }) { Task { await channel.abort() } }
     }
 

@@ -121,5 +121,8 @@ void blesec_bench_remove(const char *_Nonnull folder);
 const char *_Nonnull blesec_bench_sodium_version(void);
 const char *_Nonnull blesec_bench_openssl_version(void);
 
+// From now on, the heap keeps the memory that is freed, and uses it again.
+void blesec_bench_keep_freed_memory(void);
+
 // Gives the heap's free memory back to the kernel, and returns the bytes in use on the heap.
 size_t blesec_bench_trimmed_heap(void);
