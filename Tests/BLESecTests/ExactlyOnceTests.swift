@@ -308,7 +308,7 @@ struct ExactlyOnceTests {
     }
 
     @Test(
-        "a channel is told once that confirmations are owed: at the first one, and when they must leave")
+        "a channel is told of owed confirmations once: of the first, and when they must leave")
     func debt() throws {
         let lanes = [0, 1].map { _ in MessageLane(PeerConnection.DeliveryOptions()) }
         defer { for lane in lanes { lane.end() } }
