@@ -42,6 +42,33 @@ struct CoalescingTests {
         #expect(await fixture.loop.run { link.sendCount } == handshakeSends + 2)
     }
 
+    @Test("an acceptor's `ready` leaves together with what its program sends at once")
+    func greeting() async throws {
+        /// What the acceptor's program does as soon as the channel is ready.
+        for program: @Sendable (SecureChannel) async throws -> Void in [
+            { try await $0.send([1]) }, { try await $0.close() }, { try await $0.finish() },
+            { _ in },
+        ] {
+            let fixture = try ChannelFixture()
+            let (near, far) = await fixture.loop.run { [loop = fixture.loop] in
+                MemoryLink.pair(loop: loop, capacity: 1 << 20, maximumSDU: 8_192)
+            }
+            let link = CountingLink(far)
+            let acceptor = try fixture.channel(over: link, .acceptor)
+            let greeting = Task(executorPreference: fixture.loop) {
+                try await acceptor.open()
+                try await program(acceptor)
+            }
+            let dialer = try fixture.channel(over: near, .dialer)
+            try await fixture.opening(dialer).value
+            await fixture.clock.settle()
+            // The answer with the second handshake message, and `ready` with what follows it.
+            #expect(await fixture.loop.run { link.sendCount } == 2)
+            await dialer.abort()
+            try? await greeting.value
+        }
+    }
+
     @Test("32 KiB of queued messages are sent before the turn ends")
     func muchInOneTurn() async throws {
         let fixture = try ChannelFixture()

@@ -46,10 +46,14 @@ struct FloodTests {
         }
     }
 
-    /// Accepts every channel that becomes ready, and aborts it.
+    /// Accepts every channel that becomes ready, and keeps it until the peer ends it.
     private static func acceptAll(_ fixture: ListenerFixture) -> Task<Void, Never> {
         Task(executorPreference: fixture.loop) {
-            while let channel = try? await fixture.listener.accept() { await channel.abort() }
+            await withDiscardingTaskGroup { group in
+                while let channel = try? await fixture.listener.accept() {
+                    group.addTask { try? await channel.waitUntilOver() }
+                }
+            }
         }
     }
 

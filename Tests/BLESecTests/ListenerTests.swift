@@ -331,8 +331,9 @@ struct ListenerTests {
     func closes() async throws {
         let fixture = try await ListenerFixture()
         let accepting = Task(executorPreference: fixture.loop) {
+            let accepted = try await fixture.listener.accept()
             _ = try await fixture.listener.accept()
-            _ = try await fixture.listener.accept()
+            await accepted.abort()
         }
         let dialed = try await fixture.pinnedDial().value
         let waiting = await fixture.rawPeer()

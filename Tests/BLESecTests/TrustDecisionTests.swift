@@ -41,7 +41,7 @@ struct TrustDecisionTests {
         let askingTask: Task<Void, any Error>
         /// Opens the peer's channel.
         let peerTask: Task<Void, any Error>
-        let askingChannel: SecureChannel
+        let askingChannel, peerChannel: SecureChannel
 
         init(_ role: ChannelRole) async throws {
             fixture = try ChannelFixture()
@@ -55,7 +55,8 @@ struct TrustDecisionTests {
             }
             let tasks = [fixture.opening(dialer), fixture.opening(acceptor)]
             (askingTask, peerTask) = role == .dialer ? (tasks[0], tasks[1]) : (tasks[1], tasks[0])
-            askingChannel = role == .dialer ? dialer : acceptor
+            (askingChannel, peerChannel) =
+                role == .dialer ? (dialer, acceptor) : (acceptor, dialer)
             while person.questions.withLock(\.isEmpty) { await fixture.clock.settle() }
         }
     }

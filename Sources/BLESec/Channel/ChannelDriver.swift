@@ -40,6 +40,8 @@ final class ChannelDriver {
     private var lastSendTurn: UInt64 = 0
     /// Whether ``pump(now:)`` is to run at the end of the loop's turn.
     private var isFlushPending = false
+    /// Whether this side's `ready` is sealed and waits for the end of the turn.
+    private var isReadyHeld = false
     /// Whether a call to the link is under way; the link may not call its handler meanwhile.
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
@@ -183,6 +185,9 @@ final class ChannelDriver {
     /// Runs ``pump()`` now if it is to run at the end of the turn.
     func flushPending() { if isFlushPending { pump() } }
 
+    /// Whether nothing but this side's `ready` waits for the end of the turn.
+    var holdsOnlyReady: Bool { isReadyHeld && machine.queuedBytes == 0 }
+
     /// Sends what was queued in this turn, as far as the link has room now. Called before bytes are
     /// processed, because they may end the channel.
     private func flushBeforeEnd() {
@@ -205,11 +210,17 @@ final class ChannelDriver {
 
     /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
-        isFlushPending = false
+        (isFlushPending, isReadyHeld) = (false, false)
         askAboutPeer(now: now)
-        transmit(now: now)
-        // Sealing a stage's last record may have begun the next stage, which may have a question.
-        if askAboutPeer(now: now) { transmit(now: now) }
+        if becomesReady(now: now) {
+            // What the program sends first in this turn leaves together with `ready`.
+            isReadyHeld = true
+            flushAtEndOfTurn()
+        } else {
+            transmit(now: now)
+            // Sealing a stage's last record may have begun the next stage, which may have a question.
+            if askAboutPeer(now: now) { transmit(now: now) }
+        }
         shutDownLink(now: now)
         wake(now: now)
         if machine.isOver {
@@ -221,6 +232,13 @@ final class ChannelDriver {
             timer.arm(at: MonotonicTime(nanoseconds: nextTimeout(now: now)))
         }
         reportProgress()
+    }
+
+    /// Seals what waits, and returns whether that has made the channel ready.
+    private func becomesReady(now: UInt64) -> Bool {
+        guard !machine.isReady else { return false }
+        machine.sealPending(now: now)
+        return machine.isReady
     }
 
     /// Tells the listener how far the channel is. Every change of the machine is followed by

@@ -486,7 +486,8 @@ public actor SecureChannel {
     ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, at the
     ///   close deadline, the peer has not ended or its messages still wait to be received here.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
-        driver.flushPending()
+        // The bytes that are processed next may end the channel, so messages leave before.
+        if !driver.holdsOnlyReady { driver.flushPending() }
         driver.machine.close(within: limit, now: now)
         driver.pump()
         try await waitUntilOver()
