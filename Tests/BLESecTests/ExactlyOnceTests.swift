@@ -340,6 +340,36 @@ struct ExactlyOnceTests {
         #expect(try take(6) == 1)
     }
 
+    @Test("a connection that is dropped first sends the messages of the turn")
+    func dropped() async throws {
+        let fixture = try Self.fixture()
+        let listener = try await fixture.listen()
+        let receiver = await fixture.accepting(
+            from: listener, ReconnectFixture.rules, .exactlyOnce())
+        let receiving = Task {
+            var received: [[UInt8]] = []
+            while received.count < 20, let message = try await receiver.receive() {
+                received.append(message)
+            }
+            return received
+        }
+        let last: Locked<PeerConnection?>
+        let loop: EventLoop
+        do {
+            let sender = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+            #expect(try await sender.deliver([0]) == .delivered)
+            loop = sender.loop
+            last = Locked(sender)
+        }
+        // The last reference is dropped in the turn in which the messages are queued.
+        try await Task(executorPreference: loop) {
+            guard let sender = last.withLock({ $0.take() }) else { return }
+            for number in 1..<20 { _ = try await sender.send([UInt8(number)]) }
+        }.value
+        #expect(try await receiving.value == (0..<20).map { [UInt8($0)] })
+        await receiver.abort()
+    }
+
     @Test("a connection that is dropped releases its lane, which the memory budget keeps alive")
     func release() async throws {
         weak var lane: MessageLane?

@@ -185,7 +185,7 @@ final class ChannelDriver {
     /// Runs ``pump()`` now if it is to run at the end of the turn.
     func flushPending() { if isFlushPending { pump() } }
 
-    /// Whether nothing but this side's `ready` waits for the end of the turn.
+    /// Whether this side's `ready` waits for the end of the turn, and no message of the channel does.
     var holdsOnlyReady: Bool { isReadyHeld && machine.queuedBytes == 0 }
 
     /// Sends what was queued in this turn, as far as the link has room now. Called before bytes are
@@ -213,7 +213,7 @@ final class ChannelDriver {
         (isFlushPending, isReadyHeld) = (false, false)
         askAboutPeer(now: now)
         if becomesReady(now: now) {
-            // What the program sends first in this turn leaves together with `ready`.
+            // What the program sends at once leaves together with `ready`.
             isReadyHeld = true
             flushAtEndOfTurn()
         } else {
@@ -236,7 +236,7 @@ final class ChannelDriver {
 
     /// Seals what waits, and returns whether that has made the channel ready.
     private func becomesReady(now: UInt64) -> Bool {
-        guard !machine.isReady else { return false }
+        guard !machine.isReady, sendError == nil else { return false }
         machine.sealPending(now: now)
         return machine.isReady
     }

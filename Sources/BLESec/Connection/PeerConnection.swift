@@ -121,8 +121,11 @@ public actor PeerConnection {
         attemptTask?.cancel()
         arrivalTask?.cancel()
         timer?.disarm()
-        lane?.end()
-        for channel in [current, leaving].compactMap({ $0 }) { Task { await channel.abort() } }
+        // The lane ends last, so that a channel can still send what it was told of.
+        Task { [lane, channels = [current, leaving]] in
+            for channel in channels { await channel?.abort() }
+            lane?.end()
+        }
     }
 
     // MARK: - States
