@@ -65,14 +65,13 @@ extension ChannelConfiguration {
             .map { "Noise_XXpsk3_" + $0.dropFirst(pattern.count) }
     }
 
-    /// The features that this side offers, in addition to the base of blesec/1.
-    var features: ChannelFeatures {
-        requiredFeatures.union(.known.subtracting([.delivery, .pairing]))
-    }
+    /// The features that this side offers, in addition to the base of blesec/1: those that it
+    /// requires, and those that need no configuration.
+    var features: ChannelFeatures { requiredFeatures.union(.acknowledgesTaken) }
 
     /// The features that the peer has to offer too.
     var requiredFeatures: ChannelFeatures {
-        var features: ChannelFeatures = []
+        var features = ChannelFeatures()
         if carriesDelivery { features.insert(.delivery) }
         if trust.pairingRule != nil { features.insert(.pairing) }
         return features

@@ -20,53 +20,65 @@ package final class PendingDials: Sendable {
         var cameBack = false
     }
 
-    private let prefixes = Locked<[[UInt8]: Dials]>([:])
+    /// The first bytes of a dial's first message, and the keys of the device that dials.
+    fileprivate struct Prefix: Hashable, Sendable {
+        let bytes: [UInt8]
+
+        init(of message: [UInt8], by ownKeys: [UInt8]) {
+            bytes = message.prefix(prefixLength) + ownKeys
+        }
+
+        // An array feeds its bytes to the hasher one by one, which takes longer.
+        func hash(into hasher: inout Hasher) {
+            unsafe bytes.withUnsafeBytes { unsafe hasher.combine(bytes: $0) }
+        }
+    }
+
+    private let dials = Locked<[Prefix: Dials]>([:])
 
     /// Keeps a prefix in the set as long as the token lives.
     package final class Token: Sendable {
-        private let dials: PendingDials
-        private let prefix: [UInt8]
+        private let owner: PendingDials
+        private let prefix: Prefix
 
-        fileprivate init(_ dials: PendingDials, _ prefix: [UInt8]) {
-            self.dials = dials
+        fileprivate init(_ owner: PendingDials, _ prefix: Prefix) {
+            self.owner = owner
             self.prefix = prefix
         }
 
-        deinit { dials.remove(prefix) }
+        deinit { owner.remove(prefix) }
         /// Whether an acceptor of this process has received the first message and refused it.
-        var cameBack: Bool { dials.prefixes.withLock { $0[prefix]?.cameBack == true } }
+        var cameBack: Bool { owner.dials.withLock { $0[prefix]?.cameBack == true } }
     }
 
     func insert(_ message: [UInt8], by ownKeys: [UInt8]) -> Token {
-        let prefix = Self.prefix(of: message, by: ownKeys)
-        prefixes.withLock { $0[prefix, default: Dials()].count += 1 }
+        let prefix = Prefix(of: message, by: ownKeys)
+        dials.withLock { $0[prefix, default: Dials()].count += 1 }
         return Token(self, prefix)
     }
 
     func contains(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
-        let prefix = Self.prefix(of: message, by: ownKeys)
-        return prefixes.withLock { $0[prefix] != nil }
+        let prefix = Prefix(of: message, by: ownKeys)
+        return dials.withLock { $0[prefix] != nil }
     }
 
     /// Whether a first message that has arrived belongs to an unfinished dial by the device with
     /// `ownKeys`. If so, the dial is marked, because the acceptor closes the link without a
     /// message, and the dialer would otherwise not know why.
     func refuses(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
-        let prefix = Self.prefix(of: message, by: ownKeys)
-        return prefixes.withLock { prefixes in
-            prefixes[prefix]?.cameBack = true
-            return prefixes[prefix] != nil
+        let prefix = Prefix(of: message, by: ownKeys)
+        return dials.withLock { dials in
+            guard let index = dials.index(forKey: prefix) else { return false }
+            dials.values[index].cameBack = true
+            return true
         }
     }
 
-    private static func prefix(of message: [UInt8], by ownKeys: [UInt8]) -> [UInt8] {
-        message.prefix(prefixLength) + ownKeys
-    }
-
-    private func remove(_ prefix: [UInt8]) {
-        prefixes.withLock { prefixes in
-            prefixes[prefix]?.count -= 1
-            if prefixes[prefix]?.count == 0 { prefixes[prefix] = nil }
+    private func remove(_ prefix: Prefix) {
+        dials.withLock { dials in
+            guard let index = dials.index(forKey: prefix) else { return }
+            dials.values[index].count -= 1
+            if dials.values[index].count == 0 { dials.remove(at: index) }
         }
     }
 }

@@ -8,11 +8,14 @@ public struct IdentityKey: Sendable {
     public let keyPair: DHKeyPair
     /// The only hash whose protocols may use the key.
     public let hash: HashAlgorithm
+    /// The fingerprint by which peers know this identity.
+    public let fingerprint: Fingerprint
 
     /// Binds a key pair to a hash.
     public init(_ keyPair: DHKeyPair, hash: HashAlgorithm = .sha256) {
         self.keyPair = keyPair
         self.hash = hash
+        fingerprint = Fingerprint(publicKey: keyPair.publicKey, curve: keyPair.curve)
     }
 
     /// Makes a new identity; throws `internal` when the cryptographic library fails.
@@ -28,9 +31,4 @@ public struct IdentityKey: Sendable {
 
     /// The raw public key.
     public var publicKey: [UInt8] { keyPair.publicKey }
-
-    /// The fingerprint by which peers know this identity.
-    public var fingerprint: Fingerprint {
-        Fingerprint(publicKey: keyPair.publicKey, curve: keyPair.curve)
-    }
 }

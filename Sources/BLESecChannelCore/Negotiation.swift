@@ -31,6 +31,7 @@ package struct NegotiationTranscript: Sendable {
 
     private static func encode(_ fields: [[UInt8]]) -> [UInt8] {
         var bytes: [UInt8] = []
+        bytes.reserveCapacity(fields.reduce(0) { $0 + 2 + $1.count })
         for field in fields {
             bytes.append(UInt8(truncatingIfNeeded: field.count >> 8))
             bytes.append(UInt8(truncatingIfNeeded: field.count))

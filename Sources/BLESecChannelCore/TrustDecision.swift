@@ -10,14 +10,15 @@ extension TrustPolicy {
 
     /// Decides about an identity that the peer claims. Writes nothing; see ``remember(_:)``.
     package func decide(_ identity: ClaimedIdentity) -> Decision {
-        if let key = identity.fingerprint, denied?.contains(key) == true {
-            return .refuse("\(key) is on the deny list")
+        let fingerprint = identity.fingerprint
+        if let denied, let fingerprint, denied.contains(fingerprint) {
+            return .refuse("\(fingerprint) is on the deny list")
         }
         switch rule {
         case .anyone: return .admit
         case .asking(let evaluate): return .ask(evaluate)
         case .pinned(let keys):
-            guard let key = identity.fingerprint else { return Self.provesNothing }
+            guard let key = fingerprint else { return Self.provesNothing }
             return keys.contains { $0.fingerprint == key }
                 ? .admit : .refuse("the peer's key \(key) is not among the expected ones")
         case .authority(let uris):
@@ -27,16 +28,16 @@ extension TrustPolicy {
             return uris?.contains(uri) != false
                 ? .admit : .refuse("the peer is \(uri), which is not among the expected ones")
         case .firstUse(let store, let name):
-            guard let key = identity.fingerprint else { return Self.provesNothing }
+            guard let key = fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in
                 guard let known = try store.key(named: name), known != key else { return .admit }
                 return .refuse("\(name) is known with \(known), and this peer has \(key)")
             }
         case .pairing(let rule):
-            guard let key = identity.fingerprint else { return Self.provesNothing }
+            guard let key = fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in try rule.verdict(on: key) }
         case .enrolled(let store, let window):
-            guard let key = identity.fingerprint else { return Self.provesNothing }
+            guard let key = fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in
                 if try store.contains(key) { return .admit }
                 return window?.isOpen == true

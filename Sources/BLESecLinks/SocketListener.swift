@@ -74,6 +74,7 @@ package final class SocketListener: @unchecked Sendable {
         let waiter = Waiter(choose)
         let outcome: Outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
+                if loop.isCurrent { return add(waiter, continuation) }
                 loop.execute { [self] in add(waiter, continuation) }
             }
         } onCancel: {

@@ -25,7 +25,9 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     /// The responder's keys that the initiator knows before the handshake.
     public internal(set) var responderPreMessage: [Token]
     /// The messages in order.
-    public internal(set) var messages: [Message]
+    public internal(set) var messages: [Message] { didSet { pskCount = Self.pskCount(messages) } }
+    /// The number of pre-shared keys in the pattern.
+    public private(set) var pskCount: Int
 
     /// Makes a custom pattern; the parties take turns, and the initiator begins.
     ///
@@ -62,6 +64,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         self.messages = messages.enumerated().map { index, tokens in
             Message(sender: index.isMultiple(of: 2) ? .initiator : .responder, tokens: tokens)
         }
+        pskCount = Self.pskCount(self.messages)
     }
 
     /// The greatest length of a pattern's name in bytes. A protocol name of 255 bytes has room for
@@ -102,8 +105,10 @@ extension HandshakePattern {
     /// Whether the responder sends the first message, as the answer to the first message of an
     /// earlier handshake; Noise §10.
     public var isFallback: Bool { modifiers.contains(.fallback) }
-    /// The number of pre-shared keys in the pattern.
-    public var pskCount: Int { messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } } }
+
+    private static func pskCount(_ messages: [Message]) -> Int {
+        messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } }
+    }
 
     /// The numbers N of the `pskN` modifiers. `psk0` places the token before the other tokens of
     /// message 0, and `pskN` after the tokens of message N − 1.

@@ -10,6 +10,8 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     public let aead: AEADAlgorithm
     /// The hash function.
     public let hash: HashAlgorithm
+    /// The name, exactly as it is hashed into the handshake.
+    public let description: String
 
     /// The longest name that the framework allows, in bytes (Noise §8).
     public static let maximumLength = 255
@@ -23,6 +25,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
         self.curve = curve
         self.aead = aead
         self.hash = hash
+        description = "Noise_\(pattern.name)_\(curve.noiseName)_\(aead.noiseName)_\(hash.noiseName)"
     }
 
     /// Reads a name.
@@ -48,11 +51,6 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
             throw .unknownHash(parts[4])
         }
         self.init(pattern: pattern, curve: curve, aead: aead, hash: hash)
-    }
-
-    /// The name, exactly as it is hashed into the handshake.
-    public var description: String {
-        "Noise_\(pattern.name)_\(curve.noiseName)_\(aead.noiseName)_\(hash.noiseName)"
     }
 }
 

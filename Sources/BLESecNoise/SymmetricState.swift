@@ -93,9 +93,9 @@ struct SymmetricState: ~Copyable {
     /// keys.
     consuming func split() -> SplitKeys {
         deriveTwoKeys(Span())
-        var first = CipherState(cipherState.algorithm)
+        var first = cipherState
         first.initializeKey(derived, at: 0)
-        var second = CipherState(cipherState.algorithm)
+        var second = CipherState(first.algorithm)
         second.initializeKey(derived, at: digestLength)
         let additional = AdditionalSymmetricKeys(
             chainingKey: chainingKey, handshakeHash: handshakeHash, hash: &hash)

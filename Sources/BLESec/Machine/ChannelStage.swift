@@ -4,6 +4,10 @@ internal import BLESecChannelCore
 final class ChannelParameters: Sendable {
     let role: ChannelRole
     let configuration: ChannelConfiguration
+    /// ``ChannelConfiguration/features`` and the other values that follow from the configuration.
+    let features: ChannelFeatures
+    let requiredFeatures: ChannelFeatures
+    let ownKeys: [UInt8]
     /// The largest SDU of the link, or ``largestPiece`` if that is less.
     let maximumSDU: Int
     /// The most bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link.
@@ -21,6 +25,9 @@ final class ChannelParameters: Sendable {
     ) {
         self.role = role
         self.configuration = configuration
+        features = configuration.features
+        requiredFeatures = configuration.requiredFeatures
+        ownKeys = configuration.ownKeys
         self.maximumSDU = min(maximumSDU, Self.largestPiece)
         maximumSend = maximumSDU
         self.start = start

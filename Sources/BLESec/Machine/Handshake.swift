@@ -32,13 +32,13 @@ final class Handshake: UnauthenticatedStage {
         let configuration = parameters.configuration
         protocolName = configuration.offers[0]
         transcript = nil
-        features = []
+        features = ChannelFeatures()
         resumed = parameters.start
         super.init(
             parameters,
             try plans.makeEngine(protocolName, prologue: configuration.prologue))
         if parameters.role == .dialer, let message = try records.sendHandshake() {
-            dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
+            dialToken = configuration.pendingDials.insert(message, by: parameters.ownKeys)
         }
     }
 
@@ -113,7 +113,7 @@ final class Handshake: UnauthenticatedStage {
     /// Refuses a dial by this device itself without sending anything.
     private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
         guard parameters.role == .acceptor,
-            configuration.pendingDials.refuses(message, by: configuration.ownKeys)
+            configuration.pendingDials.refuses(message, by: parameters.ownKeys)
         else { return }
         throw .talksToItself
     }

@@ -74,15 +74,16 @@ final class NegotiatedSession: Session {
     private var hasReceivedRecords = false
 
     override init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
-        let configuration = previous.configuration
+        let parameters = previous.parameters
         let rule: AcknowledgementState.Rule =
-            switch configuration.acknowledgement {
+            switch parameters.configuration.acknowledgement {
             case .manual: .confirmed
             case .automatic: agreement.features.contains(.acknowledgesTaken) ? .taken : .arrived
             }
         acknowledgements = AcknowledgementState(rule: rule)
-        idleTimeout = configuration.timeouts.idle.wholeNanoseconds
-        messageTimeout = configuration.timeouts.message.wholeNanoseconds
+        let timeouts = parameters.configuration.timeouts
+        idleTimeout = timeouts.idle.wholeNanoseconds
+        messageTimeout = timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
         // With Noise, the longest record can be longer by this header; with TLS, the header would begin

@@ -17,7 +17,7 @@ final class Negotiation: UnauthenticatedStage {
     private let plans: OfferPlans
     private(set) var transcript: NegotiationTranscript
     /// The features of this side that the peer's hello or answer lists too.
-    private var features: ChannelFeatures = []
+    private var features = ChannelFeatures()
 
     init(acceptor parameters: ChannelParameters, _ plans: OfferPlans) {
         self.plans = plans
@@ -31,7 +31,7 @@ final class Negotiation: UnauthenticatedStage {
         self.plans = plans
         let configuration = parameters.configuration
         let hello = try Hello(
-            offers: configuration.offers, extensions: configuration.features.extensions)
+            offers: configuration.offers, extensions: parameters.features.extensions)
         transcript = NegotiationTranscript(context: configuration.context)
         transcript.hello = hello.encoded
         expected = .answer(offers: hello.offers)
@@ -40,7 +40,7 @@ final class Negotiation: UnauthenticatedStage {
             try plans.makeEngine(hello.offers[0], prologue: transcript.prologue(for: .accept)))
         guard let early = try records.engine.nextHandshake() else { throw .engineIsDead }
         transcript.early = early
-        dialToken = configuration.pendingDials.insert(early, by: configuration.ownKeys)
+        dialToken = configuration.pendingDials.insert(early, by: parameters.ownKeys)
         try records.outbound.append(hello.encoded)
         try records.outbound.append(RecordLayer.framed(early))
     }
@@ -80,7 +80,7 @@ final class Negotiation: UnauthenticatedStage {
         guard let hello else { return .wait }
         records.inbound.consume(hello.encoded.count)
         transcript.hello = hello.encoded
-        features = ChannelFeatures(in: hello.extensions).intersection(configuration.features)
+        features = ChannelFeatures(in: hello.extensions).intersection(parameters.features)
         expected = .early(offers: hello.offers)
         return .again
     }
@@ -90,12 +90,12 @@ final class Negotiation: UnauthenticatedStage {
             let early = try records.takeFramed(atMost: configuration.limits.unauthenticatedBytes)
         else { return .wait }
         transcript.early = early
-        guard !configuration.pendingDials.refuses(early, by: configuration.ownKeys) else {
+        guard !configuration.pendingDials.refuses(early, by: parameters.ownKeys) else {
             throw .talksToItself
         }
         if let error = featureError {
             // The feature bits in the answer tell the dialer which features this side requires.
-            try answer(Answer(.refused, extensions: configuration.requiredFeatures.extensions))
+            try answer(Answer(.refused, extensions: parameters.requiredFeatures.extensions))
             return .next(Refusing(after: self, error, now: now))
         }
         guard let index = offers.firstIndex(where: configuration.offers.contains) else {
@@ -181,7 +181,7 @@ final class Negotiation: UnauthenticatedStage {
         guard let answer else { return .wait }
         records.inbound.consume(answer.encoded.count)
         transcript.answer = answer.encoded
-        features = ChannelFeatures(in: answer.extensions).intersection(configuration.features)
+        features = ChannelFeatures(in: answer.extensions).intersection(parameters.features)
         if let error = featureError, ![.refused, .busy].contains(answer.status) { throw error }
         switch answer.status {
         case .accept: return .next(handshake(offers[0], now: now))
@@ -190,7 +190,7 @@ final class Negotiation: UnauthenticatedStage {
                 try plans.makeEngine(
                     offers[answer.index], prologue: transcript.prologue(for: .switch)))
             guard let message = try records.sendHandshake() else { throw .engineIsDead }
-            dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
+            dialToken = configuration.pendingDials.insert(message, by: parameters.ownKeys)
             return .next(handshake(offers[answer.index], now: now))
         case .fallback:
             guard let plan = plans.fallback(offers[answer.index], from: offers[0]) else {
@@ -200,7 +200,7 @@ final class Negotiation: UnauthenticatedStage {
             try records.engine.fallBack(to: plan, prologue: transcript.prologue(for: .fallback))
             return .next(handshake(plan.name.description, now: now))
         case .refused:
-            let wanted = ChannelFeatures(in: answer.extensions).subtracting(configuration.features)
+            let wanted = ChannelFeatures(in: answer.extensions).subtracting(parameters.features)
             if wanted.contains(.delivery) { throw .requiresDelivery }
             if wanted.contains(.pairing) { throw .requiresPairing }
             throw ChannelError(
@@ -214,7 +214,7 @@ final class Negotiation: UnauthenticatedStage {
 
     /// Why the peer's features do not suffice for this side; nil if they do.
     private var featureError: ChannelError? {
-        let lacking = configuration.requiredFeatures.subtracting(features)
+        let lacking = parameters.requiredFeatures.subtracting(features)
         if lacking.contains(.pairing) { return .lacksPairing }
         return lacking.contains(.delivery) ? .lacksDelivery : nil
     }

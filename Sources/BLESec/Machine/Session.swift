@@ -60,18 +60,19 @@ class Session: ChannelStage {
     final let bulkPayload: Int
 
     init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
-        let configuration = previous.configuration
+        let parameters = previous.parameters
         self.agreement = agreement
-        limits = configuration.limits
+        limits = parameters.configuration.limits
         bulkPayload = min(
             previous.records.engine.bulkPayload,
-            max(Record.leastBulkPayload, 4 * previous.parameters.maximumSDU))
+            max(Record.leastBulkPayload, 4 * parameters.maximumSDU))
         inbox = Inbox(maximumMessageLength: limits.maximumMessageLength)
         activity = LinkActivity(now: now)
-        closeTimeout = configuration.timeouts.close
-        expiry = previous.parameters.start.after(configuration.timeouts.session)
-        recordTimeout = configuration.timeouts.record.wholeNanoseconds
-        super.init(previous.parameters, previous.records)
+        let timeouts = parameters.configuration.timeouts
+        closeTimeout = timeouts.close
+        expiry = parameters.start.after(timeouts.session)
+        recordTimeout = timeouts.record.wholeNanoseconds
+        super.init(parameters, previous.records)
     }
 
     // MARK: - What the two modes do differently
