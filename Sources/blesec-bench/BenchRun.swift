@@ -289,13 +289,18 @@ struct BenchRun {
                 try await spread.measure(
                     engine, peers, channels: count, descriptorLimit: limit))
         }
+        let engine = Self.manyEngines[0]
+        progress.show("many, a listener")
+        let listener = ListenerScenario(
+            rounds: settings.rounds,
+            nanoseconds: settings.isQuick ? 150_000_000 : 300_000_000)
+        report.listeners.append(try await listener.measure(engine, PeerConfigurations(engine)))
         progress.show("many, the cost of an unauthenticated peer")
         for engine in Self.manyEngines {
             report.unauthenticatedCosts.append(
                 try await UnauthenticatedCost.measure(engine, PeerConfigurations(engine)))
         }
         progress.show("many, a listener in a flood")
-        let engine = Self.manyEngines[0]
         let flood = FloodScenario(nanoseconds: settings.isQuick ? 300_000_000 : 1_000_000_000)
         report.flood.append(try await flood.measure(engine, PeerConfigurations(engine)))
     }

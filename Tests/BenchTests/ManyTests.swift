@@ -76,6 +76,15 @@ import Testing
                 case fairness = "slowest-over-mean"
             }
         }
+        struct Listener: Decodable {
+            var time: Double
+            var limit: Double
+
+            enum CodingKeys: String, CodingKey {
+                case time = "processor-nanoseconds-per-channel"
+                case limit = "limit-nanoseconds"
+            }
+        }
         struct Flood: Decodable {
             var handshakeRateAlone: Double
             var handshakeRateFlooded: Double
@@ -112,11 +121,12 @@ import Testing
         var many: [Many]
         var loops: [Loops]
         var ratios: [Ratio]
+        var listener: [Listener]
         var flood: [Flood]
         var costs: [PeerCost]
 
         enum CodingKeys: String, CodingKey {
-            case many, loops, ratios, flood
+            case many, loops, ratios, listener, flood
             case costs = "unauthenticated-peer-cost"
         }
     }
@@ -150,6 +160,9 @@ import Testing
         }
         #expect(report.many[1].goodputRatioToC == nil && report.many[1].batchRatioToC == nil)
         #expect(report.loops.isEmpty)
+        let listener = try #require(report.listener.first)
+        #expect(listener.time > listener.limit && listener.limit > 0)
+        #expect(report.ratios.contains { $0.name.hasSuffix("/listener") })
         let flood = try #require(report.flood.first)
         #expect(flood.handshakeRateAlone > 0 && flood.handshakeRateFlooded > 0)
         #expect(flood.endedLinkRate > 0)

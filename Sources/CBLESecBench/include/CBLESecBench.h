@@ -54,6 +54,11 @@ typedef struct blesec_bench_load {
 bool blesec_bench_many_channels(size_t channels, size_t size, size_t batch, int64_t duration,
                                 blesec_bench_load *_Nonnull load);
 
+// The processor time, in nanoseconds, of a thread that accepts `count` links on a SOCK_SEQPACKET socket,
+// exchanges the packets of a Noise XX channel on each, without any encryption, and closes them. Another
+// thread keeps `dialers` links open, at most 256. Returns -1 after a failure.
+int64_t blesec_bench_accept(size_t dialers, uint64_t count);
+
 enum blesec_bench_curve { BLESEC_BENCH_X25519, BLESEC_BENCH_X448 };
 enum blesec_bench_hash {
     BLESEC_BENCH_SHA256,

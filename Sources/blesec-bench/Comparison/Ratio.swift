@@ -47,7 +47,8 @@ extension Report {
     var ratios: [Ratio] {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
             + link.flatMap(\.toLimits) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
-            + many.flatMap(\.toLimits) + loops.flatMap(\.toOneLoop) + radio.flatMap(\.toLimits)
+            + many.flatMap(\.toLimits) + loops.flatMap(\.toOneLoop)
+            + listeners.map(\.toLimit) + radio.flatMap(\.toLimits)
             + streams.flatMap(\.toLimits) + radioStreams.flatMap(\.toLimits)
     }
 }
@@ -128,6 +129,14 @@ extension ManyScenario.Result {
                 Summary([idle.memory / Double(reference)])),
             Ratio("\(name)/slowest", to: "mean", .wall, less: false, Summary([fairness])),
         ]
+    }
+}
+
+extension ListenerScenario.Result {
+    fileprivate var toLimit: Ratio {
+        Ratio(
+            "many/\(engine)/listener", to: "primitives and sockets", .processor, less: true,
+            ratioToLimit)
     }
 }
 

@@ -70,7 +70,7 @@ struct FloodScenario: Sendable {
     }
 
     static func serve(_ listener: SecureListener) async {
-        await withTaskGroup(of: Void.self) { group in
+        await withDiscardingTaskGroup { group in
             while let channel = try? await listener.accept() {
                 group.addTask(executorPreference: listener.loop) { try? await channel.close() }
             }

@@ -17,6 +17,8 @@ struct Report: Sendable {
     var many: [ManyScenario.Result] = []
     /// Many channels that are spread over several loops.
     var loops: [LoopsScenario.Result] = []
+    /// Listeners that known peers dial.
+    var listeners: [ListenerScenario.Result] = []
     /// Listeners in a flood of unauthenticated peers.
     var flood: [FloodScenario.Result] = []
     /// The cost of one unauthenticated peer, for each engine.

@@ -28,6 +28,7 @@ struct ReportJSON {
             "streams": report.streams,
             "many": report.many,
             "loops": report.loops,
+            "listener": report.listeners,
             "flood": report.flood, "unauthenticated-peer-cost": report.unauthenticatedCosts,
             "radio": report.radio, "radio-streams": report.radioStreams,
             "ratios": report.ratios, "omissions": report.omissions,
@@ -220,6 +221,15 @@ extension LoopsScenario.Result: Reportable {
             "goodput-ratio-to-one-loop": goodput.ratioToOneLoop,
             "batch-goodput-bytes-per-second": batchGoodput.median,
             "batch-goodput-ratio-to-one-loop": batchGoodput.ratioToOneLoop,
+        ])
+    }
+}
+
+extension ListenerScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "engine": engine, "dialers": dialers, "processor-nanoseconds-per-channel": time,
+            "limit-nanoseconds": limit, "ratio-to-limit": ratioToLimit,
         ])
     }
 }

@@ -19,6 +19,7 @@ struct ReportText {
         if !report.radioStreams.isEmpty { parts.append(radioStreamText) }
         if !report.many.isEmpty { parts.append(manyText) }
         if !report.loops.isEmpty { parts.append(loopsText) }
+        if !report.listeners.isEmpty { parts.append(listenerText) }
         if !report.flood.isEmpty { parts.append(floodText) }
         parts += report.omissions.map { $0 + "\n" }
         return parts.joined(separator: "\n")
@@ -229,6 +230,20 @@ struct ReportText {
         let loops = report.loops[0].loops
         return "Many channels on \(loops) \(loops == 1 ? "loop" : "loops"), in elapsed time\n\n"
             + table.text
+    }
+
+    private var listenerText: String {
+        let table = Table(
+            ["engine", "dialers", "µs a channel", "limit, µs", "× limit"],
+            rows: report.listeners.map {
+                [
+                    $0.engine.shortProtocol, "\($0.dialers)", ($0.time / 1e3).fixed(1),
+                    ($0.limit / 1e3).fixed(1), multiple($0.ratioToLimit),
+                ]
+            })
+        return "The processor time of a listener's thread for a channel that is opened and closed; "
+            + "the limit is\nthe handshake's primitives and the same packets on sockets, from C"
+            + "\n\n\(table.text)"
     }
 
     private var floodText: String {

@@ -1,0 +1,76 @@
+internal import BLESec
+internal import BLESecLinks
+internal import BLESecNoise
+internal import CBLESecBench
+
+/// Measures the processor time of a listener's thread for one channel, from accepting the link to
+/// closing it. Known peers on another thread open and close channels all the time.
+struct ListenerScenario: Sendable {
+    /// The number of samples of each kind.
+    var rounds: Int
+    /// The length of one sample of blesec, in nanoseconds.
+    var nanoseconds: UInt64
+
+    struct Result: Sendable {
+        var engine: String
+        /// The number of links that the known peers keep open.
+        var dialers: Int
+        /// Nanoseconds of processor time for a channel.
+        var time: Double
+        /// The same without blesec: the primitives of the listener's side of the handshake, and the
+        /// system calls for the same packets, both from C.
+        var limit: Double
+        var ratioToLimit: Summary
+    }
+
+    /// So many that neither thread has to wait for the other.
+    private static let dialers = 16
+    /// The numbers of links and of handshakes in one sample of C.
+    private static let linksInC = 3_000
+    private static let handshakesInC = 800
+
+    /// Measures a Noise protocol. The packets of C are those of a handshake pattern with three
+    /// messages, such as XX.
+    func measure(_ engine: String, _ peers: PeerConfigurations) async throws -> Result {
+        guard let primitives = RawHandshake(try ProtocolName(engine)) else {
+            throw BenchError.failed("the primitives of \(engine)")
+        }
+        var (times, limits): ([Double], [Double]) = ([], [])
+        for _ in 0..<rounds {
+            limits.append(try limit(primitives))
+            times.append(try await sample(peers))
+        }
+        return Result(
+            engine: engine, dialers: Self.dialers, time: times.median, limit: limits.median,
+            ratioToLimit: Summary(times, over: limits))
+    }
+
+    private func sample(_ peers: PeerConfigurations) async throws -> Double {
+        let loops = LoopPair()
+        let address = try UnixAddress.scratch(.seqpacket)
+        let listener = try await SecureListener.listen(
+            on: Endpoint(address), configuration: peers.acceptor, loop: loops.acceptor)
+        let host = Task(executorPreference: loops.acceptor) { await FloodScenario.serve(listener) }
+        func dial(for window: UInt64) async throws -> KnownPeers.Count {
+            let kind = KnownPeers.Kind(count: Self.dialers, roundTrip: 0...0)
+            return try await KnownPeers(kind, address, peers.dialer, loops.dialer).dial(for: window)
+        }
+        // The first channels take longer, as does the first use of memory.
+        _ = try await dial(for: nanoseconds / 8)
+        let start = await loops.acceptor.run { Clock.threadTime }
+        let count = try await dial(for: nanoseconds)
+        let time = await loops.acceptor.run { Clock.threadTime } - start
+        await listener.close()
+        await host.value
+        await loops.shutdown()
+        return Double(time) / Double(max(1, count.served))
+    }
+
+    private func limit(_ primitives: RawHandshake) throws -> Double {
+        let time = blesec_bench_accept(Self.dialers, UInt64(Self.linksInC))
+        guard time >= 0 else { throw BenchError.failed("the listener in C") }
+        // In XX, both sides make the same calls of primitives.
+        let handshake = try primitives.run(Self.handshakesInC) / Double(Self.handshakesInC) / 2
+        return Double(time) / Double(Self.linksInC) + handshake
+    }
+}
