@@ -258,6 +258,31 @@ struct StoredConnectionTests {
         try await acceptor.leave()
     }
 
+    @Test("what the program has not confirmed when a connection is closed arrives after a restart")
+    func closed() async throws {
+        let dialer = try await dialing()
+        for part: UInt8 in 0..<3 { _ = try await dialer.send([part]) }
+        let first = try await accepting()
+        for part: UInt8 in 0..<2 { #expect(try await first.receive() == [part]) }
+        try await first.confirm(through: 1)
+        while await first.lane?.hasMessage == false { try await Task.sleep(for: .milliseconds(5)) }
+        await first.abort()
+        var guarantee: PeerConnection.Guarantee?
+        while guarantee == nil {
+            guarantee = try? delivery(.acceptor)
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        // Neither could be committed any more.
+        await #expect(throws: ChannelError.self) { _ = try await first.receive() }
+        await #expect(throws: ChannelError(.closed, "")) { try await first.confirm(through: 2) }
+        let second = await fixture.accepting(
+            from: try await fixture.listen(), ReconnectFixture.rules, try #require(guarantee))
+        for part: UInt8 in 1..<3 { #expect(try await second.receive() == [part]) }
+        try await second.confirm(through: 2)
+        try await dialer.leave()
+        try await second.leave()
+    }
+
     @Test("a connection whose store fails before it begins is closed, and leaves no dial under way")
     func failsBeforeBeginning() async throws {
         guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store

@@ -23,6 +23,9 @@ final class MessageLane: Sendable {
         var isRevoked = false
         /// Whether the program may take messages: false after ``stopTaking()``.
         var isTaking = true
+        /// Whether the store is closed or about to be: the program takes and confirms nothing more,
+        /// because that could not be committed, and would come again after a restart.
+        var isReleased = false
         /// Whether a message has got its fate since the last ``takeNews()``.
         var hasNewFate = false
         /// Whether the connection was told of news and has not called ``takeNews()`` yet.
@@ -146,9 +149,10 @@ final class MessageLane: Sendable {
         }
     }
 
-    /// Closes the store, so that others can open it.
+    /// Closes the store, so that others can open it. What the program has not taken stays in it.
     func closeStore() async {
         guard let store else { return }
+        release()
         await withCheckedContinuation { waiter in
             let isStarted = BlockingWork.start {
                 store.close()
@@ -156,6 +160,12 @@ final class MessageLane: Sendable {
             }
             if !isStarted { waiter.resume() }
         }
+    }
+
+    /// From now on, the program takes and confirms nothing more; no effect without a store.
+    func release() {
+        guard store != nil else { return }
+        state.withLock { $0.isReleased = true }
     }
 
     private func fail(_ error: ChannelError) {
@@ -201,7 +211,9 @@ final class MessageLane: Sendable {
     /// `concernsChannel` is true if the channel has to send a record or set a timer because of it.
     func take() -> (message: [UInt8], concernsChannel: Bool)? {
         change { state in
-            guard state.isTaking, let message = state.endpoint.take() else { return nil }
+            guard state.isTaking, !state.isReleased, let message = state.endpoint.take() else {
+                return nil
+            }
             if options.acknowledgement == .automatic {
                 state.endpoint.confirm(through: state.endpoint.takenCount)
             }
@@ -215,8 +227,14 @@ final class MessageLane: Sendable {
         }
     }
 
-    func confirm(through number: UInt64, noting note: [UInt8]?) {
-        change { $0.endpoint.confirm(through: number, noting: note) }
+    /// Confirms messages; throws `closed` if the store can no longer commit that.
+    func confirm(through number: UInt64, noting note: [UInt8]?) throws(ChannelError) {
+        try change { state throws(ChannelError) in
+            guard !state.isReleased else {
+                throw ChannelError(.closed, "the store is closed, and commits nothing more")
+            }
+            state.endpoint.confirm(through: number, noting: note)
+        }
     }
 
     /// From now on, the program takes no more messages.
@@ -232,7 +250,9 @@ final class MessageLane: Sendable {
     var notes: StoredEndpoint.Notes { store?.stored.notes ?? StoredEndpoint.Notes() }
 
     var takenCount: UInt64 { look { $0.takenCount } }
-    var hasMessage: Bool { state.withLock { $0.isTaking && $0.endpoint.hasMessage } }
+    var hasMessage: Bool {
+        state.withLock { $0.isTaking && !$0.isReleased && $0.endpoint.hasMessage }
+    }
     /// Whether the program has taken everything up to the peer's end.
     var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
     /// Whether each program has taken everything up to the other side's end; the store may not have
@@ -261,7 +281,7 @@ final class MessageLane: Sendable {
     /// Takes the next fate that the program has not taken, in the order of the messages.
     func takeFate() -> (number: UInt64, fate: Delivery)? {
         change { state in
-            guard let (id, fate) = state.fates.take() else { return nil }
+            guard !state.isReleased, let (id, fate) = state.fates.take() else { return nil }
             state.endpoint.tookFates(through: id)
             return (id, Delivery(fate))
         }
@@ -269,7 +289,7 @@ final class MessageLane: Sendable {
 
     var unknownCount: Int { state.withLock { $0.fates.unknownCount } }
     var droppedCount: Int { state.withLock { $0.fates.droppedCount } }
-    var hasFate: Bool { state.withLock { $0.fates.hasNext } }
+    var hasFate: Bool { state.withLock { !$0.isReleased && $0.fates.hasNext } }
 
     /// Returns what has changed since the last call. The connection is told of the next change.
     func takeNews() -> News {

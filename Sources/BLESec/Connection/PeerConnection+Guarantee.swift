@@ -102,6 +102,7 @@ extension PeerConnection {
 
     /// The fates of the messages in the order in which they were sent, each once, with their
     /// numbers from 1 (``PendingDelivery/number``). The stream ends when the connection is closed.
+    /// With a store, fates that the program has not taken by then are reported after a restart.
     /// Only with ``Guarantee/exactlyOnce(_:)``; otherwise the stream is empty.
     public nonisolated var deliveries: AsyncStream<(number: UInt64, delivery: Delivery)> {
         AsyncStream { await self.nextDelivery() }
@@ -200,8 +201,10 @@ extension PeerConnection {
         }
     }
 
-    func confirm(through number: UInt64, noting note: [UInt8]?, on lane: MessageLane) {
-        lane.confirm(through: number, noting: note)
+    func confirm(
+        through number: UInt64, noting note: [UInt8]?, on lane: MessageLane
+    ) throws(ChannelError) {
+        try lane.confirm(through: number, noting: note)
         tellChannel()
         waiting.wake(.change)
     }
@@ -363,6 +366,7 @@ extension PeerConnection {
     /// Closes the store, so that others can open it, once nothing is left to commit.
     func releaseStore() {
         guard machine.isClosed, let lane, isOver else { return }
+        lane.release()
         Task(executorPreference: loop) { await lane.closeStore() }
     }
 

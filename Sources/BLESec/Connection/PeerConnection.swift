@@ -234,6 +234,9 @@ public actor PeerConnection {
     /// and either the connection is closed or the peer has ended for good
     /// (``ReconnectPolicy/endsWithPeer``).
     ///
+    /// With a store on disk, a closed connection returns no more messages, because taking them could
+    /// not be committed. Messages that have arrived and were not taken arrive again after a restart.
+    ///
     /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
     ///   peer's end closed it; `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
@@ -274,7 +277,8 @@ public actor PeerConnection {
     /// Messages from a lost link can no longer be confirmed, and their fate is unknown to the peer,
     /// except with ``Guarantee/exactlyOnce(_:)``.
     ///
-    /// - Throws: `configuration` when the message has not been received yet.
+    /// - Throws: `configuration` when the message has not been received yet; `closed` when the
+    ///   connection's store is closed, so that the message arrives again after a restart.
     public func confirm(through number: UInt64) async throws(ChannelError) {
         try await confirm(through: number, noting: nil)
     }
@@ -290,7 +294,7 @@ public actor PeerConnection {
         try require(
             number <= lastReceived,
             "message \(number) cannot be confirmed: \(lastReceived) have been received")
-        if let lane { return confirm(through: number, noting: note, on: lane) }
+        if let lane { return try confirm(through: number, noting: note, on: lane) }
         for (channel, number) in receipts.take(through: number) {
             try await channel.confirm(through: number)
         }
