@@ -48,8 +48,21 @@ extension PeerConnection.Store {
     }
 
     /// Makes the store if it does not exist. It is made under a temporary name and gets its own
-    /// name when it is complete, so no incomplete store ever has a store's name.
+    /// name when it is complete, so no incomplete store ever has a store's name. Only one process at a
+    /// time makes stores in a directory: another one could remove the log of the new store.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
+        let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "."
+        let folder = unsafe Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard folder >= 0 else {
+            throw StoreFailure("the store \(path) cannot be opened: \(describe(errno))")
+        }
+        defer { close(folder) }
+        while flock(folder, LOCK_EX) != 0 {
+            guard errno == EINTR else {
+                throw StoreFailure(
+                    "the directory \(directory) cannot be locked: \(describe(errno))")
+            }
+        }
         var status = stat()
         if unsafe lstat(path, &status) == 0 {
             // SQLite would take an empty file for a new database.
@@ -75,15 +88,10 @@ extension PeerConnection.Store {
         }
         // SQLite would take a log that a removed store has left behind for the new store's log.
         for suffix in ["-wal", "-journal"] { unsafe unlink(path + suffix) }
-        // If another process has made the store meanwhile, that one stays.
-        guard unsafe link(new, path) == 0 || errno == EEXIST else {
+        guard unsafe link(new, path) == 0 else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
         }
-        let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "."
-        let folder = unsafe Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard folder >= 0 else { return }
         fsync(folder)
-        close(folder)
     }
 
     private static func describe(_ number: Int32) -> String {
