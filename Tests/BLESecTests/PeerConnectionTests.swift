@@ -13,6 +13,27 @@ struct PeerConnectionTests {
         Int(String(decoding: message, as: UTF8.self))
     }
 
+    @Test("a connection that is dropped while the messages of eight links wait is freed")
+    func droppedWhenFull() async throws {
+        let fixture = try ReconnectFixture()
+        let listener = try await fixture.listen()
+        var connection: PeerConnection? = await fixture.accepting(from: listener)
+        weak let dropped = connection
+        for count in 1...ConnectionMachine.mostUnread {
+            let channel = try await SecureChannel.dial(
+                fixture.endpoint, configuration: fixture.configuration(.dialer))
+            try await channel.send([1])
+            while await connection?.unread.count != count {
+                try await Task.sleep(for: .milliseconds(5))
+            }
+            await channel.abort()
+            while await connection?.current != nil { try await Task.sleep(for: .milliseconds(5)) }
+        }
+        connection = nil
+        while dropped != nil { try await Task.sleep(for: .milliseconds(5)) }
+        await listener.close()
+    }
+
     @Test("over ten cuts messages arrive in order, none twice, and every delivered one has arrived")
     func cuts() async throws {
         let fixture = try ReconnectFixture()

@@ -25,7 +25,7 @@ struct ReconnectFixture {
     /// Whether the channels are for connections whose messages arrive exactly once.
     var carriesDelivery = false
 
-    private func configuration(_ role: ChannelRole) throws -> ChannelConfiguration {
+    func configuration(_ role: ChannelRole) throws -> ChannelConfiguration {
         var configuration = try pinned.configuration(role)
         configuration.carriesDelivery = carriesDelivery
         return configuration

@@ -17,24 +17,30 @@ extension PeerConnection {
                 }
             }
         }
-        if let next = route.next {
-            arrivalTask = Task(executorPreference: loop) { [weak self] in
-                var failure: ChannelError?
-                while failure == nil {
-                    do throws(ChannelError) {
-                        try await self?.waitForRoom()
-                        let channel = try await next()
-                        guard let self else { return await channel.abort() }
-                        await self.offer(channel)
-                    } catch {
-                        failure = error
-                    }
-                }
-                if failure?.code != .cancelled { await self?.shut(failure) }
-            }
-        }
+        awaitArrival()
         reportStatus(since: machine.status)
         perform(.attempt)
+    }
+
+    /// Waits for the next channel of a listener or service, if there is room for one. The waiting task
+    /// does not keep the connection alive.
+    private func awaitArrival() {
+        guard let next = route.next, arrivalTask == nil, hasRoom, !machine.isClosed else { return }
+        arrivalTask = Task(executorPreference: loop) { [weak self] in
+            do throws(ChannelError) {
+                let channel = try await next()
+                guard let self else { return await channel.abort() }
+                await self.offer(channel)
+                await self.didOfferArrival()
+            } catch {
+                if error.code != .cancelled { await self?.shut(error) }
+            }
+        }
+    }
+
+    private func didOfferArrival() {
+        arrivalTask = nil
+        awaitArrival()
     }
 
     func deadlineCame() {
@@ -197,10 +203,6 @@ extension PeerConnection {
 
     private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnread }
 
-    private func waitForRoom() async throws(ChannelError) {
-        try await waiting.wait(for: .room, on: self) { hasRoom || machine.isClosed }
-    }
-
     /// Whether no channel is in use, or the one in use when this returns is over.
     private var isCurrentOver: Bool {
         get async {
@@ -292,7 +294,7 @@ extension PeerConnection {
     func wasRead(_ channel: SecureChannel) {
         unread.removeAll { $0 === channel }
         waiting.wake(.message)
-        waiting.wake(.room)
+        awaitArrival()
     }
 
     /// Closes the connection and ends its channel; messages that have arrived can still be read.

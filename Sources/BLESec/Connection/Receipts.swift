@@ -1,6 +1,6 @@
 /// Records which channel brought each message that a program has received and not confirmed.
 struct Receipts {
-    /// Consecutive messages from one channel.
+    /// Messages from one channel that are consecutive on the connection too.
     private struct Run {
         let channel: SecureChannel
         /// The run's last message, as numbered from 1 on the connection, and on the channel.
@@ -16,7 +16,8 @@ struct Receipts {
     mutating func add(_ channel: SecureChannel, _ number: UInt64) {
         count += 1
         guard channel.configuration.acknowledgement == .manual else { return }
-        if let run = runs.last, run.channel === channel {
+        // Messages of other channels may lie between two of this one.
+        if let run = runs.last, run.channel === channel, run.last == count - 1 {
             runs[runs.count - 1].last = count
             runs[runs.count - 1].lastOnChannel = number
         } else {
