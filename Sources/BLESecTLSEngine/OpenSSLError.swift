@@ -77,7 +77,7 @@ extension ChannelError {
         case SSL_R_EXCESSIVE_MESSAGE_SIZE:
             ChannelError(
                 .limitExceeded,
-                "the peer's TLS message is too long: its certificates take more than "
+                "the peer's TLS message is too long; certificates may take "
                     + "\(TLSContext.longestChain) bytes")
         case SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_WRONG_SSL_VERSION, SSL_R_WRONG_VERSION_NUMBER,
             SSL_R_VERSION_TOO_LOW:

@@ -1,0 +1,19 @@
+import BLESecChannelCore
+import Testing
+
+@testable import BLESecTLSEngine
+
+@Suite struct OpenSSLErrorTests {
+    /// An error of OpenSSL's TLS library, which has the number 20; the reason has 23 bits.
+    private func code(_ reason: UInt) -> ChannelError.Code {
+        ChannelError(tls: .openSSL(code: 20 << 23 | reason, text: "")).code
+    }
+
+    @Test("only an alert from the peer is reported as its refusal")
+    func alerts() {
+        // RFC 8446 §6: close_notify, bad_certificate, certificate_required, and the greatest number.
+        for alert: UInt in [0, 42, 116, 255] { #expect(code(1_000 + alert) == .refused) }
+        // OpenSSL's own errors: ASN1_LIB, for an undecodable certificate, and INTERNAL_ERROR.
+        for reason: UInt in [524_301, 786_691, 1_256] { #expect(code(reason) == .protocolViolation) }
+    }
+}
