@@ -23,8 +23,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// The sends that were accepted but not yet passed on, each with the time when it is due.
     private var outbox: [(bytes: [UInt8], due: MonotonicTime)] = []
     private var timer: LoopTimer?
-    /// A send that a swap holds back until the next send has been queued before it.
-    private var swapped: [UInt8]?
+    /// The sends that swaps hold back until a later send has been queued before them.
+    private var swapped: [[UInt8]] = []
     private var isHeld = false
     private var isCut = false
     private var sentBytes = 0
@@ -74,7 +74,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         loop.assertCurrent()
         guard !isCut else { return }
         isCut = true
-        outbox = []
+        drop()
         timer?.disarm()
         link.close()
         loop.execute { [weak self] in self?.reportCut() }
@@ -89,7 +89,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public var peerAddress: LinkAddress? { link.peerAddress }
     /// See `Link`.
-    public var isDrained: Bool { outbox.isEmpty && swapped == nil && (isCut || link.isDrained) }
+    public var isDrained: Bool { outbox.isEmpty && swapped.isEmpty && (isCut || link.isDrained) }
 
     /// See `Link`.
     public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
@@ -117,15 +117,10 @@ public final class FaultyLink: Link, @unchecked Sendable {
         let limit = nextReadLimit()
         guard limit < buffer.freeCapacity else { return try link.receive(into: &buffer) }
         var outcome = LinkReceive.wouldBlock
-        var spare = 0
         let bytes = try [UInt8](capacity: limit) { part throws(LinkError) in
-            // An array may have more capacity than requested. Fill the excess, so that at most
-            // `limit` bytes are received.
-            spare = part.freeCapacity - limit
-            part.append(repeating: 0, count: spare)
             outcome = try link.receive(into: &part)
         }
-        for byte in bytes[spare...] { buffer.append(byte) }
+        for byte in bytes { buffer.append(byte) }
         return outcome
     }
 
@@ -161,7 +156,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public func close() {
         handler = nil
-        outbox = []
+        drop()
         timer?.disarm()
         link.close()
     }
@@ -193,13 +188,20 @@ extension FaultyLink {
         sentSDUs += 1
         guard !sdu.isEmpty, !faults.contains(.drop(sdu: index)) else { return }
         if faults.contains(.swap(sdu: index)) {
-            swapped = sdu
+            swapped.append(sdu)
             return
         }
         let due = loop.now.advanced(by: delay ?? .zero)
         outbox.append((sdu, due))
         if faults.contains(.duplicate(sdu: index)) { outbox.append((sdu, due)) }
-        if let heldBack = swapped.take() { outbox.append((heldBack, due)) }
+        // The last one first, so that each comes after the send that followed it.
+        for heldBack in swapped.reversed() { outbox.append((heldBack, due)) }
+        swapped = []
+    }
+
+    private func drop() {
+        outbox = []
+        swapped = []
     }
 
     private var hasRoom: Bool {
@@ -230,7 +232,7 @@ extension FaultyLink {
     }
 
     private func updateInterest() {
-        link.wantsWrite = (wantsWrite && (delay == nil || hasRoom)) || isDue
+        link.wantsWrite = wantsWrite && hasRoom || isDue
         guard delay != nil, !isHeld, !isCut else { return }
         let timer = timer ?? LoopTimer(loop: loop, handler: self)
         self.timer = timer
@@ -261,8 +263,7 @@ extension FaultyLink: LinkHandler {
     /// Called by the wrapped link.
     public func linkIsWritable() {
         flush()
-        let hasRoom = delay == nil ? outbox.isEmpty : hasRoom
-        if hasRoom && wantsWrite { handler?.linkIsWritable() }
+        if hasRoom, wantsWrite { handler?.linkIsWritable() }
     }
 
     /// Called by the wrapped link.

@@ -35,6 +35,7 @@ import Testing
         #expect(try await arrivals([.drop(sdu: 1)], sdus) == [1, 3])
         #expect(try await arrivals([.duplicate(sdu: 1)], sdus) == [1, 2, 2, 3])
         #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
+        #expect(try await arrivals([.swap(sdu: 0), .swap(sdu: 1)], sdus) == [3, 2, 1])
     }
 
     @Test("delayed bytes arrive after the delay, in order, and a link delays at most 64 KiB")
@@ -149,6 +150,31 @@ import Testing
             try #expect(faulty.send([1, 2, 3, 4, 5]) == 3)
             try #expect(faulty.send([4, 5]) == 2)
             try #expect(b.receive().bytes == [1, 2, 3, 4, 5])
+        }
+    }
+
+    @Test("a writer learns that a link that holds bytes has room, and a full one does not run idly")
+    func heldRoom() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)
+            let faulty = FaultyLink(a)
+            let recorder = Recorder()
+            faulty.setHandler(recorder)
+            faulty.hold()
+            let sdu = [UInt8](repeating: 1, count: 8_192)
+            try #expect(faulty.send(sdu) == sdu.count)
+            recorder.whenWritable = {
+                while (try? faulty.send(sdu)).map({ $0 > 0 }) ?? false {}
+            }
+            faulty.wantsWrite = true
+            // Returns only when the loop has nothing to do.
+            await loop.settle()
+            #expect(recorder.writableCount == 1)
+            recorder.whenWritable = { faulty.wantsWrite = false }
+            faulty.release()
+            await loop.settle()
+            while try b.receive().bytes.count > 0 { await loop.settle() }
+            #expect(recorder.writableCount == 2 && faulty.isDrained)
         }
     }
 
