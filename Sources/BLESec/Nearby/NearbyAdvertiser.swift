@@ -116,7 +116,9 @@ actor NearbyAdvertiser {
             next = min(next, loop.now.advanced(by: Self.retryDelay))
         }
         guard !isClosed else {
-            withdraw()
+            // What was published meanwhile is withdrawn, except for the service: ``withdraw`` is called
+            // once more, and it is then known whether there are open channels.
+            withdraw(whileChannelsAreOpen: true)
             return nil
         }
         changed(to: state)
