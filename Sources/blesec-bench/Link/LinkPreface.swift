@@ -16,23 +16,30 @@ enum LinkPreface {
         }
     }
 
+    /// How long a peer may take to send the preface.
+    private static let timeout = Duration.seconds(15)
+
     static func receive(from link: any Link) async throws -> EngineChoice {
-        let start = try await read(magic.count + 1, from: link)
+        let deadline = link.loop.now.advanced(by: timeout)
+        let start = try await read(magic.count + 1, from: link, until: deadline)
         guard start.starts(with: magic), let length = start.last else { throw BenchError.notABench }
-        let name = try await read(Int(length), from: link)
+        let name = try await read(Int(length), from: link, until: deadline)
         return try EngineChoice(String(decoding: name, as: UTF8.self))
     }
 
-    private static func read(_ count: Int, from link: any Link) async throws -> [UInt8] {
+    private static func read(
+        _ count: Int, from link: any Link, until deadline: MonotonicTime
+    ) async throws -> [UInt8] {
         var bytes: [UInt8] = []
         while bytes.count < count {
+            guard link.loop.now < deadline else { throw BenchError.notABench }
             var result = LinkReceive.wouldBlock
             bytes += try [UInt8](capacity: count - bytes.count) { space throws(LinkError) in
                 result = try link.receive(into: &space)
             }
             switch result {
             case .bytes: continue
-            case .wouldBlock: await LinkEvent.readable(link)
+            case .wouldBlock: await LinkEvent.readable(link, until: deadline)
             case .end: throw BenchError.notABench
             }
         }
@@ -41,14 +48,23 @@ enum LinkPreface {
 }
 
 /// Waits for one event of a link that has no other user yet. Use it on the link's loop.
-final class LinkEvent: LinkHandler {
+final class LinkEvent: LinkHandler, @unchecked Sendable {
+    // Sendable because it is used on the link's loop only.
+
     private let link: any Link
     private var waiter: CheckedContinuation<Void, Never>?
 
     private init(_ link: any Link) { self.link = link }
 
-    static func readable(_ link: any Link) async {
-        await LinkEvent(link).wait { $0.wantsRead = true }
+    /// Also returns at the deadline.
+    static func readable(_ link: any Link, until deadline: MonotonicTime) async {
+        let event = LinkEvent(link)
+        let alarm = Task(executorPreference: link.loop) {
+            guard (try? await link.loop.sleep(until: deadline)) != nil else { return }
+            event.linkIsReadable()
+        }
+        await event.wait { $0.wantsRead = true }
+        alarm.cancel()
     }
 
     static func writable(_ link: any Link) async {

@@ -13,6 +13,8 @@ internal import BLESecPrimitives
     private static let callsPerTurn = 8
     private static let writeAhead = 64 << 10
     private static let readAhead = 256 << 10
+    /// The longest message that is received: twice the longest that the bench sends.
+    private static let longestMessage = 2 << 20
     /// The bytes that are reserved for a message in several records, whose length is known only
     /// after the last record. The longest message of a default run fits, and is not moved while it
     /// grows.
@@ -115,6 +117,9 @@ internal import BLESecPrimitives
         while inbound.count >= Self.header {
             let (length, kind) = inbound.withBytes { bytes in
                 (Int(bytes[0]) << 8 | Int(bytes[1]), bytes[2])
+            }
+            guard length >= 1, partial.count + length <= Self.longestMessage else {
+                return fail(ChannelError(.protocolViolation, "the peer's record is malformed"))
             }
             guard inbound.count >= 2 + length else { return }
             inbound.withBytes { bytes in keep(bytes.span, Self.header..<2 + length, kind) }
