@@ -8,27 +8,21 @@ struct PeerList {
     private var generator = SystemRandomNumberGenerator()
     private let isTable: Bool
     private var drawnLines = 0
-    private var lastDrawn: MonotonicTime?
     /// The payload that was last printed for each candidate.
     private var printed: [Candidate: AdvertisementPayload?] = [:]
 
-    /// The least time between two drawings of the table.
-    private static let redrawInterval = Duration.milliseconds(250)
+    /// The time between two drawings of the table.
+    static let redrawInterval = Duration.milliseconds(250)
     private static let maximumRows = 20
     private static let header =
         "ADDRESS                     TAG       PSM   CAPABILITIES         SIGNAL   TIMES  LAST HEARD"
 
     init(isTable: Bool) { self.isTable = isTable }
 
-    /// Draws the empty table, before a peer is heard.
-    mutating func begin() { if isTable { try? draw(at: EventLoop.shared.now) } }
-
-    /// Records an advertisement, and prints a change, or draws the table if that is due.
+    /// Records an advertisement, and prints a change; the table is drawn by ``draw(at:)``.
     mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
         table.hear(sighting, at: now, using: &generator)
-        guard isTable else { return try print(sighting) }
-        if let lastDrawn, lastDrawn.advanced(by: Self.redrawInterval) > now { return }
-        try draw(at: now)
+        if !isTable { try print(sighting) }
     }
 
     private mutating func print(_ sighting: Sighting) throws(ChannelError) {
@@ -60,8 +54,9 @@ struct PeerList {
             + pad(payload?.psm?.description ?? "?", 5) + " " + pad(capabilities, 20)
     }
 
-    private mutating func draw(at now: MonotonicTime) throws(ChannelError) {
-        lastDrawn = now
+    /// Draws the table with the peers and their ages at `now`.
+    mutating func draw(at now: MonotonicTime) throws(ChannelError) {
+        guard isTable else { return }
         var lines = [Self.header]
         for entry in table.entries.prefix(Self.maximumRows) {
             let signal = entry.signal.map { "\($0) dBm" } ?? "?"

@@ -1,4 +1,5 @@
 internal import BLESec
+internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
@@ -43,7 +44,8 @@ enum ScanCommand {
         let service = try NearbyArguments.service(arguments)
         let rescan = try Seconds.read(arguments, NearbyArguments.rescan)
         let duration = try Seconds.read(arguments, Self.duration)
-        var list = PeerList(isTable: !arguments.has(.json) && isatty(STDOUT_FILENO) == 1)
+        let isTable = !arguments.has(.json) && isatty(STDOUT_FILENO) == 1
+        let list = Locked(PeerList(isTable: isTable))
         let bluetoothd = await Bluetoothd.connect()
         let adapter: BluetoothAdapter
         let scan: ServiceScan
@@ -65,18 +67,35 @@ enum ScanCommand {
             try? await EventLoop.shared.sleep(for: duration)
             await bluetoothd.close()
         }
-        list.begin()
+        // The table is drawn at regular intervals, since the peers' ages change all the time.
+        let drawing = Task(executorPreference: EventLoop.shared) { () -> ChannelError? in
+            while isTable, !Task.isCancelled {
+                do throws(ChannelError) {
+                    try list.withLock { list throws(ChannelError) in
+                        try list.draw(at: EventLoop.shared.now)
+                    }
+                } catch {
+                    await bluetoothd.close()
+                    return error
+                }
+                try? await EventLoop.shared.sleep(for: PeerList.redrawInterval)
+            }
+            return nil
+        }
         var failure: ChannelError?
         for await sighting in scan.sightings {
             do throws(ChannelError) {
-                try list.show(sighting, at: EventLoop.shared.now)
+                try list.withLock { list throws(ChannelError) in
+                    try list.show(sighting, at: EventLoop.shared.now)
+                }
             } catch {
                 failure = error
                 break
             }
         }
-        states.cancel()
-        stop.cancel()
+        for task in [states, stop] { task.cancel() }
+        drawing.cancel()
+        failure = await drawing.value ?? failure
         await bluetoothd.close()
         if let failure { throw failure }
         if Task.isCancelled { throw ChannelError(.cancelled, "the scan was ended") }

@@ -173,6 +173,8 @@ private final class Inbox: Sendable {
         display.pause()
         let refusal = await question.refusal(of: offer, from: peer)
         display.resume()
+        // After Ctrl-C, nobody has declined the offer; the sender learns that this side has ended.
+        guard !Task.isCancelled else { return }
         if let reason = refusal {
             Diagnostics.note(
                 "refused \(offer.name): \(reason)", "refused",

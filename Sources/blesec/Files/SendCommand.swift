@@ -73,9 +73,7 @@ enum SendCommand {
         _ paths: [String], _ sendsHidden: Bool, over connection: PeerConnection,
         _ firstError: Locked<ChannelError?>
     ) async throws(ChannelError) {
-        let sizes = paths.map { SourcePath($0).bytes }
-        let bytes = sizes.reduce(UInt64(0)) { $1 > .max - $0 ? .max : $0 + $1 }
-        let display = TransferDisplay(total: (paths.count, bytes))
+        let display = TransferDisplay(total: (paths.count, totalBytes(paths)))
         let refusing = Task(executorPreference: connection.loop) {
             await TransferConnection.refuseOthers(connection)
         }
@@ -126,6 +124,16 @@ enum SendCommand {
                 firstError.withLock { $0 = $0 ?? error }
             }
         }
+    }
+
+    /// The bytes of all files; nil if there is a folder, whose files are not counted yet.
+    private static func totalBytes(_ paths: [String]) -> UInt64? {
+        var total: UInt64 = 0
+        for path in paths {
+            guard let bytes = SourcePath(path).bytes else { return nil }
+            total = bytes > .max - total ? .max : total + bytes
+        }
+        return total
     }
 
     private static func finish(

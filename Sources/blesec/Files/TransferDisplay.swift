@@ -8,8 +8,9 @@ internal import Glibc
 /// second with `--json`, and otherwise only a line for each transfer that has ended.
 final class TransferDisplay: Sendable {
     private struct State: Sendable {
-        /// Whether a question is on the terminal, so that nothing may be drawn.
-        var isPaused = false
+        /// How many questions are on the terminal or wait for their turn. Meanwhile nothing may be
+        /// drawn.
+        var questions = 0
         /// How many transfers have ended, and how many bytes they have transferred.
         var ended = 0
         var endedBytes: UInt64 = 0
@@ -18,13 +19,13 @@ final class TransferDisplay: Sendable {
         var lastObject: ContinuousClock.Instant?
     }
 
-    /// The number of all files and folders to transfer, and their bytes; nil if that is not known.
-    private let total: (count: Int, bytes: UInt64)?
+    /// The number of all files and folders to transfer, and their bytes, as far as that is known.
+    private let total: (count: Int, bytes: UInt64?)?
     private let state = Locked(State())
     private let isTerminal: Bool
     private let hasColours: Bool
 
-    init(total: (count: Int, bytes: UInt64)? = nil) {
+    init(total: (count: Int, bytes: UInt64?)? = nil) {
         self.total = total
         isTerminal =
             isatty(STDERR_FILENO) == 1 && !Diagnostics.isJSON && Diagnostics.verbosity >= 0
@@ -53,7 +54,7 @@ final class TransferDisplay: Sendable {
         guard isTerminal, progress.state != .done, progress.state != .failed else { return }
         let width = Environment.width
         state.withLock { state in
-            guard !state.isPaused else { return }
+            guard state.questions == 0 else { return }
             var lines = [Self.line(transfer.name, progress, width, hasColours)]
             if let total, total.count > 1 {
                 lines.append(
@@ -111,16 +112,16 @@ final class TransferDisplay: Sendable {
         }
     }
 
-    /// Erases the redrawn lines, and draws nothing until ``resume()``, so that a question can be
-    /// asked.
+    /// Erases the redrawn lines, and draws nothing until as many calls of ``resume()``, so that a
+    /// question can be asked.
     func pause() {
         state.withLock { state in
             draw([], &state)
-            state.isPaused = true
+            state.questions += 1
         }
     }
 
-    func resume() { state.withLock { $0.isPaused = false } }
+    func resume() { state.withLock { $0.questions -= 1 } }
 
     /// Replaces the redrawn lines by `lines`.
     private func draw(_ lines: [String], _ state: inout State) {
@@ -182,11 +183,12 @@ final class TransferDisplay: Sendable {
     }
 
     private static func totalLine(
-        _ ended: Int, _ bytes: UInt64, _ total: (count: Int, bytes: UInt64), _ width: Int
+        _ ended: Int, _ bytes: UInt64, _ total: (count: Int, bytes: UInt64?), _ width: Int
     ) -> String {
-        let share = share(bytes, of: total.bytes, .transferring)
-        let text =
-            "total \(share)%  \(size(bytes)) of \(size(total.bytes))  \(ended)/\(total.count)"
+        let amount = total.bytes.map {
+            "\(share(bytes, of: $0, .transferring))%  \(size(bytes)) of \(size($0))"
+        }
+        let text = "total \(amount ?? size(bytes))  \(ended)/\(total.count)"
         return String(text.prefix(width - 1))
     }
 

@@ -39,9 +39,9 @@ struct SourcePath {
 
     var isReadable: Bool { unsafe access(path, R_OK) == 0 }
 
-    /// The bytes of a file; those of a folder are not counted here.
-    var bytes: UInt64 {
-        guard let status, status.st_mode & S_IFMT == S_IFREG else { return 0 }
+    /// The bytes of a file; nil for a folder, and for what cannot be read.
+    var bytes: UInt64? {
+        guard let status, status.st_mode & S_IFMT == S_IFREG else { return nil }
         return UInt64(max(0, status.st_size))
     }
 }

@@ -112,15 +112,15 @@ final class PairingSession: Sendable {
             }
             let first = await group.next()
             group.cancelAll()
-            // If another task has meanwhile paired, or may have paired, its result counts.
-            for await other in group {
-                switch other {
-                case .success: return other
-                case .failure(let error) where error.code == .mayBePaired: return other
-                case .failure: continue
+            var results = first.map { [$0] } ?? []
+            for await other in group { results.append(other) }
+            // A task may have paired meanwhile, or may have paired; that counts more than the first
+            // result.
+            return results.first { if case .success = $0 { true } else { false } }
+                ?? results.first {
+                    if case .failure(let error) = $0 { error.code == .mayBePaired } else { false }
                 }
-            }
-            return first ?? .failure(ChannelError(.cancelled, "interrupted"))
+                ?? first ?? .failure(ChannelError(.cancelled, "interrupted"))
         }
         return try result.get()
     }
