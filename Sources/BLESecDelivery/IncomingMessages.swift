@@ -41,6 +41,8 @@ struct IncomingMessages: Sendable {
     private(set) var hasFinished: Bool
     /// Whether the peer's end has arrived in its epoch.
     private(set) var hasEnd = false
+    /// Whether an end of the peer has arrived in any epoch: no message may follow it.
+    private var hasReceivedEnd: Bool
     /// The peer's end, until this side has confirmed it.
     private var reachedEnd: Place?
     /// The epoch in which this side has confirmed the peer's end.
@@ -52,6 +54,7 @@ struct IncomingMessages: Sendable {
         confirmed = stored.confirmed
         held = stored.confirmed
         hasFinished = stored.hasPeerFinished
+        hasReceivedEnd = hasFinished
         endEpoch = hasFinished ? stored.peerEndEpoch : nil
         // Even an empty message costs the overhead.
         self.window = max(window, OutgoingMessages.overhead)
@@ -116,7 +119,7 @@ struct IncomingMessages: Sendable {
         else {
             throw .violation("a chunk that does not continue the last one")
         }
-        guard !hasFinished else { throw .violation("a message after the end") }
+        guard !hasReceivedEnd else { throw .violation("a message after the end") }
         guard chunk.length <= longest else { throw .tooLong(chunk.length) }
         let end = chunk.offset + chunk.bytes.count
         guard end <= chunk.length, chunk.bytes.count > 0 || chunk.length == 0,
@@ -134,8 +137,9 @@ struct IncomingMessages: Sendable {
     mutating func finish(at number: UInt64) throws(DeliveryError) {
         guard held < Resume.greatestNumber, number == held + 1, partial.isEmpty, !isMidMessage
         else { throw .violation("an end that does not follow the last message") }
+        guard !hasEnd, !hasConfirmedEnd else { throw .violation("a second end in one epoch") }
         try begin(costing: 0)
-        hasEnd = true
+        (hasEnd, hasReceivedEnd) = (true, true)
         keep(nil)
         reachEnd()
     }

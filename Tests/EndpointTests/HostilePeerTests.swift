@@ -193,6 +193,25 @@ struct HostilePeerTests {
         }
     }
 
+    @Test("after an end come neither messages nor, in the same epoch, another end")
+    func afterTheEnd() throws {
+        for isTaken in [false, true] {
+            var scene = try Scene()
+            try scene.receive(Self.chunk(1, of: 10, count: 10))
+            try scene.receive(.finish(2))
+            // The end is confirmed when the program has taken the message before it.
+            if isTaken { #expect(scene.endpoint.take() != nil) }
+            if isTaken { scene.endpoint.confirm(through: 1, noting: nil) }
+            scene.commit()
+            for record: DeliveryRecord in [.finish(3), Self.chunk(3, of: 10, count: 10)] {
+                scene.expectRefusal(record, at: #_sourceLocation)
+            }
+            try scene.receive(.epoch(Identifier(high: 5, low: 5)))
+            scene.expectRefusal(Self.chunk(1, of: 10, count: 10), at: #_sourceLocation)
+            try scene.receive(.finish(1))
+        }
+    }
+
     @Test("random records neither trap nor take more memory than the limits allow")
     func random() throws {
         for seed in ChainSeed.value..<ChainSeed.value + 300 {

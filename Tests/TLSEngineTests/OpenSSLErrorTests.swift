@@ -11,9 +11,11 @@ import Testing
 
     @Test("only an alert from the peer is reported as its refusal")
     func alerts() {
-        // RFC 8446 §6: close_notify, bad_certificate, certificate_required, and the greatest number.
+        // RFC 8446 §6: close_notify, bad_certificate, certificate_required; the greatest number.
         for alert: UInt in [0, 42, 116, 255] { #expect(code(1_000 + alert) == .refused) }
-        // OpenSSL's own errors: ASN1_LIB, for an undecodable certificate, and INTERNAL_ERROR.
-        for reason: UInt in [524_301, 786_691, 1_256] { #expect(code(reason) == .protocolViolation) }
+        // Errors of OpenSSL itself: ASN1_LIB (an undecodable certificate), INTERNAL_ERROR.
+        for reason: UInt in [524_301, 786_691, 1_256] {
+            #expect(code(reason) == .protocolViolation)
+        }
     }
 }
