@@ -27,15 +27,16 @@ extension FuzzTarget {
                 now: Devices.now)
         }
     } seeds: {
-        let device = Devices.content(.dialer)
+        let unsigned = Devices.unsignedCertificate(.dialer)
+        let signed = Devices.signed(unsigned)
         precondition(
-            evaluateTrust(Devices.signed(device)) == 2,
-            "a valid certificate is not accepted for both roles")
+            evaluateTrust(signed) == 2, "a valid certificate is not accepted for both roles")
         return [
-            [0] + Devices.signed(device), [1] + Devices.signed(device), [2] + device,
-            [2] + Devices.content(.acceptor), [0] + Devices.authority, [1] + Devices.authority,
-            [2] + Devices.authorityContent, [3] + Devices.signedRevocations,
-            [4] + Devices.revocationContent, [5] + device, [5] + Devices.authorityContent,
+            [0] + signed, [1] + signed, [2] + unsigned,
+            [2] + Devices.unsignedCertificate(.acceptor), [0] + Devices.authority,
+            [1] + Devices.authority, [2] + Devices.unsignedAuthority,
+            [3] + Devices.signedRevocations, [4] + Devices.unsignedRevocations, [5] + unsigned,
+            [5] + Devices.unsignedAuthority,
         ]
     }
 
@@ -58,7 +59,7 @@ extension FuzzTarget {
         _ = certificate.validity
         _ = must { try Certificate(der: Devices.authority) }.isIssued(by: certificate)
         if let issued = try? IssuedCertificate(certificate) {
-            _ = IssuedCertificate.text(issued.validity.upperBound)
+            _ = IssuedCertificate.timeText(issued.validity.upperBound)
         }
     }
 

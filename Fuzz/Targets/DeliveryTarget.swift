@@ -88,8 +88,8 @@ private struct DeliveryScene {
         case 5: take(script.number(below: 2))
         case 6: beginCommit(script.number(below: 2))
         case 7: endCommit(script.number(below: 2))
-        case 8: cut(startsAnew: true)
-        case 9: cut(startsAnew: false)
+        case 8: cut(beginsNewLink: true)
+        case 9: cut(beginsNewLink: false)
         case 10: sides[script.number(below: 2)].endpoint.finish()
         case 11:
             let side = script.number(below: 2)
@@ -178,13 +178,13 @@ private struct DeliveryScene {
         }
     }
 
-    /// Loses the records under way. Both sides then begin to use a new link if `startsAnew` is true;
-    /// otherwise they have none.
-    private mutating func cut(startsAnew: Bool) {
-        isLinkUp = startsAnew
+    /// Cuts the link: the records under way are lost. If `beginsNewLink`, both sides begin to use a
+    /// new link; otherwise they have none.
+    private mutating func cut(beginsNewLink: Bool) {
+        isLinkUp = beginsNewLink
         for side in 0...1 {
             sides[side].underWay = []
-            if startsAnew {
+            if beginsNewLink {
                 sides[side].endpoint.linkBegan(side == 0 ? .lower : .higher)
             } else {
                 sides[side].endpoint.linkEnded()
@@ -194,10 +194,10 @@ private struct DeliveryScene {
 
     /// Checks that everything arrives and is confirmed if no further link is cut.
     mutating func settle() {
-        cut(startsAnew: true)
+        cut(beginsNewLink: true)
         for side in 0...1 { sides[side].endpoint.finish() }
         var rounds = 0
-        while !sides.allSatisfy(\.endpoint.hasToldAll) {
+        while !sides.allSatisfy(\.endpoint.hasToldPeerOfCompletion) {
             rounds += 1
             precondition(rounds < 100_000, "no progress")
             for side in 0...1 {
@@ -234,7 +234,7 @@ private struct StreamProgram {
     static let limits: DeliveryEndpoint.Limits = {
         var limits = DeliveryEndpoint.Limits()
         limits.window = 4_000
-        limits.longest = 10_000
+        limits.longestMessage = 10_000
         limits.streams.streams = 3
         limits.streams.waiting = 2
         limits.streams.window = 300
@@ -341,8 +341,8 @@ private struct StreamProgram {
         }
     }
 
-    /// Checks the bounds on what an endpoint keeps, if its program drops lost streams. Each side may
-    /// have opened `streams` streams, and each direction of a stream keeps at most one window.
+    /// Checks the bounds on what an endpoint keeps, if its program drops lost streams. Each side
+    /// may have opened `streams` streams, and each direction of a stream keeps at most one window.
     private func check(_ endpoint: DeliveryEndpoint) {
         let (streams, window) = (Self.limits.streams.streams, Self.limits.streams.window)
         precondition(endpoint.streams.openCount <= 2 * streams, "too many streams")
@@ -416,7 +416,7 @@ private struct HostilePeerScene {
             // A record that breaks a rule ends the link.
             endpoint.linkEnded()
         }
-        let most = Self.limits.window + 2 * Self.limits.longest
+        let most = Self.limits.window + 2 * Self.limits.longestMessage
         precondition(endpoint.heldBytes <= most, "held \(endpoint.heldBytes) bytes")
         streams.dropLost(&endpoint)
     }
@@ -441,10 +441,11 @@ private struct HostilePeerScene {
                 Chunk(
                     number: number, offset: offset, length: length,
                     bytes: [UInt8](repeating: 1, count: Int(script.byte()))[...]))
-        case .confirm: return .confirm(epoch: script.choice(identifiers), UInt64(script.byte()))
+        case .confirm:
+            return .confirm(epoch: script.choice(identifiers), through: UInt64(script.byte()))
         case .epoch: return .epoch(script.choice(identifiers))
         case .credit: return .credit(UInt64(script.byte()))
-        case .finish: return .finish(UInt64(script.byte()))
+        case .finish: return .finish(number: UInt64(script.byte()))
         case .open:
             return .stream(
                 .open(

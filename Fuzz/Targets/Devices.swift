@@ -57,20 +57,21 @@ enum Devices {
     /// The first byte of the authority's private key.
     private static let authorityKeyStart: UInt8 = 0xC0
 
-    /// The content with the authority's signature: a certificate or list, if the content is valid.
-    static func signed(_ content: [UInt8]) -> [UInt8] {
+    /// `unsigned` with the authority's signature: a certificate or revocation list, if `unsigned`
+    /// is a valid TBSCertificate or TBSCertList (RFC 5280).
+    static func signed(_ unsigned: [UInt8]) -> [UInt8] {
         let key = signingKey(authorityKeyStart)
-        return must { try key.signed(content) }
+        return must { try key.signed(unsigned) }
     }
 
     /// The authority's own certificate without its signature.
-    static var authorityContent: [UInt8] {
+    static var unsignedAuthority: [UInt8] {
         CertificateProfile.authority(
             name: authorityName, serial: [2, 1, 1], validity: validity,
             key: signingKey(authorityKeyStart).subjectPublicKeyInfo)
     }
 
-    static let authority = signed(authorityContent)
+    static let authority = signed(unsignedAuthority)
     static let authorities = must { try CertificateAuthorities([authority]) }
 
     /// The first byte of the private key for a device's certificate.
@@ -79,7 +80,7 @@ enum Devices {
     }
 
     /// A device's certificate without its signature.
-    static func content(_ role: ChannelRole) -> [UInt8] {
+    static func unsignedCertificate(_ role: ChannelRole) -> [UInt8] {
         CertificateProfile.device(
             uri: must { try SubjectURI("blesec://devices/\(role)") },
             serial: [2, 1, 2 + role.rawValue], issuer: authorityName,
@@ -88,13 +89,13 @@ enum Devices {
     }
 
     /// A revocation list without its signature; it revokes one certificate, which no device has.
-    static var revocationContent: [UInt8] {
+    static var unsignedRevocations: [UInt8] {
         CertificateProfile.revocations(
             [([2, 1, 9], now)], number: 1, issuer: authorityName, validity: validity,
             key: signingKey(authorityKeyStart).subjectPublicKeyInfo)
     }
 
-    static let signedRevocations = signed(revocationContent)
+    static let signedRevocations = signed(unsignedRevocations)
     static let revocations = must {
         try RevocationList(lists: [signedRevocations], authorities: authorities)
     }
@@ -111,7 +112,7 @@ enum Devices {
     private static func context(_ role: ChannelRole) -> TLSContext {
         var options = TLSOptions()
         options.clock = { now }
-        let certificate = signed(content(role))
+        let certificate = signed(unsignedCertificate(role))
         return must {
             let key = keyInfo(role)
             let identity = try TLSIdentity(certificate: certificate, privateKey: key, now: now)

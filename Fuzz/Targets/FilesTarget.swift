@@ -41,7 +41,7 @@ extension FuzzTarget {
         let peer = key.fingerprint
         let certificate = pem(Devices.authority, "CERTIFICATE")
         let list = pem(Devices.signedRevocations, "X509 CRL")
-        let device = pem(Devices.keyInfo(.dialer), "PRIVATE KEY")
+        let deviceKey = pem(Devices.keyInfo(.dialer), "PRIVATE KEY")
         let protected = pem(encrypted(plain), "ENCRYPTED PRIVATE KEY")
         for text in [identity, protected] {
             Folder.write(text, to: Folder.path + "/file")
@@ -52,8 +52,9 @@ extension FuzzTarget {
             [1] + Array("# peers\na%20lamp \(peer) in the hall\nb\t\(peer)\r\n".utf8),
             [2] + Array("\(peer) lost\n".utf8), [3] + Array("# none\n\(peer)\n".utf8) + list,
             [3] + Devices.signedRevocations, [4] + certificate + certificate,
-            [4] + pem(Devices.signed(Devices.content(.dialer)), "CERTIFICATE") + device,
-            [5] + device, [5] + identity, [7] + Array("a phrase\r\n".utf8),
+            [4] + pem(Devices.signed(Devices.unsignedCertificate(.dialer)), "CERTIFICATE")
+                + deviceKey,
+            [5] + deviceKey, [5] + identity, [7] + Array("a phrase\r\n".utf8),
             [6] + Array("# last\n\(peer) l2cap:AA:BB:CC:DD:EE:FF/0x80%20random\n".utf8),
         ]
     }

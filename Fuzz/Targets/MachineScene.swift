@@ -2,8 +2,8 @@
 internal import BLESecLinks
 internal import BLESecPrimitives
 
-/// The victim's machine, the peer's machine, and the link between them. The fuzzer can use the peer's
-/// keys.
+/// The victim's machine, the peer's machine, and the link between them. The fuzzer can use the
+/// peer's keys.
 final class MachineScene {
     private var victim: ChannelMachine
     private var peer: ChannelMachine
@@ -26,19 +26,19 @@ final class MachineScene {
     /// Whether a record was sealed with the peer's keys.
     private var hasPeerSealed = false
     /// Whether only a record, and not a handshake message, can prove the peer to the victim.
-    private let isProofLate: Bool
+    private let isProvenOnlyByRecord: Bool
 
     /// The most bytes that wait on the link; bytes that would exceed this number are dropped.
     private static let maximumWireLength = 256 << 10
 
-    init(_ setting: Setting, victim role: ChannelRole, asks: Bool) {
+    init(_ setting: Setting, victim role: ChannelRole, policyAsks: Bool) {
         victim = ChannelMachine(
-            role: role, configuration: setting.configuration(role, asks: asks), maximumSDU: 2_048,
-            now: now)
+            role: role, configuration: setting.configuration(role, policyAsks: policyAsks),
+            maximumSDU: 2_048, now: now)
         peer = ChannelMachine(
             role: role.peer, configuration: setting.configuration(role.peer), maximumSDU: 2_048,
             now: now)
-        isProofLate = setting.mode == .negotiated || setting.lateProof == role
+        isProvenOnlyByRecord = setting.mode == .negotiated || setting.roleAwaitingProof == role
         must { try victim.begin() }
         must { try peer.begin() }
     }
@@ -266,7 +266,7 @@ final class MachineScene {
         // Only the peer has its keys, so bytes that the fuzzer invents or replays must not make the
         // victim ready.
         precondition(
-            !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
+            !victim.isReady || (isProvenOnlyByRecord ? hasPeerSealed : hasPeerAnswered),
             "the victim is ready, but the peer has proven nothing")
         if let session = victim.session as? NegotiatedSession { verify(session.acknowledgements) }
         if let session = victim.session {

@@ -9,7 +9,7 @@ extension FuzzTarget {
         let role: ChannelRole = script.flag() ? .acceptor : .dialer
         // Bit 0: an honest handshake comes first. Bit 1: the trust policy asks.
         let options = script.byte()
-        let scene = MachineScene(setting, victim: role, asks: options & 2 == 2)
+        let scene = MachineScene(setting, victim: role, policyAsks: options & 2 == 2)
         if options & 1 == 1 {
             scene.shakeHands()
             precondition(

@@ -10,7 +10,7 @@ struct Setting: Sendable {
     var dialerExpectsLostKey = false
     /// In direct mode, the role that has no proof of its peer before the peer's first transport
     /// message (Noise §7.7).
-    let lateProof: ChannelRole?
+    let roleAwaitingProof: ChannelRole?
     /// The role that has no static key in the pattern, if the other role has one.
     let keyless: ChannelRole?
 
@@ -22,13 +22,13 @@ struct Setting: Sendable {
     private init(
         _ dialerProtocols: [String], _ acceptorProtocols: [String]? = nil,
         mode: ChannelConfiguration.Mode = .negotiated, dialerExpectsLostKey: Bool = false,
-        lateProof: ChannelRole? = nil, keyless: ChannelRole? = nil
+        roleAwaitingProof: ChannelRole? = nil, keyless: ChannelRole? = nil
     ) {
         self.dialerProtocols = dialerProtocols
         self.acceptorProtocols = acceptorProtocols ?? dialerProtocols
         self.mode = mode
         self.dialerExpectsLostKey = dialerExpectsLostKey
-        self.lateProof = lateProof
+        self.roleAwaitingProof = roleAwaitingProof
         self.keyless = keyless
     }
 
@@ -39,23 +39,24 @@ struct Setting: Sendable {
         Setting([ik, xx], dialerExpectsLostKey: true), Setting([xx, aes], [aes]), Setting([tls]),
         Setting([tls, xx], [xx]), Setting([xx, tls], [tls]), Setting([xx], [aes]),
         Setting([xx], mode: .direct), Setting([tls], mode: .direct),
-        Setting([ik], mode: .direct, lateProof: .acceptor),
-        Setting(["Noise_IX_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .acceptor),
+        Setting([ik], mode: .direct, roleAwaitingProof: .acceptor),
+        Setting(["Noise_IX_25519_ChaChaPoly_SHA256"], mode: .direct, roleAwaitingProof: .acceptor),
         Setting(
-            ["Noise_KN_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .acceptor,
+            ["Noise_KN_25519_ChaChaPoly_SHA256"], mode: .direct, roleAwaitingProof: .acceptor,
             keyless: .acceptor),
         Setting(
-            ["Noise_NX1_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .dialer,
+            ["Noise_NX1_25519_ChaChaPoly_SHA256"], mode: .direct, roleAwaitingProof: .dialer,
             keyless: .dialer),
-        Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .acceptor),
+        Setting(
+            ["Noise_NNpsk0_25519_ChaChaPoly_SHA256"], mode: .direct, roleAwaitingProof: .acceptor),
     ]
 
     /// Whether the two devices have a protocol in common.
     var hasCommonProtocol: Bool { dialerProtocols.contains(where: acceptorProtocols.contains) }
 
-    /// The configuration of a device with fixed keys. `asks` selects a policy that asks the program
-    /// about the peer.
-    func configuration(_ role: ChannelRole, asks: Bool = false) -> ChannelConfiguration {
+    /// The configuration of a device with fixed keys. `policyAsks` selects a policy that asks the
+    /// program about the peer.
+    func configuration(_ role: ChannelRole, policyAsks: Bool = false) -> ChannelConfiguration {
         let protocols = role == .dialer ? dialerProtocols : acceptorProtocols
         let isNN = protocols[0].contains("_NN")
         let peerKey = must { try PeerKey(publicKey: Devices.identity(role.peer).publicKey) }
@@ -69,12 +70,12 @@ struct Setting: Sendable {
         if isNN || keyless == role.peer { trust = .anyone }
         // A policy that asks names no keys, so patterns that need the peer's key beforehand cannot
         // use it.
-        if asks, !protocols.contains(where: { $0.contains("K") }) {
+        if policyAsks, !protocols.contains(where: { $0.contains("K") }) {
             trust = .asking { _ in .admit }
         }
         var configuration = ChannelConfiguration(
             identity: isNN ? nil : Devices.identity(role), trust: trust)
-        configuration.certificateTrust = asks ? .asking { _ in .admit } : .authority()
+        configuration.certificateTrust = policyAsks ? .asking { _ in .admit } : .authority()
         configuration.tls = Devices.tls(role)
         configuration.protocols = protocols
         configuration.mode = mode

@@ -21,8 +21,8 @@ extension FuzzTarget {
     }
 }
 
-/// The dialer's end of a stream (index 0), the listener's end (index 1), and the radio between them.
-/// The bytes that an end sends count up, so a byte out of order is recognized.
+/// The dialer's end of a stream (index 0), the listener's end (index 1), and the radio between
+/// them. The bytes that an end sends count up, so a byte out of order is recognized.
 private struct StreamScene {
     private var ends: [FragmentStream]
     /// The fragments that each end has sent and that have not arrived.

@@ -7,8 +7,8 @@ internal import BLESecNoise
 internal import BLESecTLSEngine
 
 extension FuzzTarget {
-    /// Values that are written in one line of text: keys, protocols, endpoints, addresses, PSMs, URIs,
-    /// serial numbers, names of peers. Also the bytes of an L2CAP socket address.
+    /// Values that are written in one line of text: keys, protocols, endpoints, addresses, PSMs,
+    /// URIs, serial numbers, names of peers. Also the bytes of an L2CAP socket address.
     static let text = FuzzTarget(name: "text") { input in
         var script = Script(input)
         let kind = script.number(below: 9)

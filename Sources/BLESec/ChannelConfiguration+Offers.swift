@@ -11,8 +11,8 @@ extension ChannelConfiguration {
         _ = try OfferPlans(self, for: role)
     }
 
-    /// Refuses settings that contradict each other or the role. Each protocol is checked later, when
-    /// its plan is made.
+    /// Refuses settings that contradict each other or the role. Each protocol is checked later,
+    /// when its plan is made.
     fileprivate func validateSettings(for role: ChannelRole) throws(ChannelError) {
         try validatePairing(for: role)
         try require(!offers.isEmpty, "a channel needs at least one protocol")
@@ -56,8 +56,9 @@ extension ChannelConfiguration {
             presharedKeys.isEmpty, "pairing by an invitation takes no further pre-shared key")
     }
 
-    /// The protocols that are offered or accepted, best first. Pairing by an invitation uses only the
-    /// protocols with the pattern XX, and adds the invitation's secret to each as a pre-shared key.
+    /// The protocols that are offered or accepted, best first. Pairing by an invitation uses only
+    /// the protocols with the pattern XX, and adds the invitation's secret to each as a pre-shared
+    /// key.
     var offers: [String] {
         guard trust.pairingRule?.invitation != nil else { return protocols }
         let pattern = "Noise_XX_"
@@ -138,8 +139,8 @@ extension ChannelConfiguration {
     }
 }
 
-/// The protocols that a side offers or accepts in one role, each checked and ready for use. A listener
-/// makes this once for all of its channels.
+/// The protocols that a side offers or accepts in one role, each checked and ready for use. A
+/// listener makes this once for all of its channels.
 struct OfferPlans: Sendable {
     private let role: ChannelRole
     private let isNegotiated: Bool

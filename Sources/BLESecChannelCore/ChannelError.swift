@@ -76,7 +76,7 @@ extension ChannelError.Code {
     public static let noSuchPeer = Self(rawValue: "no-such-peer")
     /// No such Bluetooth adapter, or it is switched off.
     public static let noSuchAdapter = Self(rawValue: "no-such-adapter")
-    /// The local address, path or PSM is taken.
+    /// The local address, path or PSM is already in use.
     public static let addressInUse = Self(rawValue: "address-in-use")
     /// The peer refused and gave no reason.
     public static let refused = Self(rawValue: "refused")

@@ -5,7 +5,7 @@ public struct ChannelLimits: Sendable {
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
     /// How many bytes more than ``readAhead`` may wait once the link has ended, and while this side
-    /// waits for an acknowledgement, because that may arrive after the peer's messages; 1 MiB.
+    /// waits for an acknowledgement, which may arrive after the peer's messages; 1 MiB.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10

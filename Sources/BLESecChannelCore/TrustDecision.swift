@@ -74,7 +74,7 @@ extension TrustPolicy {
         case .firstUse(let store, let name): try store.bind(name, to: key)
         case .enrolled(let store, let window):
             guard try !store.contains(key) else { return }
-            guard let window, let name = window.take(key) else {
+            guard let window, let name = window.givePlace(to: key) else {
                 throw ChannelError(.untrusted, "the pairing window closed before \(key) was ready")
             }
             try store.bind(name, to: key)

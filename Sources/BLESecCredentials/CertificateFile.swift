@@ -28,7 +28,7 @@ public enum CertificateFile {
         let leaf = chain.removeFirst()
         if let intermediates { chain += try certificates(intermediates) }
         let key = try IdentityFile.privateKeyInfo(keyPath, passphrase: passphrase)
-        return try naming(path) { () throws(ChannelError) in
+        return try withPathInErrors(path) { () throws(ChannelError) in
             try TLSIdentity(certificate: leaf, intermediates: chain, privateKey: key, now: now)
         }
     }
@@ -40,7 +40,7 @@ public enum CertificateFile {
     ///   not issue certificates, or has a key in an unusual encoding.
     public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
         let certificates = try certificates(path)
-        return try naming(path) { () throws(ChannelError) in
+        return try withPathInErrors(path) { () throws(ChannelError) in
             try CertificateAuthorities(certificates)
         }
     }
@@ -107,15 +107,15 @@ public enum CertificateFile {
 }
 
 /// The result of `body`. If `body` throws, the file's path is put before the error's reason.
-func naming<Result: ~Copyable>(
+func withPathInErrors<Result: ~Copyable>(
     _ path: String, _ body: () throws(ChannelError) -> Result
 ) throws(ChannelError) -> Result {
-    do throws(ChannelError) { return try body() } catch { throw error.naming(path) }
+    do throws(ChannelError) { return try body() } catch { throw error.withPath(path) }
 }
 
 extension ChannelError {
     /// This error with the file's path before the reason.
-    func naming(_ path: String) -> ChannelError {
+    func withPath(_ path: String) -> ChannelError {
         var error = self
         error.reason = "\(path) \(reason)"
         return error

@@ -8,7 +8,7 @@ public final class DenyListFile: Sendable {
     public let path: String
     /// The list for a trust policy; ``refresh()`` changes its content.
     public let list: DenyList
-    private let version: Locked<KeyListing.FileVersion>
+    private let version: Locked<ListFile.FileVersion>
 
     /// Reads the file.
     ///
@@ -28,7 +28,7 @@ public final class DenyListFile: Sendable {
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {
         let known = version.withLock { $0 }
-        guard KeyListing.version(of: path) != known else { return false }
+        guard ListFile.version(of: path) != known else { return false }
         let (fresh, keys) = try Self.read(path)
         version.withLock { $0 = fresh }
         list.replace(with: keys)
@@ -37,14 +37,14 @@ public final class DenyListFile: Sendable {
 
     private static func read(
         _ path: String
-    ) throws(ChannelError) -> (KeyListing.FileVersion, [Fingerprint]) {
-        guard let listing = try KeyListing(path) else {
+    ) throws(ChannelError) -> (ListFile.FileVersion, [Fingerprint]) {
+        guard let listing = try ListFile(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
-        let keys = try KeyListing.lines(of: listing.text).map {
+        let keys = try ListFile.lines(of: listing.text).map {
             (number, words) throws(ChannelError) in
             guard let key = Fingerprint(String(words[0])) else {
-                throw KeyListing.malformed(
+                throw ListFile.malformed(
                     path, number, "a line begins with a fingerprint, SHA256: and 43 characters")
             }
             return key

@@ -17,7 +17,7 @@ struct FileDescriptor: ~Copyable {
         self.number = number
     }
 
-    /// Opens `path`, relative to an open directory; returns nil on an error, as above.
+    /// Opens `path`, relative to an open directory; returns nil on an error, which is in `errno`.
     init?(_ path: String, _ flags: Int32, mode: mode_t = 0, in directory: borrowing FileDescriptor)
     {
         self.init(path, flags, mode: mode, at: directory.number)

@@ -30,8 +30,8 @@ struct FileLock: ~Copyable {
                 continue
             }
             // If the previous holder has replaced the file, this lock is on the old one: try again.
-            let locked = KeyListing.FileVersion(file.status)
-            if let present = KeyListing.version(of: file.path), present.inode == locked.inode,
+            let locked = ListFile.FileVersion(file.status)
+            if let present = ListFile.version(of: file.path), present.inode == locked.inode,
                 present.device == locked.device
             {
                 self.file = file

@@ -21,12 +21,13 @@ public enum IdentityFile {
         _ path: String, passphrase: PassphraseSource? = nil
     ) throws(ChannelError) -> IdentityKey {
         let pem = try pem(path)
-        // Not inside `naming`: an error about the passphrase's own file must not begin with `path`.
+        // Not inside `withPathInErrors`: an error about the passphrase's own file must not begin
+        // with `path`.
         var secret: SecretBytes?
         if pem.label == encryptedLabel, let passphrase {
             secret = try passphrase.passphrase(for: path, .opening)
         }
-        return try naming(path) { () throws(ChannelError) in
+        return try withPathInErrors(path) { () throws(ChannelError) in
             let hash = try hash(in: pem.preamble)
             let key = try privateKey(pem, secret)
             do throws(CryptoError) {
@@ -75,7 +76,7 @@ public enum IdentityFile {
         let curve = identity.keyPair.curve
         let plain = identity.keyPair.withPrivateKey { PrivateKeyInfo.encode($0, curve: curve) }
         let preamble = "# noise-hash: \(identity.hash.noiseName)\n"
-        let text = try text(plain, for: path, passphrase: passphrase, preamble: preamble)
+        let text = try pemText(plain, for: path, passphrase: passphrase, preamble: preamble)
         try NewFile.create(path, text.span)
     }
 
@@ -90,7 +91,7 @@ public enum IdentityFile {
     }
 
     /// The PEM form of a PrivateKeyInfo for the file at `path`, encrypted if there is a passphrase.
-    static func text(
+    static func pemText(
         _ info: borrowing SecretBytes, for path: String, passphrase: PassphraseSource?,
         preamble: String = ""
     ) throws(ChannelError) -> SecretBytes {
@@ -102,7 +103,8 @@ public enum IdentityFile {
         return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
     }
 
-    /// The private key, of any algorithm, in a PEM file that has only this block; in PKCS#8 form.
+    /// The PKCS#8 form of the private key in a PEM file that has only this block. The key may be of
+    /// any algorithm.
     static func privateKeyInfo(
         _ path: String, passphrase source: PassphraseSource?
     ) throws(ChannelError) -> SecretBytes {
@@ -114,7 +116,7 @@ public enum IdentityFile {
                 throw .badKey("\(path) is encrypted, and no passphrase was given")
             }
             let passphrase = try source.passphrase(for: path, .opening)
-            return try naming(path) { () throws(ChannelError) in
+            return try withPathInErrors(path) { () throws(ChannelError) in
                 try PrivateKeyInfo.decryptedInfo(pem.content.span, passphrase: passphrase)
             }
         default:

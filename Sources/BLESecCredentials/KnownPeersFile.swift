@@ -28,7 +28,7 @@ public final class KnownPeersFile: TrustStore {
     public static let maximumNameLength = PeerName.maximumLength
 
     private struct Cache: Sendable {
-        var version: KeyListing.FileVersion?
+        var version: ListFile.FileVersion?
         var peers: [Peer] = []
         var keys: [String: Fingerprint] = [:]
         var knownKeys: Set<Fingerprint> = []
@@ -100,9 +100,9 @@ public final class KnownPeersFile: TrustStore {
             let isPending = try pending.peers().contains { $0.key == bound && $0.name == name }
             if isPending { try pending.forget(bound) }
             let numbers = present.peers.filter { $0.name == name }.map(\.line)
-            var lines = KeyListing.rawLines(of: text)
+            var lines = ListFile.rawLines(of: text)
             for number in numbers.reversed() { lines.remove(at: number - 1) }
-            text = KeyListing.text(of: lines)
+            text = ListFile.text(of: lines)
             return true
         }
     }
@@ -125,15 +125,15 @@ public final class KnownPeersFile: TrustStore {
                     "\(newName) is known with \(bound) in \(path), and \(name) with \(key): remove "
                         + "one of them first")
             }
-            var lines = KeyListing.rawLines(of: text)
+            var lines = ListFile.rawLines(of: text)
             for peer in present.peers where peer.name == name {
                 let line = lines[peer.line - 1]
-                let start = line.firstIndex { !KeyListing.isBlank($0) } ?? line.endIndex
-                let end = line[start...].firstIndex(where: KeyListing.isBlank) ?? line.endIndex
+                let start = line.firstIndex { !ListFile.isBlank($0) } ?? line.endIndex
+                let end = line[start...].firstIndex(where: ListFile.isBlank) ?? line.endIndex
                 lines[peer.line - 1] =
                     line[..<start] + PeerName.escape(newName).utf8 + line[end...]
             }
-            text = KeyListing.text(of: lines)
+            text = ListFile.text(of: lines)
             return true
         }
     }
@@ -168,30 +168,30 @@ public final class KnownPeersFile: TrustStore {
 
     /// The file's content, read again when the file has changed.
     private func current() throws(ChannelError) -> Cache {
-        let version = KeyListing.version(of: path)
+        let version = ListFile.version(of: path)
         let cached = cache.withLock { $0 }
         if let version, version == cached.version { return cached }
-        guard let listing = try KeyListing(path) else { return Cache() }
+        guard let listing = try ListFile(path) else { return Cache() }
         let fresh = try parse(listing)
         cache.withLock { $0 = fresh }
         return fresh
     }
 
-    private func parse(_ listing: KeyListing) throws(ChannelError) -> Cache {
+    private func parse(_ listing: ListFile) throws(ChannelError) -> Cache {
         var fresh = Cache(version: listing.version)
-        for (number, words) in KeyListing.lines(of: listing.text) {
+        for (number, words) in ListFile.lines(of: listing.text) {
             guard let name = PeerName.unescape(words[0]) else {
-                throw KeyListing.malformed(
+                throw ListFile.malformed(
                     path, number,
                     "a name has 1 to \(PeerName.maximumLength) bytes of UTF-8, and each % in it is "
                         + "followed by two hexadecimal digits")
             }
             guard words.count > 1, let key = Fingerprint(String(words[1])) else {
-                throw KeyListing.malformed(
+                throw ListFile.malformed(
                     path, number, "a fingerprint, SHA256: and 43 characters, goes after the name")
             }
             if let other = fresh.keys[name], other != key {
-                throw KeyListing.malformed(
+                throw ListFile.malformed(
                     path, number,
                     "\(words[0]) has another key in a line above: remove one of the lines")
             }
@@ -208,13 +208,13 @@ public final class KnownPeersFile: TrustStore {
         _ edit: (_ text: inout [UInt8], _ present: Cache) throws(ChannelError) -> Bool
     ) throws(ChannelError) -> Bool {
         var isChanged = false
-        try KeyListing.change(path) { listing throws(ChannelError) in
+        try ListFile.change(path) { listing throws(ChannelError) in
             var text = listing.text
             isChanged = try edit(&text, try parse(listing))
-            guard text.count <= KeyListing.maximumLength else {
+            guard text.count <= ListFile.maximumLength else {
                 throw ChannelError(
                     .limitExceeded,
-                    "\(path) is full: \(KeyListing.maximumLength) bytes, remove peers first")
+                    "\(path) is full: \(ListFile.maximumLength) bytes, remove peers first")
             }
             return isChanged ? text : nil
         }

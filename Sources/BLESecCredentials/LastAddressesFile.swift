@@ -23,19 +23,19 @@ package final class LastAddressesFile: Sendable {
     /// - Throws: `badKey`, whose reason names the line, when a line cannot be parsed; `badKey` when
     ///   other users may change the file; `permission`; `limitExceeded`.
     package func address(of key: Fingerprint) throws(ChannelError) -> String? {
-        guard let listing = try KeyListing(path) else { return nil }
+        guard let listing = try ListFile(path) else { return nil }
         return try parse(listing).last { $0.key == key }?.address
     }
 
     /// The last address of every peer that has one; throws the errors of ``address(of:)``.
     package func addresses() throws(ChannelError) -> [Fingerprint: String] {
-        guard let listing = try KeyListing(path) else { return [:] }
+        guard let listing = try ListFile(path) else { return [:] }
         return Dictionary(try parse(listing).map { ($0.key, $0.address) }) { $1 }
     }
 
     /// Reads the file; throws the errors of ``address(of:)``.
     func check() throws(ChannelError) {
-        if let listing = try KeyListing(path) { _ = try parse(listing) }
+        if let listing = try ListFile(path) { _ = try parse(listing) }
     }
 
     /// Records the address at which the peer was reached, and replaces an earlier one.
@@ -47,7 +47,7 @@ package final class LastAddressesFile: Sendable {
             throw ChannelError(
                 .configuration, "an address has 1 to \(Self.maximumAddressLength) bytes")
         }
-        try KeyListing.change(path) { listing throws(ChannelError) in
+        try ListFile.change(path) { listing throws(ChannelError) in
             var lines = try parse(listing)
             if let last = lines.last, last.key == key, last.address == address { return nil }
             lines.removeAll { $0.key == key }
@@ -63,7 +63,7 @@ package final class LastAddressesFile: Sendable {
         // Checked without the lock, since to take the lock would create the file.
         guard try address(of: key) != nil else { return false }
         var isChanged = false
-        try KeyListing.change(path) { listing throws(ChannelError) in
+        try ListFile.change(path) { listing throws(ChannelError) in
             var lines = try parse(listing)
             let count = lines.count
             lines.removeAll { $0.key == key }
@@ -78,13 +78,13 @@ package final class LastAddressesFile: Sendable {
     }
 
     private func parse(
-        _ listing: KeyListing
+        _ listing: ListFile
     ) throws(ChannelError) -> [(key: Fingerprint, address: String)] {
-        try KeyListing.lines(of: listing.text).map { (number, words) throws(ChannelError) in
+        try ListFile.lines(of: listing.text).map { (number, words) throws(ChannelError) in
             guard words.count == 2, let key = Fingerprint(String(words[0])),
                 let address = PeerName.unescape(words[1])
             else {
-                throw KeyListing.malformed(
+                throw ListFile.malformed(
                     path, number, "a line has a fingerprint and an address: remove this line")
             }
             return (key, address)

@@ -4,7 +4,7 @@ enum PeerName {
     /// The longest name in bytes of UTF-8.
     static let maximumLength = 255
 
-    /// The escaped form: one word, without control characters for a terminal.
+    /// The escaped form: one word without control characters, which a terminal would obey.
     static func escape(_ name: String) -> String {
         var text = ""
         for byte in name.utf8 {

@@ -25,14 +25,14 @@ final class PendingPeersFile: Sendable {
     /// - Throws: `badKey`, whose reason names the line, when a line cannot be parsed; `badKey` when
     ///   other users may change the file; `permission`; `limitExceeded`.
     func peers() throws(ChannelError) -> [TrustPolicy.PendingPeer] {
-        guard let listing = try KeyListing(path) else { return [] }
+        guard let listing = try ListFile(path) else { return [] }
         return valid(try parse(listing)).map(\.peer)
     }
 
     /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line with its
     /// key.
     func keep(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
-        try KeyListing.change(path) { listing throws(ChannelError) in
+        try ListFile.change(path) { listing throws(ChannelError) in
             var lines = valid(try parse(listing)).filter { $0.peer.key != peer.key }
             let lifetime = Int(TrustPolicy.PendingPeer.lifetime.components.seconds)
             lines.append(Line(peer: peer, expiry: time(nil) + lifetime))
@@ -43,8 +43,8 @@ final class PendingPeersFile: Sendable {
     /// Removes the line of a key, if there is one.
     func forget(_ key: Fingerprint) throws(ChannelError) {
         // Checked without the lock, since to take the lock would create the file.
-        guard KeyListing.version(of: path) != nil else { return }
-        try KeyListing.change(path) { listing throws(ChannelError) in
+        guard ListFile.version(of: path) != nil else { return }
+        try ListFile.change(path) { listing throws(ChannelError) in
             let lines = try parse(listing)
             guard lines.contains(where: { $0.peer.key == key }) else { return nil }
             return text(of: valid(lines).filter { $0.peer.key != key })
@@ -70,8 +70,8 @@ final class PendingPeersFile: Sendable {
             }.joined().utf8)
     }
 
-    private func parse(_ listing: KeyListing) throws(ChannelError) -> [Line] {
-        try KeyListing.lines(of: listing.text).map { (number, words) throws(ChannelError) in
+    private func parse(_ listing: ListFile) throws(ChannelError) -> [Line] {
+        try ListFile.lines(of: listing.text).map { (number, words) throws(ChannelError) in
             guard words.count == 5, let name = PeerName.unescape(words[0]),
                 let key = Fingerprint(String(words[1])),
                 let transcript = Base64.decode(words[2], padded: false),
@@ -79,7 +79,7 @@ final class PendingPeersFile: Sendable {
                 ["verified", "unverified"].contains(words[3]), let expiry = Int(words[4]),
                 expiry >= 0
             else {
-                throw KeyListing.malformed(
+                throw ListFile.malformed(
                     path, number,
                     "a line has a name, a fingerprint, a hash, a state and a time: remove this line"
                 )

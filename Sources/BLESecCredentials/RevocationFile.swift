@@ -10,10 +10,10 @@ public import BLESecTLSEngine
 /// explanation.
 public final class RevocationFile: RevocationSource {
     /// The longest file that is read, in bytes; it has room for about 28,000 revocations.
-    public static let maximumLength = KeyListing.maximumLength
+    public static let maximumLength = ListFile.maximumLength
 
     private struct Cache: Sendable {
-        var version: KeyListing.FileVersion
+        var version: ListFile.FileVersion
         var list: RevocationList
     }
 
@@ -38,7 +38,7 @@ public final class RevocationFile: RevocationSource {
     /// - Throws: the errors of ``init(_:authorities:)``, and `badKey` when a list is out of date.
     ///   After any error the caller must accept nobody.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
-        let version = KeyListing.version(of: path)
+        let version = ListFile.version(of: path)
         var known = cache.withLock { $0 }
         if version != known.version {
             known = try Self.read(path, authorities)
@@ -54,7 +54,7 @@ public final class RevocationFile: RevocationSource {
     private static func read(
         _ path: String, _ authorities: CertificateAuthorities
     ) throws(ChannelError) -> Cache {
-        guard let listing = try KeyListing(path) else {
+        guard let listing = try ListFile(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
         // The DER form begins with the tag of a SEQUENCE, and no valid line of text does.
@@ -66,7 +66,7 @@ public final class RevocationFile: RevocationSource {
                 "\(path) revokes nothing: a revocation list begins with \(Parts.begin), and a "
                     + "revoked key with SHA256:")
         }
-        return try naming(path) { () throws(ChannelError) in
+        return try withPathInErrors(path) { () throws(ChannelError) in
             let list = try RevocationList(
                 lists: parts.lists, keys: parts.keys, authorities: authorities)
             return Cache(version: listing.version, list: list)
@@ -88,14 +88,14 @@ extension Parts {
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []
         var start: Int?
-        for (number, words) in KeyListing.lines(of: text) {
+        for (number, words) in ListFile.lines(of: text) {
             let line = words.joined(separator: " ")
             if start != nil || line == Self.begin {
                 start = start ?? number
                 block += Array((line + "\n").utf8)
                 guard line == Self.end else { continue }
                 guard let list = CertificateFile.revocationList(block) else {
-                    throw KeyListing.malformed(
+                    throw ListFile.malformed(
                         path, start ?? number, "the revocation list is damaged")
                 }
                 lists.append(list)
@@ -104,10 +104,10 @@ extension Parts {
             } else if let key = Fingerprint(String(words[0])) {
                 keys.append(key)
             } else {
-                throw KeyListing.malformed(
+                throw ListFile.malformed(
                     path, number, "neither a revocation list in PEM form nor a fingerprint")
             }
         }
-        if let start { throw KeyListing.malformed(path, start, "the revocation list is cut off") }
+        if let start { throw ListFile.malformed(path, start, "the revocation list is cut off") }
     }
 }

@@ -5,14 +5,14 @@ internal import Glibc
 /// Reads a small file that contains a secret into memory that is wiped afterwards.
 enum SecretFile {
     /// Reads a regular file of at most `limit` bytes. Other users must not be able to write it
-    /// (``TrustedFile``). They must not be able to open it either, unless `mayBeShared` is true,
+    /// (``TrustedFile``). They must not be able to open it either, unless `othersMayRead` is true,
     /// which is for a file that need not be secret.
     ///
     /// - Throws: `noSuchFile`, `permission` or `badKey`.
     static func read(
-        _ path: String, limit: Int, mayBeShared: Bool = false
+        _ path: String, limit: Int, othersMayRead: Bool = false
     ) throws(ChannelError) -> SecretBytes {
-        let file = try TrustedFile.open(path, mayBeShared ? .unalterable : .secret)
+        let file = try TrustedFile.open(path, othersMayRead ? .unalterable : .secret)
         let size = Int(file.status.st_size)
         guard size <= limit else {
             throw .badKey("\(path) is too large for a key: \(size) bytes, at most \(limit)")

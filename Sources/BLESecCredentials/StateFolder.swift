@@ -25,8 +25,8 @@ package struct StateFolder: Sendable {
     /// Opens the folder at `path`, which has to exist.
     ///
     /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey` when it is not a
-    ///   directory, belongs to another user or is open to others, or when other users may change a
-    ///   directory above it.
+    ///   directory, belongs to another user or permits anything to others, or when other users may
+    ///   change a directory above it.
     package init(_ path: String) throws(ChannelError) {
         var trimmed = path[...]
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
@@ -34,7 +34,7 @@ package struct StateFolder: Sendable {
         knownPeers = KnownPeersFile(self.path + "/known_peers")
         lastAddresses = LastAddressesFile(self.path + "/last_addresses")
         do throws(TrustedFile.Failure) {
-            _ = try TrustedFile(closedDirectory: self.path)
+            _ = try TrustedFile(privateDirectory: self.path)
         } catch {
             guard case .system(ENOTDIR) = error else { throw error.channelError(for: self.path) }
             throw .system(.badKey, "\(self.path) is no directory", ENOTDIR)

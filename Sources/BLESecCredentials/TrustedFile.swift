@@ -60,8 +60,9 @@ struct TrustedFile: ~Copyable {
         descriptor = end.descriptor
     }
 
-    /// Opens the directory at `path`, which must belong to `user` or root, and be closed to others.
-    init(closedDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
+    /// Opens the directory at `path`, which must belong to `user` or root, and permit nothing to
+    /// others.
+    init(privateDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         let status = end.descriptor.status
         if let fault = Self.ownerFault(path, status, user: user) { throw .refused(fault) }
@@ -101,7 +102,7 @@ struct TrustedFile: ~Copyable {
         } catch {
             switch error {
             case .system(let number): throw NewFile.cannotCreate(path, number)
-            case .refused(let error): throw error.moved(from: folder, to: path)
+            case .refused(let error): throw error.withPathReplaced(from: folder, to: path)
             }
         }
     }
@@ -172,13 +173,13 @@ struct TrustedFile: ~Copyable {
                     guard isLast, errno == ENOENT, flags & O_CREAT != 0 else {
                         throw .system(errno)
                     }
-                    return try end(name, flags, mode)
+                    return try openLast(name, flags, mode)
                 }
                 let status = step.status
                 if status.st_mode & S_IFMT == S_IFLNK {
                     try follow(step, name)
                 } else if isLast {
-                    return try end(name, flags, mode)
+                    return try openLast(name, flags, mode)
                 } else {
                     guard status.isDirectory else { throw .system(ENOTDIR) }
                     directory = step
@@ -194,7 +195,10 @@ struct TrustedFile: ~Copyable {
         /// The path of the parent directory.
         private var above: String { path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "" }
 
-        private func end(_ name: String, _ flags: Int32, _ mode: mode_t) throws(Failure) -> End {
+        /// Opens the last name of the path.
+        private func openLast(
+            _ name: String, _ flags: Int32, _ mode: mode_t
+        ) throws(Failure) -> End {
             guard
                 let opened = FileDescriptor(name, flags | O_NOFOLLOW, mode: mode, in: directory)
             else { throw .system(errno) }
@@ -209,7 +213,7 @@ struct TrustedFile: ~Copyable {
             guard followedLinks <= TrustedFile.maximumLinks else { throw .system(ELOOP) }
             let place = path + "/" + name
             if let fault = TrustedFile.ownerFault(place, link.status, user: user) {
-                throw .refused(fault.about(requested))
+                throw .refused(fault.withRequestedPath(requested))
             }
             guard let target = link.target else { throw .system(errno) }
             guard !target.isEmpty else { throw .system(ENOENT) }
@@ -229,11 +233,11 @@ struct TrustedFile: ~Copyable {
         ) throws(Failure) {
             let place = path.isEmpty ? "/" : path
             if let fault = TrustedFile.ownerFault(place, status, user: user) {
-                throw .refused(fault.about(requested))
+                throw .refused(fault.withRequestedPath(requested))
             }
             guard status.st_mode & 0o022 == 0 || status.st_mode & 0o1000 != 0 else {
                 let fault = TrustedFile.permissionFault(place, status, "can be changed by", "go-w")
-                throw .refused(fault.about(requested))
+                throw .refused(fault.withRequestedPath(requested))
             }
         }
 
@@ -264,12 +268,12 @@ extension TrustedFile.Protection {
 
 extension ChannelError {
     /// This error with the requested path before the reason.
-    fileprivate func about(_ path: String) -> ChannelError {
+    fileprivate func withRequestedPath(_ path: String) -> ChannelError {
         ChannelError(code, "\(path) cannot be trusted: \(reason)")
     }
 
     /// This error with another path at the beginning of the reason.
-    fileprivate func moved(from old: String, to new: String) -> ChannelError {
+    fileprivate func withPathReplaced(from old: String, to new: String) -> ChannelError {
         guard reason.hasPrefix(old + " ") else { return self }
         return ChannelError(code, new + reason.dropFirst(old.count))
     }

@@ -5,7 +5,7 @@ struct CommitQueue: Sendable {
     struct Marks: Sendable {
         var epoch: Identifier
         /// The highest number of a message that is marked as possibly sent.
-        var left: UInt64
+        var mayHaveLeft: UInt64
         /// The number up to which the program has confirmed the peer's messages.
         var confirmed: UInt64
     }
@@ -60,7 +60,7 @@ struct CommitQueue: Sendable {
 
     /// The changes that the store must commit next, in one transaction; nil while there are none,
     /// or while the store commits others. `marks` is the state in the store after the commit.
-    mutating func take(_ marks: Marks) -> [StoreChange]? {
+    mutating func beginCommit(_ marks: Marks) -> [StoreChange]? {
         guard !isCommitting, !changes.isEmpty else { return nil }
         isCommitting = true
         committingMarks = marks
@@ -70,7 +70,7 @@ struct CommitQueue: Sendable {
         return changes
     }
 
-    /// The store has committed the changes that ``take(_:)`` returned.
+    /// The store has committed the changes that ``beginCommit(_:)`` returned.
     mutating func didCommit() {
         isCommitting = false
         committed = committingMarks

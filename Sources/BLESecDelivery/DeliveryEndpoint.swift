@@ -10,9 +10,9 @@ package final class DeliveryEndpoint {
         case confirmed(id: UInt64)
         /// The peer's program has taken everything up to this side's end.
         case finished
-        /// Whether the peer's program has taken the message cannot be known any more.
+        /// It cannot be known any more whether the peer's program has taken the message.
         case unknown(id: UInt64)
-        /// The store is an older copy of a store that the peer has met.
+        /// The store has turned out to be an older copy: the peer has met a later state of it.
         case storeRolledBack
     }
 
@@ -20,7 +20,7 @@ package final class DeliveryEndpoint {
         /// How many bytes of whole messages may wait for the program, approximately.
         package var window = 1 << 20
         /// The longest message of the peer, in bytes.
-        package var longest = 16 << 20
+        package var longestMessage = 16 << 20
         /// Whether a message whose fate is unknown is sent again, and may arrive twice.
         package var resendsUnknown = false
         /// The class of the frames that carry messages.
@@ -79,7 +79,7 @@ package final class DeliveryEndpoint {
     /// The token of the last peer instance that is known to have received a `resume` of this side.
     private var peerToken: Identifier
     /// The peer's `resume` on this link, until the peer is known to have this side's.
-    private var arrived: Resume?
+    private var arrivedResume: Resume?
     private var nextID: UInt64
     /// Messages up to this id came from the store.
     private let restoredID: UInt64
@@ -90,7 +90,7 @@ package final class DeliveryEndpoint {
     /// Whether an `epoch` record has to be sent.
     private var owesEpoch = false
     /// Whether the peer has begun an epoch on this link.
-    private var hasTakenEpoch = false
+    private var hasPeerBegunEpoch = false
     /// The position *confirmed* that the peer was told last.
     private var toldConfirmed: UInt64 = 0
     /// The first credit that this side gives the peer on this link.
@@ -116,11 +116,12 @@ package final class DeliveryEndpoint {
         commits = CommitQueue(
             hasStore: hasStore,
             CommitQueue.Marks(
-                epoch: stored.epoch, left: stored.left, confirmed: stored.confirmed))
+                epoch: stored.epoch, mayHaveLeft: stored.mayHaveLeft, confirmed: stored.confirmed))
         commits.append(.token(token))
         if isNew { commits.append(.epoch(stored.epoch, keeping: [])) }
         outgoing = OutgoingMessages(stored)
-        incoming = IncomingMessages(stored, window: limits.window, longest: limits.longest)
+        incoming = IncomingMessages(
+            stored, window: limits.window, longestMessage: limits.longestMessage)
         streams = Streams(limits.streams)
         own = stored.own + [token, stored.epoch]
         origin = stored.own.isEmpty ? .fresh : .restored
@@ -128,7 +129,7 @@ package final class DeliveryEndpoint {
         peerToken = stored.peerToken
         nextID = stored.nextID
         restoredID = stored.nextID - 1
-        requestedMark = stored.left
+        requestedMark = stored.mayHaveLeft
         hasFinished = stored.hasFinished
         self.limits = limits
     }
@@ -138,9 +139,9 @@ package final class DeliveryEndpoint {
     /// Takes the changes that the store must commit next, in one transaction; nil while there are
     /// none, or while the store commits others. ``didCommit()`` must follow.
     package func takeChanges() -> [StoreChange]? {
-        commits.take(
+        commits.beginCommit(
             CommitQueue.Marks(
-                epoch: outgoing.epoch, left: requestedMark, confirmed: incoming.confirmed))
+                epoch: outgoing.epoch, mayHaveLeft: requestedMark, confirmed: incoming.confirmed))
     }
 
     /// The store has committed the changes that ``takeChanges()`` returned.
@@ -192,24 +193,25 @@ package final class DeliveryEndpoint {
     /// How many messages the program has taken.
     package var takenCount: UInt64 { incoming.takenCount }
 
-    /// The program has dealt with the first `count` messages that it took. The store commits the
-    /// program's note together with the confirmation.
+    /// Confirms the first `count` messages that the program took: it has dealt with them. The store
+    /// commits the program's note together with the confirmation.
     package func confirm(through count: UInt64, noting note: [UInt8]? = nil) {
         if let note { commits.append(.confirmedNote(note)) }
         if incoming.confirm(through: count) {
-            commits.append(.confirmed(incoming.confirmed))
+            commits.append(.confirmed(through: incoming.confirmed))
         }
         confirmEnd()
     }
 
-    /// The program has taken the fates of messages up to this id.
+    /// Marks the fates of messages up to this id as taken by the program.
     package func tookFates(through id: UInt64) {
         commits.append(.fatesTaken(through: id))
     }
 
+    /// Confirms the peer's end, if the program has confirmed everything before it.
     private func confirmEnd() {
         guard incoming.confirmEnd() else { return }
-        commits.append(.confirmed(incoming.confirmed))
+        commits.append(.confirmed(through: incoming.confirmed))
         commits.append(.peerFinished)
     }
 
@@ -221,9 +223,9 @@ package final class DeliveryEndpoint {
         hasFinished && !hasPending && incoming.hasConfirmedEnd && streams.isOver
     }
     /// Whether this side is complete and has told the peer so on this link.
-    package var hasToldAll: Bool { hasToldSettled && isCommitted }
-    /// Like ``hasToldAll``, but without waiting for the store.
-    package var hasToldSettled: Bool {
+    package var hasToldPeerOfCompletion: Bool { hasToldPeerItSettled && isCommitted }
+    /// Like ``hasToldPeerOfCompletion``, but without waiting for the store.
+    package var hasToldPeerItSettled: Bool {
         guard case .up(sent: true, received: true) = link, isSettled else { return false }
         return toldConfirmed == incoming.confirmed && !owesEpoch
     }
@@ -232,7 +234,7 @@ package final class DeliveryEndpoint {
     package var hasPending: Bool { !outgoing.messages.isEmpty }
     /// How many frames of messages and streams have been sent, plus how many records have been
     /// received that show that messages or streams make progress.
-    package private(set) var movements: UInt64 = 0
+    package private(set) var progressCount: UInt64 = 0
     /// How many messages wait for their fate, and their bytes.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
     /// Whether the program has taken a message and not confirmed it.
@@ -255,9 +257,9 @@ package final class DeliveryEndpoint {
 
     package func linkEnded() {
         link = .none
-        arrived = nil
+        arrivedResume = nil
         owesEpoch = false
-        hasTakenEpoch = false
+        hasPeerBegunEpoch = false
         outgoing.linkEnded()
         streams.linkEnded()
     }
@@ -299,9 +301,9 @@ package final class DeliveryEndpoint {
     }
 
     /// The next record for the peer, with at most `limit` bytes of data; without a limit, no data.
-    /// If `onlyWhole`, there is no record with data when the data that is next is longer than `limit`.
-    /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they
-    /// may wait, so that one record covers several messages.
+    /// If `onlyWhole`, there is no record with data when the data that is next is longer than
+    /// `limit`. `confirms` is called with ``owedConfirmations``, and decides whether they leave
+    /// now: they may wait, so that one record covers several messages.
     package func nextRecord(
         atMost limit: Int?, onlyWhole: Bool = false,
         confirms: (_ owed: UInt64) -> Bool = { _ in true }
@@ -331,7 +333,7 @@ package final class DeliveryEndpoint {
             committedConfirmed > toldConfirmed
         {
             toldConfirmed = committedConfirmed
-            return .confirm(epoch: incoming.epoch, toldConfirmed)
+            return .confirm(epoch: incoming.epoch, through: toldConfirmed)
         }
         if let credit = incoming.takeCredit() { return .credit(credit) }
         if let record = streams.nextControl() { return .stream(record) }
@@ -356,7 +358,7 @@ package final class DeliveryEndpoint {
             guard length <= limit else { return nil }
         }
         self.schedule = schedule
-        movements += 1
+        progressCount += 1
         if priority == limits.priority { lastWasMessage = isMessage }
         if isMessage { return outgoing.takeRecord(atMost: limit) }
         return streams.nextData(priority, atMost: limit).map { .stream($0) }
@@ -369,12 +371,12 @@ package final class DeliveryEndpoint {
         // This side's end is sent after all its `open` records, so that none follows the end.
         guard !streams.hasUnopened || !outgoing.isEnd(number) else { return false }
         guard commits.hasStore else { return true }
-        if commits.committed.epoch == outgoing.epoch, number <= commits.committed.left {
+        if commits.committed.epoch == outgoing.epoch, number <= commits.committed.mayHaveLeft {
             return true
         }
         if number > requestedMark {
             requestedMark = outgoing.last
-            commits.append(.left(through: requestedMark))
+            commits.append(.mayHaveLeft(through: requestedMark))
         }
         return false
     }
@@ -389,11 +391,11 @@ package final class DeliveryEndpoint {
         if case .resume(let resume) = record {
             guard !received else { throw .violation("a second resume") }
             link = .up(sent: sent, received: true)
-            return try resumed(resume, using: &generator)
+            return try receiveResume(resume, using: &generator)
         }
         guard received else { throw .violation("a record before resume") }
-        meetPeer()
-        streams.meetPeer()
+        takeOverPeerState()
+        streams.markResumeAsReceived()
         switch record {
         case .resume: return false
         case .chunk(let chunk): try incoming.append(chunk)
@@ -408,16 +410,16 @@ package final class DeliveryEndpoint {
             }
             retire(through: number)
         case .epoch(let epoch):
-            guard !hasTakenEpoch, epoch != .none, epoch != incoming.epoch,
+            guard !hasPeerBegunEpoch, epoch != .none, epoch != incoming.epoch,
                 !incoming.pastEpochs.contains(epoch)
             else { throw .violation("an epoch that is not new, or a second one on a link") }
-            hasTakenEpoch = true
+            hasPeerBegunEpoch = true
             seen.epoch = epoch
             commits.append(.seen(seen), blocks: true)
-            begin(peerEpoch: epoch, after: 0)
+            begin(peerEpoch: epoch, confirmed: 0)
             return false
         case .credit(let credit):
-            guard outgoing.allow(credit) else {
+            guard outgoing.raiseCredit(to: credit) else {
                 throw .violation("a credit that is less than an earlier one")
             }
             return false
@@ -427,13 +429,13 @@ package final class DeliveryEndpoint {
             }
             guard try streams.receive(record) else { return false }
         }
-        movements += 1
+        progressCount += 1
         return true
     }
 
     // MARK: - Resume
 
-    private func resumed(
+    private func receiveResume(
         _ resume: Resume, using generator: inout some RandomNumberGenerator
     ) throws(DeliveryError) -> Bool {
         guard resume.token != .none, resume.epoch != .none,
@@ -448,7 +450,7 @@ package final class DeliveryEndpoint {
             link = .waitingForEnd
             return false
         }
-        arrived = resume
+        arrivedResume = resume
         // A peer with another token and another epoch has lost its state, even if it names this
         // side's epoch: a new instance may have learned the epoch on this link or on one that was
         // cut.
@@ -462,13 +464,13 @@ package final class DeliveryEndpoint {
                 || origin == .rolledBack
         else { throw .violation("a first message that leaves a gap after what was confirmed") }
         let knowsEpoch = resume.peerEpoch == outgoing.epoch
-        guard !knowsEpoch || outgoing.allows(resume.positions) else {
+        guard !knowsEpoch || outgoing.peerCanHaveReached(resume.positions) else {
             throw .violation("positions that do not fit what was sent")
         }
         if !peerStateContinues || !knowsEpoch
             || resume.positions.confirmed >= outgoing.first - 1
         {
-            try streams.resumed(
+            try streams.receiveResume(
                 resume.streams, from: resume.token, token: token,
                 order ?? (token < resume.token ? .lower : .higher))
         }
@@ -503,14 +505,14 @@ package final class DeliveryEndpoint {
     /// Takes over the peer's token and epoch, at the first record after its `resume`. Such a record
     /// proves that the peer has this side's `resume`, which shows the token and the epoch that this
     /// side knew before. From these, a peer that was rolled back has learned that it was.
-    private func meetPeer() {
-        guard let peer = arrived.take() else { return }
+    private func takeOverPeerState() {
+        guard let peer = arrivedResume.take() else { return }
         if peer.token != peerToken {
             peerToken = peer.token
             commits.append(.peer(peerToken))
         }
         if peer.epoch != incoming.epoch || peer.first > incoming.confirmed + 1 {
-            begin(peerEpoch: peer.epoch, after: peer.first - 1)
+            begin(peerEpoch: peer.epoch, confirmed: peer.first - 1)
         }
     }
 
@@ -522,8 +524,8 @@ package final class DeliveryEndpoint {
         }
     }
 
-    private func begin(peerEpoch epoch: Identifier, after confirmed: UInt64) {
-        incoming.begin(epoch, after: confirmed)
+    private func begin(peerEpoch epoch: Identifier, confirmed: UInt64) {
+        incoming.begin(epoch, confirmed: confirmed)
         toldConfirmed = confirmed
         commits.append(.peerEpoch(epoch, confirmed: confirmed), blocks: true)
     }
@@ -540,7 +542,9 @@ package final class DeliveryEndpoint {
     private func showsRollback(_ resume: Resume) -> Bool {
         for identifier in [resume.peerToken, resume.peerEpoch]
         where identifier != .none && !own.contains(identifier) { return true }
-        if resume.peerEpoch == outgoing.epoch, !outgoing.allows(resume.positions) { return true }
+        if resume.peerEpoch == outgoing.epoch, !outgoing.peerCanHaveReached(resume.positions) {
+            return true
+        }
         if resume.epoch == incoming.epoch { return resume.first > incoming.confirmed + 1 }
         return resume.first > 1 && !incoming.pastEpochs.contains(resume.epoch)
     }

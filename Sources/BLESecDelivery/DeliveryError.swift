@@ -5,5 +5,5 @@ package enum DeliveryError: Error, Sendable, Equatable {
     /// The process has no memory for the rest of a message.
     case noMemory
     /// The peer announced a message that is longer than this side allows.
-    case tooLong(Int)
+    case tooLong(announced: Int)
 }

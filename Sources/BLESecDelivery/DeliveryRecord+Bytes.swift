@@ -117,10 +117,11 @@ extension DeliveryRecord {
                     bytes: bytes.remaining(from: &position)[...]))
         case .confirm:
             self = .confirm(
-                epoch: try bytes.identifier(at: &position), try bytes.number(at: &position))
+                epoch: try bytes.identifier(at: &position),
+                through: try bytes.number(at: &position))
         case .epoch: self = .epoch(try bytes.identifier(at: &position))
         case .credit: self = .credit(try bytes.number(at: &position))
-        case .finish: self = .finish(try bytes.number(at: &position))
+        case .finish: self = .finish(number: try bytes.number(at: &position))
         case .open, .bytes, .fin, .reset, .stop, .limit, .done, .streams:
             self = .stream(try bytes.stream(kind, at: &position))
         }

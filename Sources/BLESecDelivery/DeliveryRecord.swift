@@ -6,9 +6,9 @@ package enum DeliveryRecord: Sendable, Equatable {
     case chunk(Chunk)
     /// The sender's program sends no more messages. Its end has this number, which follows that of
     /// its last message.
-    case finish(UInt64)
+    case finish(number: UInt64)
     /// The receiver's program has taken all messages of the epoch up to this number.
-    case confirm(epoch: Identifier, UInt64)
+    case confirm(epoch: Identifier, through: UInt64)
     /// The sender begins this epoch; its next message has the number 1.
     case epoch(Identifier)
     /// The peer may begin a message while the messages that it has begun on this link cost less

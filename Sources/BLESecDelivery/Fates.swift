@@ -13,15 +13,15 @@ package struct Fates: Sendable, Equatable {
     package internal(set) var decided: UInt64 = 0
     /// The ids of the messages whose fate is unknown, in ranges.
     package internal(set) var unknown: ArraySlice<ClosedRange<UInt64>> = []
-    /// The ids of the messages that were dropped, in ranges that do not touch. A person or a
-    /// program on this side has named each, so their number needs no limit.
+    /// The ids of the messages that were dropped, in ranges that do not touch. Only a person or a
+    /// program on this side can add to them, so their number needs no limit.
     package private(set) var dropped: [ClosedRange<UInt64>] = []
     /// The program has taken the fates of messages up to this id.
     package internal(set) var taken: UInt64 = 0
 
-    /// The most ranges in ``unknown``. Each comes from a lost state, so a peer could make any
-    /// number of them. To stay within the limit, the two oldest ranges become one, and the messages
-    /// between them then count as unknown, too.
+    /// The most ranges in ``unknown``. A peer can add to them without end, by losing its state
+    /// again and again. To stay within the limit, the two oldest ranges become one, and the
+    /// messages between them then count as unknown, too.
     package static let mostRanges = 1_024
 
     package init() {}
@@ -36,6 +36,7 @@ package struct Fates: Sendable, Equatable {
         self.taken = taken
     }
 
+    /// Decides the fate of a message: unknown, or else confirmed.
     package mutating func add(id: UInt64, isUnknown: Bool) {
         decide(through: max(decided, id))
         guard isUnknown else { return }
@@ -51,12 +52,13 @@ package struct Fates: Sendable, Equatable {
         }
     }
 
-    /// All messages up to `id` have a fate; then so have the dropped messages directly after it.
+    /// Marks all messages up to `id` as decided, and also the dropped messages directly after it.
     private mutating func decide(through id: UInt64) {
         decided = dropped.first { $0.contains(id + 1) }?.upperBound ?? id
     }
 
-    /// Drops messages without a fate. Each has its fate once all messages before it have theirs.
+    /// Drops messages whose fate is not decided yet. The fate of each is decided as soon as the
+    /// fates of all messages before it are.
     package mutating func drop(_ ids: Set<UInt64>) {
         var ranges: [ClosedRange<UInt64>] = []
         for range in (dropped + ids.map { $0...$0 }).sorted(by: { $0.lowerBound < $1.lowerBound }) {
@@ -104,6 +106,6 @@ package struct Fates: Sendable, Equatable {
         return (taken, fate)
     }
 
-    /// The program has taken the fates up to this id. They stay known to ``fate(id:)``.
+    /// Marks the fates up to this id as taken by the program. They stay known to ``fate(id:)``.
     package mutating func take(through id: UInt64) { taken = max(taken, id) }
 }

@@ -28,7 +28,7 @@ struct IncomingMessages: Sendable {
     /// each.
     private let window: Int
     /// The longest message that the peer may send, in bytes.
-    private let longest: Int
+    private let longestMessage: Int
 
     private struct Place { var epoch: Identifier, number: UInt64 }
     /// A message, or the peer's end, which has no bytes.
@@ -48,7 +48,7 @@ struct IncomingMessages: Sendable {
     /// The epoch in which this side has confirmed the peer's end.
     private var endEpoch: Identifier?
 
-    init(_ stored: StoredEndpoint, window: Int, longest: Int) {
+    init(_ stored: StoredEndpoint, window: Int, longestMessage: Int) {
         epoch = stored.peerEpoch
         pastEpochs = stored.pastEpochs
         confirmed = stored.confirmed
@@ -58,7 +58,7 @@ struct IncomingMessages: Sendable {
         endEpoch = hasFinished ? stored.peerEndEpoch : nil
         // Even an empty message costs the overhead.
         self.window = max(window, OutgoingMessages.overhead)
-        self.longest = longest
+        self.longestMessage = longestMessage
     }
 
     /// The bytes of the messages that wait for the program, with ``OutgoingMessages/overhead`` for
@@ -97,9 +97,9 @@ struct IncomingMessages: Sendable {
         return granted
     }
 
-    /// The peer goes on in another epoch, or in the same one with a gap. Its next message follows
-    /// number `confirmed`. Whole messages that arrived before stay for the program.
-    mutating func begin(_ epoch: Identifier, after confirmed: UInt64) {
+    /// Begins another epoch of the peer, or continues the same one after a gap: the peer's next
+    /// message follows number `confirmed`. Whole messages that arrived before stay for the program.
+    mutating func begin(_ epoch: Identifier, confirmed: UInt64) {
         if self.epoch != .none, self.epoch != epoch { pastEpochs.append(self.epoch) }
         if pastEpochs.count > StoredEndpoint.mostIdentifiers { pastEpochs.removeFirst() }
         self.epoch = epoch
@@ -120,12 +120,14 @@ struct IncomingMessages: Sendable {
             throw .violation("a chunk that does not continue the last one")
         }
         guard !hasReceivedEnd else { throw .violation("a message after the end") }
-        guard chunk.length <= longest else { throw .tooLong(chunk.length) }
+        guard chunk.length <= longestMessage else {
+            throw .tooLong(announced: chunk.length)
+        }
         let end = chunk.offset + chunk.bytes.count
         guard end <= chunk.length, chunk.bytes.count > 0 || chunk.length == 0,
             chunk.offset == 0 || chunk.length == partialLength
         else { throw .violation("a chunk that does not fit its message") }
-        if !isMidMessage { try begin(costing: chunk.length - chunk.offset) }
+        if !isMidMessage { try beginMessage(remainingBytes: chunk.length - chunk.offset) }
         partialLength = chunk.length
         // The bytes of a whole message are taken over without a copy.
         if partial.isEmpty { partial = Array(chunk.bytes) } else { partial += chunk.bytes }
@@ -138,17 +140,19 @@ struct IncomingMessages: Sendable {
         guard held < Resume.greatestNumber, number == held + 1, partial.isEmpty, !isMidMessage
         else { throw .violation("an end that does not follow the last message") }
         guard !hasEnd, !hasConfirmedEnd else { throw .violation("a second end in one epoch") }
-        try begin(costing: 0)
+        try beginMessage(remainingBytes: 0)
         (hasEnd, hasReceivedEnd) = (true, true)
         keep(nil)
         reachEnd()
     }
 
-    private mutating func begin(costing bytes: Int) throws(DeliveryError) {
+    /// Checks the peer's credit for a message or an end, and adds the cost.
+    private mutating func beginMessage(remainingBytes: Int) throws(DeliveryError) {
         guard cost < granted else { throw .violation("a message without credit") }
-        cost += UInt64(bytes + OutgoingMessages.overhead)
+        cost += UInt64(remainingBytes + OutgoingMessages.overhead)
     }
 
+    /// Queues a whole message for the program; nil is the peer's end.
     private mutating func keep(_ bytes: [UInt8]?) {
         held += 1
         let message = Message(place: Place(epoch: epoch, number: held), bytes: bytes)

@@ -26,8 +26,8 @@ struct OutgoingMessages: Sendable {
         epoch = stored.epoch
         first = stored.first
         messages = Queue(stored.messages)
-        sent = stored.left
-        begun = stored.left
+        sent = stored.mayHaveLeft
+        begun = stored.mayHaveLeft
         next = (stored.first, 0)
         resumed = next
         for message in stored.messages { count(message, 1) }
@@ -59,7 +59,7 @@ struct OutgoingMessages: Sendable {
     }
 
     /// Whether the peer can have reached these positions in this epoch.
-    func allows(_ positions: Positions) -> Bool {
+    func peerCanHaveReached(_ positions: Positions) -> Bool {
         guard positions.confirmed <= positions.held, positions.held <= max(sent, first - 1),
             positions.offset >= 0
         else { return false }
@@ -78,7 +78,7 @@ struct OutgoingMessages: Sendable {
     }
 
     /// Takes a new credit of the peer; false if it is less than the last one on this link.
-    mutating func allow(_ credit: UInt64) -> Bool {
+    mutating func raiseCredit(to credit: UInt64) -> Bool {
         guard credit >= self.credit else { return false }
         self.credit = credit
         return true
@@ -103,7 +103,7 @@ struct OutgoingMessages: Sendable {
             cost += UInt64(Self.overhead)
             begun = max(begun, number)
             didSend(number)
-            return .finish(number)
+            return .finish(number: number)
         }
         let length = bytes.count
         if !isMidMessage { cost += UInt64(length - next.offset + Self.overhead) }

@@ -26,7 +26,7 @@ package struct StoredEndpoint: Sendable, Equatable {
     /// The id of the program's next message.
     package var nextID: UInt64 = 1
     /// The highest number of a message of the epoch that may have left.
-    package var left: UInt64 = 0
+    package var mayHaveLeft: UInt64 = 0
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     package var seen = PeerState()
     /// The token and the epoch of the last peer instance that is known to have received a `resume`
@@ -54,15 +54,15 @@ package struct StoredEndpoint: Sendable, Equatable {
     }
 
     /// The most identifiers in ``own``, and the most in ``pastEpochs``; the oldest are removed. If
-    /// the peer names an identifier of this side that was removed, this side takes its own store
-    /// for an older copy.
+    /// the peer names an identifier of this side that was removed, this side concludes that its
+    /// own store is an older copy.
     package static let mostIdentifiers = 2_048
 
     package init() {}
 
     /// The messages that have not left, with this side's end if it has not left.
     package var queued: ArraySlice<Message> {
-        messages.dropFirst(left < first ? 0 : Int(clamping: left - first + 1))
+        messages.dropFirst(mayHaveLeft < first ? 0 : Int(clamping: mayHaveLeft - first + 1))
     }
 
     private mutating func add(_ identifier: Identifier) {
@@ -78,7 +78,7 @@ package struct StoredEndpoint: Sendable, Equatable {
             messages.append(message)
             nextID = message.id + 1
             if message.bytes == nil { hasFinished = true }
-        case .left(let number): left = max(left, number)
+        case .mayHaveLeft(let number): mayHaveLeft = max(mayHaveLeft, number)
         case .retired(let number):
             guard number >= first else { return }
             let count = min(messages.count, Int(number - first + 1))
@@ -94,7 +94,7 @@ package struct StoredEndpoint: Sendable, Equatable {
                 fates.add(id: message.id, isUnknown: true)
             }
             messages.removeAll { !keptIDs.contains($0.id) }
-            (first, left) = (1, 0)
+            (first, mayHaveLeft) = (1, 0)
         case .seen(let state): seen = state
         case .peer(let token): peerToken = token
         case .peerEpoch(let epoch, let confirmed):
@@ -134,7 +134,7 @@ package enum StoreChange: Sendable, Equatable {
     /// A message of the program or its end, with the next number.
     case message(StoredEndpoint.Message)
     /// Messages up to this number may have left.
-    case left(through: UInt64)
+    case mayHaveLeft(through: UInt64)
     /// The peer has confirmed messages up to this number.
     case retired(through: UInt64)
     /// A new epoch. The messages with these ids get its first numbers; the fate of others is
@@ -147,7 +147,7 @@ package enum StoreChange: Sendable, Equatable {
     /// The peer's epoch, and the position *confirmed* in it.
     case peerEpoch(Identifier, confirmed: UInt64)
     /// This side's program has taken the peer's messages up to this number.
-    case confirmed(UInt64)
+    case confirmed(through: UInt64)
     /// This side's program has taken everything up to the peer's end.
     case peerFinished
     /// The program's note with a message that it sends.

@@ -273,7 +273,7 @@ package actor Bluetoothd {
         continuation.onTermination = { [weak self, loop] _ in
             Task(executorPreference: loop) { await self?.endScan(registration) }
         }
-        scans.heardBefore(in: tree, by: token)
+        scans.heardBefore(in: tree, to: token)
         return ServiceScan(sightings: stream, registration: registration)
     }
 

@@ -17,13 +17,14 @@ package enum LinkOutcome: Sendable, Hashable {
     /// By default a link that lasts this long is stable, even if it has carried no message.
     package static let stableAfter = Duration.seconds(10)
 
-    /// Classifies a link by its duration and by what it carried: `hasCarried` is true if a message
-    /// was received, or a sent message was acknowledged.
+    /// Classifies a link by its duration and by what it carried: `hasCarriedMessage` is true if a
+    /// message was received, or a sent message was acknowledged.
     package init(
-        lasted: Duration, hasCarried: Bool, stableAfter: Duration = stableAfter, backoff: Backoff
+        lasted: Duration, hasCarriedMessage: Bool, stableAfter: Duration = stableAfter,
+        backoff: Backoff
     ) {
-        let isStable = lasted >= stableAfter || hasCarried && lasted >= backoff.first
-        self = isStable ? .stable : hasCarried ? .short : .failed
+        let isStable = lasted >= stableAfter || hasCarriedMessage && lasted >= backoff.first
+        self = isStable ? .stable : hasCarriedMessage ? .short : .failed
     }
 
     /// The number of failures in a row after this link, given the number before it.

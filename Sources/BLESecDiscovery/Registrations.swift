@@ -30,13 +30,13 @@ actor Registrations {
         /// Restarts a scan after its interval.
         var renewal: Task<Void, Never>?
 
-        /// Whether this is a scan on `adapter` that is needed now. If `granted` is true, only a
-        /// scan that bluetoothd has granted counts.
-        func needsScan(on adapter: AdapterName, granted: Bool = false) -> Bool {
+        /// Whether this is a scan on `adapter` that is needed now. If `onlyIfGranted` is true, only
+        /// a scan that bluetoothd has granted counts.
+        func needsScan(on adapter: AdapterName, onlyIfGranted: Bool = false) -> Bool {
             guard request.isScan, request.adapter == adapter else { return false }
             return switch state {
             case .granted: true
-            case .lapsed, .asking: !granted
+            case .lapsed, .asking: !onlyIfGranted
             case .refused, .paused: false
             }
         }
@@ -261,9 +261,10 @@ actor Registrations {
             // bluetoothd has one scan for each process: if this process has another scan that runs,
             // this one runs too.
             let others = entries.filter { $0.key != token }.values
-            if others.contains(where: { $0.needsScan(on: request.adapter, granted: true) }) {
-                return
+            let isScanning = others.contains {
+                $0.needsScan(on: request.adapter, onlyIfGranted: true)
             }
+            if isScanning { return }
             // Otherwise the kernel is still busy with a request from an earlier bluetoothd.
             try? await call(request.end, request)
             throw error

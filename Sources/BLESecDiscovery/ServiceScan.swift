@@ -36,7 +36,7 @@ struct ServiceScans {
     }
 
     /// Reports a heard device to every scan of its adapter, or to the scan with the token `only`.
-    func heard(_ path: String, in tree: ObjectTree, by only: UInt64? = nil) {
+    func heard(_ path: String, in tree: ObjectTree, onlyTo only: UInt64? = nil) {
         guard !byToken.isEmpty, let adapter = AdapterName(of: path),
             let address = tree.address(of: path),
             let device = tree[path, Interface.device]
@@ -54,11 +54,11 @@ struct ServiceScans {
     }
 
     /// Reports to a new scan the devices that are known and were heard recently.
-    func heardBefore(in tree: ObjectTree, by token: UInt64) {
+    func heardBefore(in tree: ObjectTree, to token: UInt64) {
         guard let adapter = byToken[token]?.adapter else { return }
         for path in tree.paths(of: Interface.device, below: adapter.path)
         where tree[path, Interface.device]?["RSSI"] != nil {
-            heard(path, in: tree, by: token)
+            heard(path, in: tree, onlyTo: token)
         }
     }
 }

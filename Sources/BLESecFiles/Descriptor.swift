@@ -11,7 +11,7 @@ struct FileFailure: Error, Equatable {
         self.text = text
     }
 
-    /// The failure of a system call.
+    /// The failure of a system call on the file or folder `what`, with the value of `errno`.
     init(_ what: String, _ number: Int32, isReading: Bool = false) {
         problem =
             switch number {
@@ -23,7 +23,7 @@ struct FileFailure: Error, Equatable {
     }
 }
 
-/// An open file or folder, which is closed with the object. Used on one thread.
+/// An open file or folder. It is closed when the object is released.
 final class Descriptor: Sendable {
     let number: Int32
 
@@ -88,9 +88,9 @@ final class Descriptor: Sendable {
         unsafe unlinkat(number, name, isFolder ? AT_REMOVEDIR : 0)
     }
 
-    /// The names in this folder, in the order of their bytes, and the number of others, which are
-    /// not UTF-8.
-    func allNames() throws(FileFailure) -> (names: [String], others: Int) {
+    /// The names in this folder that are UTF-8, in the order of their bytes, and the number of
+    /// names that are not UTF-8.
+    func allNames() throws(FileFailure) -> (names: [String], invalidCount: Int) {
         // A descriptor of its own, since the directory stream closes it.
         let copy = unsafe openat(number, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0, let stream = unsafe fdopendir(copy) else {
@@ -174,7 +174,7 @@ final class Descriptor: Sendable {
     func lockShared() -> Bool { flock(number, LOCK_SH | LOCK_NB) == 0 }
 
     /// Renames a file or folder, and returns true; returns false if the new name exists already.
-    func renameNew(
+    func renameNoReplace(
         _ name: String, to folder: Descriptor, _ newName: String
     ) throws(FileFailure) -> Bool {
         if unsafe blesec_rename_new(number, name, folder.number, newName) == 0 { return true }

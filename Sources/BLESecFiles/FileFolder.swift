@@ -197,7 +197,7 @@ final class FileFolder {
             else { continue }
             for name in names {
                 guard let entry = try? folder.open(name, O_RDONLY),
-                    Self.newest(entry) < now.tv_sec - Self.lifetime, entry.lock()
+                    Self.lastChange(of: entry) < now.tv_sec - Self.lifetime, entry.lock()
                 else { continue }
                 Self.removeAll(folder, name)
             }
@@ -206,7 +206,7 @@ final class FileFolder {
 
     /// When a file, or a folder or something directly in it, was changed last, in seconds since
     /// 1970.
-    private static func newest(_ entry: Descriptor) -> Int {
+    private static func lastChange(of entry: Descriptor) -> Int {
         let ownChange = entry.status?.st_ctim.tv_sec ?? 0
         let names = (try? entry.names()) ?? []
         return names.reduce(ownChange) { max($0, entry.status(of: $1)?.st_ctim.tv_sec ?? 0) }
@@ -241,7 +241,8 @@ final class FileFolder {
 
     // MARK: - Final names
 
-    /// The name under which an offer was stored before, if that is still there.
+    /// The name under which an offer was stored before; nil unless the same file or folder still
+    /// has that name.
     func storedName(_ offer: FileFrame.Offer) -> String? {
         guard let note = try? partial.open(Self.noteName(offer), O_RDONLY),
             let bytes = try? note.read(at: 0, atMost: 4_096)
@@ -285,7 +286,7 @@ final class FileFolder {
             if replaces {
                 try held.rename(name, to: folder, final)
             } else {
-                guard try held.renameNew(name, to: folder, final) else { continue }
+                guard try held.renameNoReplace(name, to: folder, final) else { continue }
             }
             try folder.synchronize()
             remove(offer)

@@ -59,14 +59,15 @@ enum FileFrame: Sendable, Equatable {
     static let label = "blesec-files/1"
     static let idLength = 16
     static let hashLength = 32
-    /// The most bytes after a frame's length.
-    static let longest = 65_536
+    /// The most bytes in the body of a frame.
+    static let longestBody = 65_536
     /// The most bytes of a file in one frame.
     static let longestData = 65_536
-    /// How many files may be announced before the current one has ended.
-    static let mostAhead = 256
-    /// The greatest size of a file, of an offer, and the greatest time.
-    static let greatest = (UInt64(1) << 61) - 1
+    /// The most announced files that have not ended, the current one included.
+    static let mostAnnounced = 256
+    /// The greatest size of a file or an offer in bytes, and the greatest time in seconds since
+    /// 1970.
+    static let greatestSizeOrTime = (UInt64(1) << 61) - 1
 }
 
 /// A file as its sender announces it.
@@ -297,7 +298,7 @@ extension FileEntry {
 /// Takes frames from bytes that arrive in any pieces.
 struct FileFrameReader: Sendable {
     private var kept: [UInt8] = []
-    /// How many of `kept`, at its start, belong to frames that were returned.
+    /// How many bytes at the start of `kept` belong to frames that were returned.
     private var head = 0
 
     /// Whether bytes of an incomplete frame are kept.
@@ -332,7 +333,7 @@ struct FileFrameReader: Sendable {
         } catch {
             throw FileViolation("the length of a frame in more bytes than necessary")
         }
-        guard length <= UInt64(FileFrame.longest) else {
+        guard length <= UInt64(FileFrame.longestBody) else {
             throw FileViolation("a frame of \(length) bytes, which is too long")
         }
         guard kept.count - position >= Int(length) else { return nil }

@@ -28,15 +28,15 @@ final class FileReceiver {
     private struct Current {
         let file: Descriptor
         let entry: FileEntry
-        let name: String
+        let partialName: String
         /// How many bytes were held.
         var start: UInt64
         /// How many bytes are in the file now.
         var position: UInt64
         /// The peer's hash of what was held.
-        var prefix: [UInt8]?
+        var peerPrefixHash: [UInt8]?
         /// This side's hash of what was held.
-        var ownPrefix: [UInt8]?
+        var ownPrefixHash: [UInt8]?
         /// Whether both hashes are the same, or nothing was held.
         var isAgreed: Bool
         /// Whether data is dropped until the peer sends `again`.
@@ -48,7 +48,7 @@ final class FileReceiver {
     private struct Complete {
         var file: Descriptor?
         let entry: FileEntry
-        let name: String
+        let partialName: String
         let index: Int
     }
 
@@ -66,21 +66,23 @@ final class FileReceiver {
     /// Whether nothing of the offer was held before.
     private var isFresh = false
     /// The number of the first announced file that has not ended.
-    private var index = 0
+    private var currentIndex = 0
     private var current: Current?
     /// Whether the rest of the current file is dropped, since it has failed.
     private var isDropping = false
     /// Why the current file has failed; nil once the peer was told.
     private var owedFailure: FileFailure?
     /// The numbers of the files that were reported to the peer as failed.
-    private var failed: Set<Int> = []
+    private var failedFiles: Set<Int> = []
     private var complete: [Complete] = []
-    private var toldReceived: UInt64 = 0
-    private var toldEnded = 0
+    /// The number in the last `received` frame.
+    private var reportedReceived: UInt64 = 0
+    /// The number in the last `stored` frame.
+    private var reportedEnded = 0
     /// How many files were announced.
-    private var files: UInt64 = 0
+    private var announcedFileCount: UInt64 = 0
     /// How many folders were announced.
-    private var folders = 0
+    private var announcedFolderCount = 0
     /// How many bytes the announced files have in all.
     private var announcedBytes: UInt64 = 0
     private var hasTreeFailed = false
@@ -227,7 +229,8 @@ final class FileReceiver {
         FileFrame.failed(index: offer.files, failure.problem).append(to: &answers)
     }
 
-    /// The peer knows that everything is stored.
+    /// Called when the peer knows that everything is stored: removes the note about it, and the
+    /// folders of incomplete files if they are empty.
     func forget() {
         guard phase == .done, let offer else { return }
         (held, tree, reservation) = (nil, nil, nil)
@@ -235,7 +238,7 @@ final class FileReceiver {
         folder = nil
     }
 
-    /// Nothing more comes: removes the folders that hold nothing for a later transfer.
+    /// Called when nothing more comes: removes the folders that hold nothing for a later transfer.
     func close() {
         guard phase != .done, let offer else { return }
         (current, complete) = (nil, [])
@@ -268,11 +271,14 @@ final class FileReceiver {
         return file.hash.count < file.position
     }
 
-    /// Tells the peer how many bytes have arrived: if `atOnce` is false, only after a full ``step``.
+    /// Tells the peer how many bytes have arrived if they are more than at the last report, and at
+    /// least ``step`` more unless `atOnce` is true.
     private func reportReceived(_ answers: inout [UInt8], atOnce: Bool) {
-        guard state.received >= toldReceived + Self.step || atOnce && state.received > toldReceived
+        guard
+            state.received >= reportedReceived + Self.step
+                || atOnce && state.received > reportedReceived
         else { return }
-        toldReceived = state.received
+        reportedReceived = state.received
         FileFrame.received(state.received).append(to: &answers)
     }
 
@@ -281,8 +287,8 @@ final class FileReceiver {
     ) throws(FileViolation) {
         if case .offer(let offer) = frame {
             guard phase == .awaitingOffer else { throw FileViolation("a second offer") }
-            guard offer.bytes <= FileFrame.greatest, offer.files <= UInt64(FileSource.mostEntries),
-                offer.isFolder || offer.files == 1
+            guard offer.bytes <= FileFrame.greatestSizeOrTime,
+                offer.files <= UInt64(FileSource.mostEntries), offer.isFolder || offer.files == 1
             else { throw FileViolation("an offer of too many files or bytes") }
             self.offer = offer
             phase = .offered
@@ -298,10 +304,10 @@ final class FileReceiver {
         case .prefix(let hash):
             try begin()
             if isDropping { return tellFailure(&answers) }
-            guard var file = current, file.start > 0, file.prefix == nil else {
+            guard var file = current, file.start > 0, file.peerPrefixHash == nil else {
                 throw FileViolation("a hash of held bytes where none are held, or a second one")
             }
-            file.prefix = hash
+            file.peerPrefixHash = hash
             current = file
             compare(&answers)
         case .again:
@@ -319,7 +325,7 @@ final class FileReceiver {
                 let path = announced[0].entry.path
                 state.failures.append(FileTransfer.Failure(path: path, problem: problem))
                 // The held bytes of a file that has changed are of no use.
-                if problem == .changed, let current { held?.remove(current.name) }
+                if problem == .changed, let current { held?.remove(current.partialName) }
             }
             try endCurrent(&answers)
         default: throw FileViolation("a frame that does not belong here")
@@ -331,14 +337,14 @@ final class FileReceiver {
     private func announce(
         _ entry: FileEntry, _ offer: FileFrame.Offer, _ answers: inout [UInt8]
     ) throws(FileViolation) {
-        guard announced.count < FileFrame.mostAhead else {
+        guard announced.count < FileFrame.mostAnnounced else {
             throw FileViolation("too many files at once")
         }
         let (bytes, isTooMuch) = announcedBytes.addingReportingOverflow(entry.size)
-        guard files < offer.files, !isTooMuch, bytes <= offer.bytes,
+        guard announcedFileCount < offer.files, !isTooMuch, bytes <= offer.bytes,
             offer.isFolder || entry.size == offer.bytes
         else { throw FileViolation("more files or bytes than were offered") }
-        files += 1
+        announcedFileCount += 1
         owedAnswers += 1
         announcedBytes = bytes
         do throws(FileFailure) {
@@ -353,7 +359,7 @@ final class FileReceiver {
             }
         } catch {
             announced.append((entry, nil))
-            fail(entry, Int(files) - 1, error, &answers)
+            fail(entry, Int(announcedFileCount) - 1, error, &answers)
         }
         endFilesWithoutData(&answers)
     }
@@ -367,11 +373,11 @@ final class FileReceiver {
         guard let parts = FileName.parts(of: entry.path, allowsHidden: hidden),
             offer.isFolder || FileName.areSame(entry.path, offer.name)
         else { throw FileFailure(.badName, "the name is not allowed") }
-        guard entry.seconds <= FileFrame.greatest else {
+        guard entry.seconds <= FileFrame.greatestSizeOrTime else {
             throw FileFailure(.other, "the time is out of range")
         }
         if state.name != nil { return nil }
-        if try tree?.take(entry, parts) == true { return nil }
+        if try tree?.addFile(entry, parts) == true { return nil }
         guard !isFresh, let status = held?.status(of: FileFolder.partialName(entry)) else {
             return 0
         }
@@ -387,8 +393,10 @@ final class FileReceiver {
     private func makeFolder(
         _ path: String, _ answers: inout [UInt8]
     ) throws(FileViolation) {
-        folders += 1
-        guard folders <= FileSource.mostEntries else { throw FileViolation("too many folders") }
+        announcedFolderCount += 1
+        guard announcedFolderCount <= FileSource.mostEntries else {
+            throw FileViolation("too many folders")
+        }
         guard state.name == nil else { return }
         do throws(FileFailure) {
             let hidden = folder?.rules.allowsHidden ?? false
@@ -405,7 +413,7 @@ final class FileReceiver {
     private func endFilesWithoutData(_ answers: inout [UInt8]) {
         while current == nil, let next = announced.first, next.start == nil {
             announced.removeFirst()
-            index += 1
+            currentIndex += 1
         }
         reportEnded(&answers)
     }
@@ -418,7 +426,8 @@ final class FileReceiver {
         }
         let name = FileFolder.partialName(next.entry)
         do throws(FileFailure) {
-            // Other users cannot open the folder of held files, so the file gets its final mode now.
+            // Other users cannot open the folder of held files, so the file gets its final mode
+            // now.
             let mode: mode_t = next.entry.isExecutable ? 0o777 : 0o666
             let file = try held.open(name, O_RDWR | O_CREAT, mode: mode)
             if !isFresh {
@@ -430,8 +439,8 @@ final class FileReceiver {
             }
             state.received += start
             current = Current(
-                file: file, entry: next.entry, name: name, start: start, position: start,
-                isAgreed: start == 0)
+                file: file, entry: next.entry, partialName: name, start: start,
+                position: start, isAgreed: start == 0)
         } catch {
             drop(error)
         }
@@ -463,7 +472,9 @@ final class FileReceiver {
         do throws(FileFailure) {
             let isPrefix = file.hash.count < file.start
             try file.hash.catchUp(with: file.file, to: isPrefix ? file.start : file.position)
-            if isPrefix, file.hash.count == file.start { file.ownPrefix = file.hash.current }
+            if isPrefix, file.hash.count == file.start {
+                file.ownPrefixHash = file.hash.current
+            }
         } catch {
             drop(error)
             return tellFailure(&answers)
@@ -474,13 +485,13 @@ final class FileReceiver {
 
     /// Compares the two hashes of what was held, once both are known.
     private func compare(_ answers: inout [UInt8]) {
-        guard var file = current, !file.isAgreed, !file.awaitsAgain, let prefix = file.prefix,
-            let ownPrefix = file.ownPrefix
+        guard var file = current, !file.isAgreed, !file.awaitsAgain,
+            let peerHash = file.peerPrefixHash, let ownHash = file.ownPrefixHash
         else { return }
-        if ownPrefix == prefix {
+        if ownHash == peerHash {
             file.isAgreed = true
             isUrgent = true
-            FileFrame.agreed(UInt64(index)).append(to: &answers)
+            FileFrame.agreed(UInt64(currentIndex)).append(to: &answers)
         } else {
             do throws(FileFailure) {
                 try file.file.setLength(0)
@@ -489,11 +500,11 @@ final class FileReceiver {
                 return tellFailure(&answers)
             }
             state.received -= file.position
-            toldReceived = min(toldReceived, state.received)
+            reportedReceived = min(reportedReceived, state.received)
             file.hash.restart()
             (file.position, file.awaitsAgain) = (0, true)
             isUrgent = true
-            FileFrame.restart(UInt64(index)).append(to: &answers)
+            FileFrame.restart(UInt64(currentIndex)).append(to: &answers)
         }
         current = file
     }
@@ -504,9 +515,10 @@ final class FileReceiver {
         owedFailure = failure
     }
 
+    /// Tells the peer that the current file has failed, unless the peer was told already.
     private func tellFailure(_ answers: inout [UInt8]) {
         guard let failure = owedFailure.take(), let file = announced.first else { return }
-        fail(file.entry, index, failure, &answers)
+        fail(file.entry, currentIndex, failure, &answers)
     }
 
     private func end(_ hash: [UInt8], _ answers: inout [UInt8]) throws(FileViolation) {
@@ -523,12 +535,14 @@ final class FileReceiver {
                 try file.hash.catchUp(with: file.file, to: file.position)
             }
             guard file.hash.current == hash else {
-                held?.remove(file.name)
+                held?.remove(file.partialName)
                 throw FileFailure(.wrongHash, "the bytes are not those that the sender read")
             }
             try setTime(of: file)
             complete.append(
-                Complete(file: file.file, entry: file.entry, name: file.name, index: index))
+                Complete(
+                    file: file.file, entry: file.entry, partialName: file.partialName,
+                    index: currentIndex))
             // Many files become durable when the file system is synchronized, and need not stay
             // open.
             if complete.count >= Self.manyFiles {
@@ -560,7 +574,7 @@ final class FileReceiver {
         isDropping = false
         owedFailure = nil
         announced.removeFirst()
-        index += 1
+        currentIndex += 1
         endFilesWithoutData(&answers)
     }
 
@@ -584,10 +598,11 @@ final class FileReceiver {
             for file in complete {
                 do throws(FileFailure) {
                     guard let tree else {
-                        state.name = try folder.publish(file.name, in: held, offer)
+                        state.name = try folder.publish(file.partialName, in: held, offer)
                         continue
                     }
-                    let place = try tree.put(file.name, from: held, at: file.entry.path)
+                    let place = try tree.put(
+                        file.partialName, from: held, at: file.entry.path)
                     // Many folders become durable when the file system is synchronized, and need
                     // not stay open.
                     if places.count < Self.manyFiles, places.last !== place {
@@ -604,7 +619,7 @@ final class FileReceiver {
             }
         } catch {
             // The peer is told of each failed file only once.
-            for file in complete where !failed.contains(file.index) {
+            for file in complete where !failedFiles.contains(file.index) {
                 fail(file.entry, file.index, error, &answers)
             }
         }
@@ -613,7 +628,7 @@ final class FileReceiver {
     private func fail(
         _ entry: FileEntry, _ number: Int, _ failure: FileFailure, _ answers: inout [UInt8]
     ) {
-        failed.insert(number)
+        failedFiles.insert(number)
         state.failures.append(
             FileTransfer.Failure(
                 path: entry.path, problem: failure.problem, text: failure.text))
@@ -623,9 +638,9 @@ final class FileReceiver {
 
     /// Tells the peer how many files have ended, and are durable unless they have failed.
     private func reportEnded(_ answers: inout [UInt8]) {
-        let ended = complete.first?.index ?? index
-        guard ended > toldEnded else { return }
-        toldEnded = ended
+        let ended = complete.first?.index ?? currentIndex
+        guard ended > reportedEnded else { return }
+        reportedEnded = ended
         state.ended = ended
         reportReceived(&answers, atOnce: true)
         FileFrame.stored(UInt64(ended)).append(to: &answers)

@@ -94,7 +94,7 @@ final class FileSender {
         }
         if state.refusal != nil { return .finish }
         guard state.isAccepted else { return .wait }
-        bytes.reserveCapacity(Self.stepSize + FileFrame.longest)
+        bytes.reserveCapacity(Self.stepSize + FileFrame.longestBody)
         var isWaiting = false
         while bytes.count < Self.stepSize, !isWaiting {
             announce(to: &bytes)
@@ -109,7 +109,7 @@ final class FileSender {
     }
 
     private func announce(to bytes: inout [UInt8]) {
-        while announced.count < FileFrame.mostAhead, announcedEntryCount < source.entries.count,
+        while announced.count < FileFrame.mostAnnounced, announcedEntryCount < source.entries.count,
             bytes.count < Self.stepSize
         {
             switch source.entries[announcedEntryCount] {
@@ -166,7 +166,7 @@ final class FileSender {
             (file.start, file.position, file.isAgreed, file.hasSentPrefix) = (0, 0, true, true)
             file.hash.restart()
         }
-        var hasMoved = false
+        var hasSentData = false
         if file.position < file.entry.size {
             let count = min(file.entry.size - file.position, UInt64(FileFrame.longestData))
             let data = try file.descriptor.read(at: file.position, atMost: Int(count))
@@ -176,7 +176,7 @@ final class FileSender {
             FileFrame.data(data).append(to: &bytes)
             file.hash.add(data, at: file.position)
             file.position += count
-            hasMoved = true
+            hasSentData = true
         }
         if file.hash.count < file.position {
             // First the bytes that the peer held, and then those that were sent meanwhile.
@@ -188,7 +188,7 @@ final class FileSender {
             }
         }
         guard file.position == file.entry.size else { return true }
-        guard file.isAgreed, file.hash.count == file.position else { return hasMoved }
+        guard file.isAgreed, file.hash.count == file.position else { return hasSentData }
         guard source.isUnchanged(file.descriptor, file.entry, file.version) else {
             throw FileFailure(.changed, "changed while it was sent")
         }

@@ -42,8 +42,8 @@ final class FileSource {
     /// The folder of the tree that was opened last.
     private var lastFolder: (path: String, folder: Descriptor)?
 
-    /// How many files and folders together a sent tree may have. A receiver accepts this many files,
-    /// and in addition this many folders.
+    /// How many files and folders together a sent tree may have. A receiver accepts this many
+    /// files, and in addition this many folders.
     static let mostEntries = 1_000_000
 
     /// Examines the file or folder at this path. Symbolic links in the path are followed, but not
@@ -76,7 +76,7 @@ final class FileSource {
                 bytes = isTooMuch ? .max : sum
             }
         }
-        guard bytes <= FileFrame.greatest else {
+        guard bytes <= FileFrame.greatestSizeOrTime else {
             throw FileFailure(.other, "\(path) is too large to be sent")
         }
         omissions = omitted
@@ -147,7 +147,8 @@ final class FileSource {
     private static func entry(_ path: String, _ status: stat) -> FileEntry {
         FileEntry(
             path: path, size: UInt64(max(0, status.st_size)),
-            seconds: min(UInt64(max(0, status.st_mtim.tv_sec)), FileFrame.greatest),
+            seconds: min(
+                UInt64(max(0, status.st_mtim.tv_sec)), FileFrame.greatestSizeOrTime),
             nanoseconds: status.st_mtim.tv_sec < 0 ? 0 : UInt64(status.st_mtim.tv_nsec),
             isExecutable: status.st_mode & S_IXUSR != 0)
     }
@@ -159,9 +160,9 @@ final class FileSource {
         func omit(_ path: String, _ problem: FileProblem, _ text: String) {
             omissions.append(FileTransfer.Failure(path: path, problem: problem, text: text))
         }
-        let (names, others) = try folder.allNames()
-        if others > 0 {
-            omit(prefix.isEmpty ? "." : prefix, .badName, "\(others) names are not UTF-8")
+        let (names, invalidCount) = try folder.allNames()
+        if invalidCount > 0 {
+            omit(prefix.isEmpty ? "." : prefix, .badName, "\(invalidCount) names are not UTF-8")
         }
         for name in names {
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"

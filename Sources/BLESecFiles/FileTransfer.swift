@@ -115,7 +115,8 @@ public final class FileTransfer: Sendable {
         }
     }
 
-    /// Waits until the receiver has stored everything, and returns the name there.
+    /// Waits until the receiver has stored everything, and returns the name under which it has
+    /// stored it.
     ///
     /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
     ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not
@@ -166,7 +167,7 @@ public final class FileTransfer: Sendable {
             progress.bytes = max(progress.bytes, status.progress.bytes)
             (progress.rate, progress.timeLeft) = status.meter.measure(
                 progress.bytes, of: progress.totalBytes, held: held,
-                isMoving: progress.state == .transferring)
+                isTransferring: progress.state == .transferring)
             guard progress != status.progress else { return }
             status.progress = progress
             observers = Array(status.observers.values)
@@ -208,10 +209,10 @@ struct RateMeter: Sendable {
     private static let span: Duration = .seconds(3)
 
     mutating func measure(
-        _ bytes: UInt64, of total: UInt64, held: UInt64, isMoving: Bool,
+        _ bytes: UInt64, of total: UInt64, held: UInt64, isTransferring: Bool,
         now: ContinuousClock.Instant = .now
     ) -> (rate: Double?, timeLeft: Duration?) {
-        guard isMoving else {
+        guard isTransferring else {
             samples = []
             return (nil, nil)
         }

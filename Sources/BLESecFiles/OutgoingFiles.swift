@@ -60,7 +60,7 @@ struct OutgoingFiles: Sendable {
     private func attempt() async throws(ChannelError) {
         let stream = try await connection.open(FileFrame.label, priority: .bulk)
         let sender = Unshared(FileSender(source.value))
-        // An element for each answer of the peer, after which the sender may have more to send.
+        // An element for each read of the peer's answers: the sender may have more to send then.
         let (answered, signal) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
         let failure = await withTaskGroup(of: Result<Bool, ChannelError>.self) { group in
             group.addTask(executorPreference: connection.loop) {
@@ -117,7 +117,7 @@ struct OutgoingFiles: Sendable {
     /// Replaces the error `streamReset` by one that names the reason in the peer's reset code.
     static func explained(_ error: ChannelError, _ stream: PeerConnection.Stream) -> ChannelError {
         guard error.code == .streamReset else { return error }
-        return switch stream.resetCode.flatMap(FileEnd.init(rawValue:)) {
+        return switch stream.resetCode.flatMap(GiveUpReason.init(rawValue:)) {
         case .cancelled: ChannelError(.cancelled, "the peer has ended the transfer")
         case .violation:
             ChannelError(

@@ -25,13 +25,13 @@ extension PeerConnection {
         guard let thread = BlockingThread.start() else {
             throw ChannelError(.limitExceeded, "there are too many threads")
         }
-        let look = await thread.run { () -> Result<Unshared<FileSource>, FileFailure> in
+        let examined = await thread.run { () -> Result<Unshared<FileSource>, FileFailure> in
             Result { () throws(FileFailure) in
                 Unshared(try FileSource(path, sendsHidden: sendsHidden))
             }
         }
         let source: Unshared<FileSource>
-        switch look {
+        switch examined {
         case .success(let found): source = found
         case .failure(let failure): throw ChannelError(failure)
         }
@@ -60,7 +60,7 @@ extension PeerConnection {
                 continue
             }
             let receiver = Unshared(FileReceiver())
-            var end = FileEnd.violation
+            var reason = GiveUpReason.violation
             do {
                 while let bytes = try await stream.read() {
                     let offer = try await thread.run {
@@ -75,9 +75,9 @@ extension PeerConnection {
                 }
             } catch {
                 // The program does not know of this stream yet, so only the peer gets the error.
-                if !(error is FileViolation) { end = .other }
+                if !(error is FileViolation) { reason = .other }
             }
-            await stream.giveUp(end)
+            await stream.giveUp(reason)
         }
         return nil
     }
@@ -92,14 +92,14 @@ extension PeerConnection {
 }
 
 /// Why a side gives up a stream of files. The raw values are the stream's reset codes.
-enum FileEnd: UInt32 {
+enum GiveUpReason: UInt32 {
     case other = 0
     case cancelled = 1
     case violation = 2
 }
 
 extension PeerConnection.Stream {
-    func giveUp(_ reason: FileEnd) async {
+    func giveUp(_ reason: GiveUpReason) async {
         await reset(code: reason.rawValue)
         await stop(code: reason.rawValue)
     }
@@ -110,7 +110,7 @@ extension PeerConnection.Stream {
         await finish()
         var left = 1 << 20
         while left > 0, let bytes = try? await read(), !Task.isCancelled { left -= bytes.count }
-        await stop(code: FileEnd.other.rawValue)
+        await stop(code: GiveUpReason.other.rawValue)
     }
 }
 

@@ -1,8 +1,8 @@
 internal import BLESecPrimitives
 
 /// The SHA-256 of a file's first bytes; their number grows while the file is transferred. Each byte
-/// is hashed once. Bytes that the receiver held before the transfer are hashed in pieces, while later
-/// bytes are already sent.
+/// is hashed once. Bytes that the receiver held before the transfer are hashed in pieces, while
+/// later bytes are already sent.
 final class RunningHash {
     private var context = HashContext(.sha256)
     /// How many bytes have been hashed.
@@ -29,6 +29,7 @@ final class RunningHash {
     /// The hash of the bytes that were added so far.
     var current: [UInt8] { context.finishedSoFar() }
 
+    /// Begins anew, with the file's first byte.
     func restart() {
         _ = context.finished()
         count = 0

@@ -25,8 +25,8 @@ final class TreeFolder {
 
     /// Records that a file belongs to the tree, and returns whether it is already in its place.
     /// Anything else that an earlier version of the tree has left in that place is removed.
-    func take(_ entry: FileEntry, _ parts: [String]) throws(FileFailure) -> Bool {
-        guard add(entry.path, parts) else {
+    func addFile(_ entry: FileEntry, _ parts: [String]) throws(FileFailure) -> Bool {
+        guard addPath(entry.path, parts) else {
             throw FileFailure(.badName, "the folder has two files or folders of this name")
         }
         let (place, name) = try place(of: entry.path)
@@ -44,7 +44,7 @@ final class TreeFolder {
 
     /// Makes a folder, and those above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
-        _ = add(path, parts)
+        _ = addPath(path, parts)
         lastUsed = (path, try folder(path))
     }
 
@@ -54,7 +54,7 @@ final class TreeFolder {
         _ name: String, from held: Descriptor, at path: String
     ) throws(FileFailure) -> Descriptor {
         let (place, final) = try place(of: path)
-        guard try held.renameNew(name, to: place, final) else {
+        guard try held.renameNoReplace(name, to: place, final) else {
             throw FileFailure(.cannotWrite, "another file has the place of \(path)")
         }
         if !isFresh, let inode = place.status(of: final)?.st_ino { stored.insert(inode) }
@@ -98,7 +98,7 @@ final class TreeFolder {
 
     /// Records that a path and the folders above it belong to the tree. Returns whether the path
     /// was not recorded before.
-    private func add(_ path: String, _ parts: [String]) -> Bool {
+    private func addPath(_ path: String, _ parts: [String]) -> Bool {
         let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
         // Mostly the folder is the one that was used last, and is recorded already.
         if let slash, lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {

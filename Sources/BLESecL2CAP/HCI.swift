@@ -2,8 +2,8 @@ internal import BLESecLinks
 internal import CBLESecBlueZ
 import Glibc
 
-/// The kernel's information about its adapters and their links. Only ``phys(_:_:)`` needs a
-/// privilege. This is the only file of this module that calls C functions.
+/// The kernel's information about its adapters and their links. Only ``phys(ofLink:adapter:)``
+/// needs a privilege. This is the only file of this module that calls C functions.
 enum HCI {
     /// The size of `sockaddr_l2`, which ``L2CAPSocketAddress`` lays out by hand.
     static var socketAddressSize: Int { MemoryLayout<sockaddr_l2>.size }
@@ -18,7 +18,7 @@ enum HCI {
     }
 
     /// The packet counts of the adapter with this number.
-    static func packets(_ number: UInt16) throws(SystemError) -> PacketCount {
+    static func packets(ofAdapter number: UInt16) throws(SystemError) -> PacketCount {
         let descriptor = try openSocket()
         defer { close(descriptor) }
         var count = PacketCount()
@@ -29,7 +29,7 @@ enum HCI {
     }
 
     /// The open LE links of an adapter, at most ``BLESEC_HCI_LINKS``.
-    static func links(_ number: UInt16) throws(SystemError) -> [OpenLink] {
+    static func links(ofAdapter number: UInt16) throws(SystemError) -> [OpenLink] {
         let descriptor = try openSocket()
         defer { close(descriptor) }
         var handles = [UInt16](repeating: 0, count: Int(BLESEC_HCI_LINKS))
@@ -46,7 +46,9 @@ enum HCI {
 
     /// Reads the PHYs of a link from an adapter with the command LE Read PHY (Core Specification
     /// 5.4, volume 4, part E, 7.8.47). Needs CAP_NET_RAW. Blocks for at most a second.
-    static func phys(_ number: UInt16, _ handle: UInt16) throws(SystemError) -> LinkPHYs {
+    static func phys(
+        ofLink handle: UInt16, adapter number: UInt16
+    ) throws(SystemError) -> LinkPHYs {
         let descriptor = try openSocket()
         defer { close(descriptor) }
         guard blesec_hci_bind(descriptor, number, PHYAnswer.opcode) == 0 else {

@@ -3,7 +3,7 @@ internal import Glibc
 
 /// Sets up kernel sockets for LE connection-oriented channels; the order of the steps matters.
 package enum L2CAPSocket {
-    /// The largest SDU that is sent by default, in bytes, even if the peer's MTU is larger.
+    /// The largest SDU that is sent by default, in bytes; the peer's MTU limits it as well.
     ///
     /// It is about half of ``maximumReceiveMTU``. The receiver's first credits are enough for one
     /// SDU of its MTU and one packet more, and the receiver grants no further credits before an SDU

@@ -38,7 +38,7 @@ extension Adapter {
     /// The adapter's open LE links. Needs no privilege.
     package func openLinks() throws(LinkError) -> [OpenLink] {
         let number = try number
-        return try L2CAPFailure.translate(HCI.links(number)) {
+        return try L2CAPFailure.translate(HCI.links(ofAdapter: number)) {
             L2CAPFailure.explain($0, cannot: "list the links of \(name)")
         }
     }
@@ -50,7 +50,7 @@ extension Adapter {
     package func phys(of link: OpenLink) throws(LinkError) -> LinkPHYs? {
         let number = try number
         do throws(SystemError) {
-            return try HCI.phys(number, link.handle)
+            return try HCI.phys(ofLink: link.handle, adapter: number)
         } catch {
             if try !openLinks().contains(link) { return nil }
             let meaning: L2CAPFailure.Meaning? =

@@ -16,7 +16,7 @@ extension Adapter {
     /// - Throws: ``LinkError/Code/noSuchAdapter`` when the adapter has been removed.
     package func packets() throws(LinkError) -> PacketCount {
         let number = try number
-        return try L2CAPFailure.translate(HCI.packets(number)) {
+        return try L2CAPFailure.translate(HCI.packets(ofAdapter: number)) {
             L2CAPFailure.explain($0, cannot: "count the packets of \(name)")
         }
     }

@@ -33,16 +33,16 @@
 
     /// Moves bytes from the front to `buffer`, as many as fit.
     func move(into buffer: inout OutputSpan<UInt8>) {
-        let taken = min(count, buffer.freeCapacity)
-        let first = min(taken, capacity - head)
+        let moved = min(count, buffer.freeCapacity)
+        let first = min(moved, capacity - head)
         unsafe buffer.withUnsafeMutableBufferPointer { target, used in
             guard let base = target.baseAddress else { return }
             unsafe (base + used).update(from: storage + head, count: first)
-            unsafe (base + used + first).update(from: storage, count: taken - first)
-            used += taken
+            unsafe (base + used + first).update(from: storage, count: moved - first)
+            used += moved
         }
-        head = (head + taken) % capacity
-        count -= taken
+        head = (head + moved) % capacity
+        count -= moved
     }
 
     func removeAll() {

@@ -9,7 +9,7 @@ extension EventLoop {
     /// A call takes about 1 µs.
     private static let callsInARow = 64
     /// The number of calls that count as one job.
-    private static let callsAsJob = 8
+    private static let callsPerJob = 8
 
     /// Calls `work.runDeferred()` in this turn of the loop or the next. Called on the loop's
     /// thread.
@@ -121,7 +121,7 @@ extension EventLoop {
             case .call(let body): body()
             case .job(let job): runTask(job)
             }
-            budget -= 1 + callsOfTask / Self.callsAsJob
+            budget -= 1 + callsOfTask / Self.callsPerJob
         }
     }
 

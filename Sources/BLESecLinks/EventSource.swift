@@ -31,7 +31,7 @@ package final class EventSource: @unchecked Sendable {
 
     /// The descriptor, or -1 after ``close()``.
     package var fileDescriptor: Int32 { descriptor }
-    /// Whether the peer or the link below was reported as gone.
+    /// Whether the kernel has reported that the peer or the lower layer is gone.
     package var hungUp: Bool { hasHungUp }
 
     /// Sets the handler, which is held weakly.

@@ -115,7 +115,7 @@ public protocol LinkHandler: AnyObject {
     func linkIsReadable()
     /// A send may succeed now.
     func linkIsWritable()
-    /// The peer or the link below is gone. Called at most once, also while ``Link/wantsRead`` is
+    /// The peer or the lower layer is gone. Called at most once, also while ``Link/wantsRead`` is
     /// false. Received bytes can still be read.
     func linkDidHangUp()
 }

@@ -13,7 +13,7 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
         public static let unreachable = Code("unreachable")
         /// The deadline passed, or the peer did not answer before the kernel gave up.
         public static let timedOut = Code("timedOut")
-        /// The peer, or the link below, ended the link during a transfer.
+        /// The peer, or the lower layer, ended the link during a transfer.
         public static let reset = Code("reset")
         /// A send was larger than ``Link/maximumSDU``, or a received packet was larger than a peer
         /// may send.

@@ -2,7 +2,7 @@
 package enum LoopEvent: Sendable {
     /// A channel is ready, it is the next caller's turn to send, or a channel or its peer has
     /// ended.
-    case ready, turn, end
+    case ready, nextSender, end
     /// A message, an acknowledgement, a link, another change, or something for a stream has come.
     case message, acknowledgement, link, change, stream
     /// There is room for a message, a handshake or another channel.

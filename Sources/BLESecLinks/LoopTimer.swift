@@ -1,6 +1,7 @@
 /// Called when a timer fires, on the loop's thread.
 package protocol TimerHandler: AnyObject {
-    /// The timer's deadline has passed. The timer is disarmed now and may be armed again.
+    /// The timer's deadline has passed, or the loop is being shut down. The timer is disarmed now
+    /// and may be armed again.
     func timerFired(_ timer: LoopTimer)
 }
 
@@ -29,7 +30,8 @@ package final class LoopTimer: @unchecked Sendable {
 
     /// Fires at `time`, or in the loop's next turn if `time` has passed.
     ///
-    /// At ``MonotonicTime/distantFuture``, or after the loop's shutdown, disarms the timer instead.
+    /// If `time` is ``MonotonicTime/distantFuture``, or after the loop's shutdown, only disarms the
+    /// timer.
     package func arm(at time: MonotonicTime) {
         loop.assertCurrent()
         guard time != .distantFuture, !loop.isShutDown else { return disarm() }

@@ -22,7 +22,7 @@ import Glibc
 
         var reads: Bool { rawValue & EPOLLIN.rawValue != 0 }
         var writes: Bool { rawValue & EPOLLOUT.rawValue != 0 }
-        /// Whether the peer or the link below has gone, which the kernel always reports.
+        /// Whether the peer or the lower layer is gone, which the kernel always reports.
         var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
     }
 

@@ -280,7 +280,7 @@ package enum Socket {
             nanoseconds: UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec))
     }
 
-    static func text(of number: Int32) -> String {
+    static func errorText(of number: Int32) -> String {
         guard let text = unsafe blesec_error_text(number) else { return "error \(number)" }
         return unsafe String(cString: text)
     }
@@ -322,15 +322,15 @@ struct PacketSpill {
 
     /// Moves bytes to `buffer`, as many as fit; the last ones free the memory.
     mutating func move(into buffer: inout OutputSpan<UInt8>) {
-        let taken = min(bytes.count - start, buffer.freeCapacity)
+        let moved = min(bytes.count - start, buffer.freeCapacity)
         unsafe bytes.withUnsafeBufferPointer { source in
             unsafe buffer.withUnsafeMutableBufferPointer { target, used in
                 guard let base = target.baseAddress, let first = source.baseAddress else { return }
-                unsafe (base + used).update(from: first + start, count: taken)
-                used += taken
+                unsafe (base + used).update(from: first + start, count: moved)
+                used += moved
             }
         }
-        start += taken
+        start += moved
         if isEmpty { self = PacketSpill() }
     }
 

@@ -7,7 +7,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     /// The differences between the socket families.
     package struct Traits: Sendable {
         /// Whether one `recv` returns at most one packet, and discards the bytes that do not fit.
-        package var keepsPackets = false
+        package var receivesPackets = false
         /// Whether a reset is a normal end: for L2CAP the kernel reports every end as a reset.
         package var resetIsEnd = false
         /// Whether one direction can be ended alone.
@@ -30,7 +30,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     /// A part of at most this many bytes is not halved again when the kernel refuses it: a packet
     /// of the smallest MTU fits into any send buffer.
     private static let smallestPart = 23
-    /// The size in bytes below which a received packet is taken to be the last one that is queued.
+    /// A received packet of fewer bytes than this counts as the last one that is queued.
     private static let shortPacket = 4_096
 
     private let source: EventSource
@@ -41,7 +41,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     /// Whether a call of the handler is scheduled for the bytes in ``spill``.
     private var isScheduled = false
     /// Whether the last receive seems to have emptied the socket; false after the next event.
-    private var isDry = false
+    private var seemsEmpty = false
     /// Whether the loop reports when there is something to read.
     private var isWatching = false
     private var hasEnded = false
@@ -109,16 +109,16 @@ package final class SocketLink: Link, @unchecked Sendable {
             reportSpill()
             return .bytes
         }
-        if isDry && isWatching { return .wouldBlock }
+        if seemsEmpty && isWatching { return .wouldBlock }
         let room = buffer.freeCapacity
         let count =
-            traits.keepsPackets
+            traits.receivesPackets
             ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
         if count > 0 {
             // A byte stream returns all bytes that it has, so fewer bytes than requested mean that
             // it is empty now. A short packet is usually the only one queued, so a second receive
             // would find nothing. If another packet is queued, the loop reports it.
-            isDry = count < (traits.keepsPackets ? Self.shortPacket : room)
+            seemsEmpty = count < (traits.receivesPackets ? Self.shortPacket : room)
             reportSpill()
             return .bytes
         }
@@ -127,7 +127,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         case EAGAIN:
             // On L2CAP a receive reports EAGAIN and no end of file after the link was lost.
             if traits.resetIsEnd && source.hungUp { return end() }
-            isDry = true
+            seemsEmpty = true
             return .wouldBlock
         case ECONNRESET, ENOTCONN:
             if traits.resetIsEnd { return end() }
@@ -315,7 +315,7 @@ extension SocketLink: DeferredWork {
 
 extension SocketLink: EventSourceHandler {
     package func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
-        isDry = false
+        seemsEmpty = false
         guard handler != nil else { return updateInterest() }
         if hungUp { handler?.linkDidHangUp() }
         if readable && wantsRead { handler?.linkIsReadable() }

@@ -30,7 +30,7 @@ extension LinkError {
             case EMFILE, ENFILE: (.unavailable, "no descriptors left: raise `ulimit -n`")
             case ENOMEM, ENOBUFS: (.unavailable, "the kernel has no memory for it")
             case EAFNOSUPPORT, EPROTONOSUPPORT: (.unavailable, "the kernel does not offer it")
-            default: (.system, Socket.text(of: number))
+            default: (.system, Socket.errorText(of: number))
             }
         self.init(code, "cannot \(action): \(reason)", systemError: number)
     }

@@ -66,7 +66,7 @@ extension SocketLink {
 extension SocketLink.Traits {
     init(unix kind: UnixAddress.Kind, peerDescription: String) {
         self.init(maximumSDU: UnixAddress.maximumSDU, peerDescription: peerDescription)
-        keepsPackets = kind == .seqpacket
+        receivesPackets = kind == .seqpacket
         sendsPackets = kind == .seqpacket
     }
 }

@@ -112,8 +112,8 @@ public struct TransportState: ~Copyable, Sendable {
         try encrypt(Span(), plaintext, into: &output)
     }
 
-    /// Encrypts `head` and then `plaintext`, and appends the message to `output`. `head` has at most
-    /// 1,024 bytes.
+    /// Encrypts `head` and then `plaintext`, and appends the message to `output`. `head` has at
+    /// most 1,024 bytes.
     ///
     /// - Throws: as `encrypt(inPlace:at:count:)`.
     package mutating func encrypt(

@@ -1,6 +1,6 @@
 /// The result of running one vector.
 package enum VectorOutcome: Sendable, Hashable {
-    /// Both roles reproduce every message and the hash, byte for byte.
+    /// Both roles reproduce every message and the handshake hash, byte for byte.
     case passed
     /// Something differs, or this module cannot run the vector.
     case failed(VectorFailure)

@@ -70,8 +70,9 @@ public struct AEAD: ~Copyable, Sendable {
         guard isSealed else { throw .libraryFailure(function: .init("EVP_EncryptFinal_ex")) }
     }
 
-    /// Encrypts `head` and then `message`, and appends the ciphertext and its tag to `output`. Most of
-    /// a long message is encrypted from where it is, without a copy. `head` has at most 1,024 bytes.
+    /// Encrypts `head` and then `message`, and appends the ciphertext and its tag to `output`. Most
+    /// of a long message is encrypted from where it is, without a copy. `head` has at most 1,024
+    /// bytes.
     ///
     /// - Throws: `CryptoError.libraryFailure`; nothing is appended then.
     package mutating func seal(

@@ -24,8 +24,8 @@ internal import CBLESecOpenSSL
 
     deinit { unsafe EVP_CIPHER_CTX_free(context) }
 
-    /// Encrypts the `count` bytes at `message` in place. Then encrypts `rest`, if it is not nil, into
-    /// the memory after these bytes. The tag follows. Returns false if OpenSSL fails.
+    /// Encrypts the `count` bytes at `message` in place. Then encrypts `rest`, if it is not nil,
+    /// into the memory after these bytes. The tag follows. Returns false if OpenSSL fails.
     func seal(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ rest: UnsafeBufferPointer<UInt8>?,
         _ nonce: UnsafePointer<UInt8>, _ data: UnsafeBufferPointer<UInt8>

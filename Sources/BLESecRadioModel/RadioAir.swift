@@ -16,9 +16,9 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         /// A connection event begins.
         case anchor
         /// The central's packet ends.
-        case question(RadioPacket, isHeard: Bool)
+        case centralPacketEnd(RadioPacket, isHeard: Bool)
         /// The peripheral's packet ends.
-        case answer(RadioPacket, isHeard: Bool)
+        case peripheralPacketEnd(RadioPacket, isHeard: Bool)
     }
 
     let loop: EventLoop
@@ -54,7 +54,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     func wake() {
         switch phase {
         case .idle, .anchor: sleepUntilNeeded()
-        case .question, .answer: break
+        case .centralPacketEnd, .peripheralPacketEnd: break
         }
     }
 
@@ -66,15 +66,15 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         case .anchor:
             eventEnd = now + parameters.interval
             wrongInARow = (0, 0)
-            ask(central, peripheral, at: now)
-        case .question(let packet, let isHeard):
+            sendCentralPacket(central, peripheral, at: now)
+        case .centralPacketEnd(let packet, let isHeard):
             if isHeard { peripheral.hear(packet, central.bits, now: now) }
-            answer(peripheral, at: now + RadioParameters.spacing)
-        case .answer(let packet, let isHeard):
+            sendPeripheralPacket(peripheral, at: now + RadioParameters.spacing)
+        case .peripheralPacketEnd(let packet, let isHeard):
             if isHeard { central.hear(packet, peripheral.bits, now: now) }
             let next = now + RadioParameters.spacing
             if hasMore, max(wrongInARow.central, wrongInARow.peripheral) < 2 {
-                ask(central, peripheral, at: next)
+                sendCentralPacket(central, peripheral, at: next)
             } else {
                 sleepUntilNeeded()
             }
@@ -83,7 +83,9 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
 
     /// Sends the central's next packet. Ends the event if there is no time for the packet, or if
     /// neither end has anything to send.
-    private func ask(_ central: RadioLink, _ peripheral: RadioLink, at start: UInt64) {
+    private func sendCentralPacket(
+        _ central: RadioLink, _ peripheral: RadioLink, at start: UInt64
+    ) {
         let answerLength = peripheral.unacknowledged?.length ?? 0
         let left = eventEnd > start ? eventEnd - start : 0
         let length = central.unacknowledged?.length ?? 0
@@ -100,24 +102,25 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         else { return sleepUntilNeeded() }
         let packet = central.transmit(now: start, atMost: limit)
         hasMore = central.frames.isReady(now: start)
-        phase = .question(packet, isHeard: drawIsHeard(&wrongInARow.peripheral))
+        phase = .centralPacketEnd(packet, isHeard: drawIsHeard(&wrongInARow.peripheral))
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// Sends the peripheral's answer.
-    private func answer(_ peripheral: RadioLink, at start: UInt64) {
+    /// Sends the peripheral's packet, which answers the central's.
+    private func sendPeripheralPacket(_ peripheral: RadioLink, at start: UInt64) {
         let left = eventEnd > start ? eventEnd - start : 0
         let empty = parameters.airTime(0) + RadioParameters.spacing
         let packet = peripheral.transmit(
             now: start, atMost: longestPayload(within: left, reserving: empty))
         let isHeard = drawIsHeard(&wrongInARow.central)
         if isHeard, peripheral.frames.isReady(now: start) { hasMore = true }
-        phase = .answer(packet, isHeard: isHeard)
+        phase = .peripheralPacketEnd(packet, isHeard: isHeard)
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, of a packet if the packet and what must follow it have to end
-    /// within `left` nanoseconds. `rest` is the time that both take if the packet has no payload.
+    /// The longest payload, in octets, of a packet if the packet and what must follow it have to
+    /// end within `left` nanoseconds. `rest` is the time that both take if the packet has no
+    /// payload.
     private func longestPayload(within left: UInt64, reserving rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0

@@ -77,7 +77,7 @@ struct RadioFrames: Sendable {
     func nextLength(now: UInt64) -> Int? {
         guard isReady(now: now) else { return nil }
         if frameLeft > 0 { return min(frameLeft, parameters.dataLength) }
-        if hasGrant(now: now) { return RadioParameters.creditPacket }
+        if hasGrant(now: now) { return RadioParameters.creditPacketLength }
         return min(nextFrame.headers + nextFrame.part, parameters.dataLength)
     }
 
@@ -87,7 +87,8 @@ struct RadioFrames: Sendable {
         if frameLeft == 0 {
             if hasGrant(now: now) {
                 defer { granted.count = 0 }
-                return RadioPacket(length: RadioParameters.creditPacket, credits: granted.count)
+                return RadioPacket(
+                    length: RadioParameters.creditPacketLength, credits: granted.count)
             }
             let next = nextFrame
             credits -= 1
@@ -119,7 +120,7 @@ struct RadioFrames: Sendable {
 
     /// The octets of headers in the next K-frame, and the bytes of the first unsent SDU in it.
     private var nextFrame: (headers: Int, part: Int) {
-        let field = offset == 0 ? RadioParameters.lengthField : 0
+        let field = offset == 0 ? RadioParameters.lengthFieldLength : 0
         let part = min(parameters.mps - field, sdus[firstUnsent].bytes.count - offset)
         return (RadioParameters.headerLength + field, part)
     }

@@ -11,7 +11,7 @@ package struct RadioParameters: Sendable, Equatable {
         /// Nanoseconds on the air of one octet.
         package var octetTime: UInt64 { self == .oneMegabit ? 8_000 : 4_000 }
         /// Octets of the preamble.
-        package var preamble: Int { self == .oneMegabit ? 1 : 2 }
+        package var preambleLength: Int { self == .oneMegabit ? 1 : 2 }
     }
 
     package var phy = PHY.twoMegabit
@@ -60,14 +60,14 @@ extension RadioParameters {
     /// Octets of L2CAP's header.
     package static let headerLength = 4
     /// Octets of the length field before an SDU.
-    package static let lengthField = 2
+    package static let lengthFieldLength = 2
     /// Octets of the L2CAP packet that gives credits.
-    package static let creditPacket = 12
+    package static let creditPacketLength = 12
 
     /// Nanoseconds on the air of a packet with the given number of payload octets, which may be 0.
     package func airTime(_ payload: Int) -> UInt64 {
         let mic = isLinkEncrypted && payload > 0 ? 4 : 0
-        return UInt64(phy.preamble + Self.packetOverhead + payload + mic) * phy.octetTime
+        return UInt64(phy.preambleLength + Self.packetOverhead + payload + mic) * phy.octetTime
     }
 
     /// Nanoseconds of a packet and its answer, with the silence after each of them.
@@ -91,7 +91,9 @@ extension RadioParameters {
     /// The SDU bytes in a full packet when each K-frame fills a packet.
     private var fullPacketSDUBytes: Int { dataLength - Self.headerLength }
     /// The number of K-frames that carry an SDU of `sdu` bytes.
-    package func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
+    package func frameCount(ofSDU sdu: Int) -> Int {
+        (sdu + Self.lengthFieldLength + mps - 1) / mps
+    }
     /// The credits that the sender has at first.
     package var firstCredits: Int { credits == .ample ? .max / 2 : mtu / mps + 1 }
 }

@@ -76,12 +76,15 @@ package struct Outbox: Sendable {
         return (outboxes, failures)
     }
 
-    /// Removes messages. Each must be one of ``messages``, and no part of it may have been sent.
-    /// Their fate is then `dropped`. Closes the store, so that the messages are removed from its
-    /// log, too.
+    /// Removes messages, which makes their fate `dropped`. Closes the store, so that the messages
+    /// are removed from its log, too.
+    ///
+    /// - Parameter numbers: the numbers of the messages. Each message must be in ``messages``, with
+    ///   ``Message/mayHaveLeft`` false.
     package func drop(_ numbers: Set<UInt64>) throws(ChannelError) {
         let droppable = messages.lazy.filter { !$0.mayHaveLeft }.map(\.number)
-        precondition(numbers.isSubset(of: droppable), "a message may have been sent")
+        precondition(
+            numbers.isSubset(of: droppable), "a message that may have been sent cannot be dropped")
         do throws(StoreFailure) {
             try store.commit([.dropped(numbers)])
             store.close()

@@ -81,7 +81,7 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Locks the database as long as it is open, and makes commits durable. Deleted messages are
+    /// Locks the database until it is closed, and makes commits durable. Deleted messages are
     /// overwritten with zeros, as is the default of Debian's SQLite. This reduces the rate of
     /// messages of up to 1 KiB by a tenth at most, and the rate of messages of 64 KiB by up to two
     /// fifths.
@@ -135,7 +135,7 @@ final class SQLiteStore: EndpointStore {
         stored.epoch = try row[0].identifier
         stored.first = try row[1].required
         stored.nextID = try row[2].required
-        stored.left = try row[3].required
+        stored.mayHaveLeft = try row[3].required
         stored.seen = PeerState(token: try row[4].identifier, epoch: try row[5].identifier)
         stored.peerToken = try row[6].identifier
         stored.peerEpoch = try row[7].identifier
@@ -211,7 +211,7 @@ final class SQLiteStore: EndpointStore {
             try database.run(
                 "UPDATE endpoint SET next_id = ?, has_finished = has_finished OR ?",
                 .init(message.id + 1), .init(message.bytes == nil))
-        case .left(let number):
+        case .mayHaveLeft(let number):
             try database.run(
                 "UPDATE endpoint SET left_through = max(left_through, ?)", .init(number))
         case .retired(let number): try retire(through: number, in: database)

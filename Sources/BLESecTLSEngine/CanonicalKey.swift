@@ -31,8 +31,9 @@ package enum CanonicalKey {
     private static let ecPublicKey: [UInt8] =
         [0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01]
 
-    /// The end of a sentence about a key in another encoding: what is wrong, and the remedy.
-    package static let remedy =
+    /// What is wrong with a key in another encoding, and the remedy: the end of a sentence that
+    /// begins with "a key is".
+    package static let problemAndRemedy =
         "in an unusual encoding: use Ed25519, Ed448, RSA, or P-256, P-384 or P-521 as a named "
         + "curve with an uncompressed point (`openssl ec -conv_form uncompressed "
         + "-param_enc named_curve`)"

@@ -18,7 +18,7 @@ public final class CertificateAuthorities: Sendable {
                 throw .badKey("holds a certificate that is no authority's: it may not issue others")
             }
             guard certificate.hasCanonicalKey else {
-                throw .badKey("holds an authority whose key is \(CanonicalKey.remedy)")
+                throw .badKey("holds an authority whose key is \(CanonicalKey.problemAndRemedy)")
             }
             return certificate
         }

@@ -75,8 +75,8 @@ internal import CBLESecOpenSSL
     /// Whether the linked OpenSSL has a key exchange group of this name.
     public static func supports(group: String) -> Bool {
         // OpenSSL reads `group` as a list of groups. A name consists of letters, digits, `-` and
-        // `_`; other characters separate names. A character before a name lets OpenSSL skip a group
-        // that it lacks, or removes the group from the list. From 3.5 on, the name DEFAULT means
+        // `_`; other characters separate names. A `?` before a name lets OpenSSL skip a group that
+        // it lacks, and a `-` removes the group from the list. From 3.5 on, the name DEFAULT means
         // several groups.
         guard let first = group.utf8.first, isLetterOrDigit(first),
             group.utf8.allSatisfy({ isLetterOrDigit($0) || $0 == 0x2D || $0 == 0x5F }),

@@ -20,8 +20,8 @@ struct TLSRecords {
     private static let fewestReleased = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
-    private var taken = 0
-    /// The range of the buffer with plaintext that was not returned yet; it ends at `taken` or
+    private var readCount = 0
+    /// The range of the buffer with plaintext that was not returned yet; it ends at `readCount` or
     /// before.
     private var plaintext = 0..<0
 
@@ -58,24 +58,25 @@ struct TLSRecords {
         defer { self = TLSRecords() }
         // A TLS record without content has no meaning, except for the end of the stream.
         return OpenedRecord(
-            consumed: taken, plaintext: plaintext.isEmpty && !session.isPeerDone ? nil : plaintext)
+            consumed: readCount,
+            plaintext: plaintext.isEmpty && !session.isPeerDone ? nil : plaintext)
     }
 
     /// Opens the next TLS record, and returns whether there is one.
     private mutating func readMore(
         _ buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> Bool {
-        guard let length = try Self.length(buffer.span.extracting(droppingFirst: taken)),
-            buffer.count - taken >= length
+        guard let length = try Self.length(buffer.span.extracting(droppingFirst: readCount)),
+            buffer.count - readCount >= length
         else { return false }
-        let record = taken..<taken + length
+        let record = readCount..<readCount + length
         let target = plaintext.upperBound
         let count = try unsafe buffer.withUnsafeMutableBufferPointer {
             bytes throws(ChannelError) -> Int in
             guard let base = bytes.baseAddress else { return 0 }
             return try unsafe session.read(base, record: record, to: target)
         }
-        taken = record.upperBound
+        readCount = record.upperBound
         plaintext = plaintext.lowerBound..<target + count
         return true
     }
@@ -92,16 +93,17 @@ struct TLSRecords {
         guard end <= plaintext.upperBound else { return nil }
         guard end < plaintext.upperBound else {
             defer { self = TLSRecords() }
-            return OpenedRecord(consumed: taken, plaintext: start..<end)
+            return OpenedRecord(consumed: readCount, plaintext: start..<end)
         }
-        taken -= end
+        readCount -= end
         plaintext = 0..<plaintext.upperBound - end
         return OpenedRecord(consumed: end, plaintext: start..<end)
     }
 
-    /// Releases the consumed bytes; while plaintext waits, only `fewestReleased` or more.
+    /// Releases the consumed bytes. While plaintext waits, releases them only if they are at least
+    /// `fewestReleased`.
     private mutating func releaseConsumed(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
-        let used = taken - plaintext.count
+        let used = readCount - plaintext.count
         guard used > 0, plaintext.isEmpty || used >= Self.fewestReleased else { return nil }
         if !plaintext.isEmpty {
             unsafe buffer.withUnsafeMutableBufferPointer { bytes in
@@ -110,8 +112,8 @@ struct TLSRecords {
                     from: base + plaintext.lowerBound, count: plaintext.count)
             }
         }
-        taken = plaintext.count
-        plaintext = 0..<taken
+        readCount = plaintext.count
+        plaintext = 0..<readCount
         return OpenedRecord(consumed: used, plaintext: nil)
     }
 }

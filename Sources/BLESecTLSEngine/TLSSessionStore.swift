@@ -17,7 +17,8 @@ final class TLSSessionStore: Sendable {
 
     private let content = Locked(Content())
 
-    /// Stores a session: an acceptor's under its identifier, a dialer's until its next dial.
+    /// Stores a session: an acceptor's under the session's identifier, and a dialer's until the
+    /// dialer dials again.
     func keep(_ session: ResumableSession, role: ChannelRole) {
         content.withLock { content in
             switch role {

@@ -83,7 +83,7 @@ package struct Arguments: Sendable {
                 value = next
                 rest.removeFirst()
             }
-            guard value != nil || option.valueBeginnings != nil else {
+            guard value != nil || option.isValueOptional else {
                 throw usage("\(name) needs a value: `\(name) \(valueName)`")
             }
         } else if value != nil {
@@ -112,7 +112,7 @@ package struct Arguments: Sendable {
     }
 
     /// Throws if there is an operand. The error says that the operand does not go with `option`.
-    func requireNoOperands(_ option: String) throws(ChannelError) {
+    func requireNoOperands(with option: String) throws(ChannelError) {
         if let operand = operands.first {
             throw usage("unexpected argument `\(operand)` with \(option)")
         }

@@ -50,6 +50,8 @@ package struct Option: Sendable, Hashable {
     /// For an optional value, the beginnings by which the next word is recognized as the value; nil
     /// if the value is required. The word `-`, and any value after `=`, is always recognized.
     let valueBeginnings: [String]?
+    /// Whether the option may be given without its value.
+    var isValueOptional: Bool { valueBeginnings != nil }
     let isRepeatable: Bool
     /// What a shell offers for the value.
     let completion: Completion
@@ -93,7 +95,7 @@ package struct Option: Sendable, Hashable {
     /// The option in the form that a synopsis shows.
     package var usage: String {
         guard let valueName else { return name }
-        return valueBeginnings == nil ? "\(name) \(valueName)" : "\(name) [\(valueName)]"
+        return isValueOptional ? "\(name) [\(valueName)]" : "\(name) \(valueName)"
     }
 
     /// Whether `word` is the option's name, or its letter after a dash.

@@ -164,7 +164,7 @@ package struct Program: Sendable {
     }
 
     /// The commands and groups, each with its summary.
-    var table: [(word: String, summary: String)] {
+    var commandSummaries: [(word: String, summary: String)] {
         commands.map { ($0.key, $0.value().summary) } + groups.map { ($0.key, $0.value().summary) }
             + builtIns.map { ($0.word, $0.command.summary) }
     }
@@ -217,7 +217,7 @@ extension Program {
             ], statuses: [.success, .usage, .cannotCreate, .inputOutput]
         ) { arguments throws(ChannelError) in
             if let folder = arguments.value(Self.mdoc) {
-                try arguments.requireNoOperands("--mdoc")
+                try arguments.requireNoOperands(with: "--mdoc")
                 return try self.writePages(into: folder)
             }
             try self.page(of: arguments.operands[...]).print()
@@ -261,7 +261,7 @@ extension Program {
         if let command = builtIns.first(where: { $0.word == word })?.command {
             return ManualPage(command)
         }
-        let words = table.map(\.word) + (guide == nil ? [] : ["concepts"])
+        let words = commandSummaries.map(\.word) + (guide == nil ? [] : ["concepts"])
         throw .usage(
             "there is no page on `\(word)`\(Suggestion.text(for: word, among: words)); "
                 + "see `\(name) --help`")

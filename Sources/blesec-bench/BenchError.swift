@@ -4,7 +4,7 @@ internal import BLESec
 enum BenchError: Error {
     /// A library or the peer returned a wrong result, or none; the text names the library or peer.
     case wrongResult(String)
-    /// A reference could not be measured; the text names it.
+    /// A limit, the work to compare blesec with, could not be measured; the text names it.
     case failed(String)
     /// The peer's first bytes are not a ``LinkPreface``.
     case notABench

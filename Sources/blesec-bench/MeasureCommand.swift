@@ -181,7 +181,7 @@ enum MeasureCommand {
         guard let old else { return }
         let comparison = try await comparison(of: report, with: old, settings, target)
         try StandardOutput.write(
-            Array(comparison.text(old.path).utf8),
+            Array(comparison.text(comparedWith: old.path).utf8),
             to: stdoutCount == 0 ? STDOUT_FILENO : STDERR_FILENO)
         if comparison.isWorse { throw ChannelError(.becameWorse, "") }
     }

@@ -48,7 +48,7 @@ enum ChatCommand {
         let interruption = Interruption()
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
-        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.firstComer }
+        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
         let routing = try await RouteArguments(
             arguments, endpoint: operandKey == nil ? operand : nil, options, configuration, notes,
             failures)

@@ -20,14 +20,14 @@ struct ChatScreen: Sendable {
                     ("text", .string(String(decoding: message, as: UTF8.self))),
                 ]))
         } else if isOutputTerminal {
-            line = "\u{1B}[1;36m<\u{1B}[0m \(Self.text(message))"
+            line = "\u{1B}[1;36m<\u{1B}[0m \(Self.oneLine(message))"
         } else {
-            line = Self.text(message)
+            line = Self.oneLine(message)
         }
         try await StandardOutput.send(Array((line + "\n").utf8))
     }
 
-    /// Shows the fate of a line; nil when the line was just sent.
+    /// Shows the fate of a line. `fate` is nil when the line was just sent.
     func showFate(_ fate: Delivery?, _ number: Int, _ message: [UInt8]) {
         guard isErrorTerminal, !Diagnostics.isJSON else {
             let word = fate?.rawValue ?? "sent"
@@ -37,12 +37,12 @@ struct ChatScreen: Sendable {
         guard let fate, Diagnostics.verbosity >= 0 else { return }
         let mark = (fate == .unknown ? "\u{1B}[1;31m  " : "\u{1B}[2m  ") + fate.rawValue
         let room = max(8, Environment.width - 16)
-        let text = Self.text(message)
+        let text = Self.oneLine(message)
         let shown = text.count <= room ? text : text.prefix(room - 3) + "..."
         try? StandardOutput.write(Array("\(mark): \(shown)\u{1B}[0m\n".utf8), to: STDERR_FILENO)
     }
 
-    private static func text(_ message: [UInt8]) -> String {
+    private static func oneLine(_ message: [UInt8]) -> String {
         Diagnostics.oneLine(String(decoding: message, as: UTF8.self))
     }
 }

@@ -38,12 +38,12 @@ enum Concepts {
 
     private static let trust: [ManualPage.Block] = [
         .paragraph(
-            "A device has a key, which `blesec keygen` makes. Its fingerprint is SHA256: and the "
-                + "digest of its public key, and peers name the device by it. A command accepts only "
-                + "the peers that its options name: --peer KEY accepts the holder of one key, "
-                + "--authority FILE accepts devices with certificates of an authority (over TLS), and "
-                + "--anyone accepts whoever is there. With --remember NAME the peer is remembered, "
-                + "and from then on only that peer is accepted as NAME."),
+            "A device has a key, which `blesec keygen` makes. The key's fingerprint is SHA256: "
+                + "and the digest of the public key. Peers name the device by this fingerprint. A "
+                + "command accepts only the peers that its options name: --peer KEY accepts the "
+                + "holder of one key, --authority FILE accepts devices with certificates of an "
+                + "authority (over TLS), and --anyone accepts whoever is there. With --remember NAME "
+                + "the peer is remembered, and from then on only that peer is accepted as NAME."),
         .paragraph(
             "With --anyone the channel is encrypted, but the other end may be an attacker: compare "
                 + "the fingerprints that both sides print."),

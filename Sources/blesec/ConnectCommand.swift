@@ -19,8 +19,8 @@ enum ConnectCommand {
                 + "peer:NAME means the peer that was remembered by that name, and peer:KEY means "
                 + "the peer with that key. A remembered peer is first dialed at its last address. "
                 + "If the peer is not there, or has no last address, bluetoothd scans, blesec "
-                + "dials the candidates one after another, and the first candidate that proves "
-                + "itself is taken.",
+                + "dials the candidates one after another, and uses the first candidate that "
+                + "proves itself.",
             "When the channel is ready, a line on standard error names the protocol, the peer's "
                 + "fingerprint and, if an authority has certified the peer, the URI in the peer's "
                 + "certificate. The peer is told when standard input ends, and what the peer sends "
@@ -94,14 +94,16 @@ enum ConnectCommand {
         do throws(ChannelError) {
             channel = try await interruption.cancelling { () async throws(ChannelError) in
                 guard let limit else { return try await dial() }
-                return try await limit.run("channel to \(arguments.operands[0])", dial)
+                return try await limit.run(
+                    awaiting: "channel to \(arguments.operands[0])", dial)
             }
         } catch {
             throw dialer.explained(error)
         }
         do throws(ChannelError) {
             // If `--remember` names the peer and the name cannot be stored, the channel is refused.
-            try notes.remember(await channel.peer, over: channel.linkDescription)
+            try notes.remember(
+                await channel.peer, linkDescription: channel.linkDescription)
         } catch {
             await channel.abort()
             throw error

@@ -7,7 +7,7 @@ internal import BLESecToolKit
 final class ConnectionNotes: Sendable {
     private let memory: PeerMemory
     /// The endpoint that was last dialed, and the description of the link to it.
-    private let dialed = Locked<(link: String, endpoint: Endpoint)?>(nil)
+    private let dialed = Locked<(linkDescription: String, endpoint: Endpoint)?>(nil)
     private let wasConnected = Locked(false)
     /// The peer of the last channel that was ready.
     private let peer = Locked<Fingerprint?>(nil)
@@ -22,14 +22,14 @@ final class ConnectionNotes: Sendable {
     var onEvent: @Sendable (NearbyEvent) -> Void {
         { [self] event in
             if case .handshaking(let candidate, let endpoint?) = event {
-                self.reached(endpoint, over: candidate.address.description)
+                self.didDial(endpoint, linkDescription: candidate.address.description)
             }
             nearby.onEvent(event)
         }
     }
 
     /// Accepts any peer until the first channel, and then only the peer of that channel.
-    var firstComer: TrustPolicy {
+    var onlyFirstPeer: TrustPolicy {
         .asking { [self] claimed in
             guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
                 return .admit
@@ -38,22 +38,24 @@ final class ConnectionNotes: Sendable {
         }
     }
 
-    /// Records that `endpoint` was dialed, and that `link` is the description of the link to it.
-    func reached(_ endpoint: Endpoint, over link: String) {
-        dialed.withLock { $0 = (link, endpoint) }
+    /// Records the endpoint that was dialed, and the description of the link to it.
+    func didDial(_ endpoint: Endpoint, linkDescription: String) {
+        dialed.withLock { $0 = (linkDescription, endpoint) }
     }
 
-    /// Remembers the peer of a channel that is ready.
-    func remember(_ peer: PeerIdentity?, over link: String?) throws(ChannelError) {
+    /// Remembers the peer of a channel that is ready. Also remembers the dialed endpoint, if
+    /// `linkDescription` is that of the link to it; nil on a side that dials no endpoint.
+    func remember(_ peer: PeerIdentity?, linkDescription: String?) throws(ChannelError) {
         let dialed = dialed.withLock { $0 }
-        try memory.remember(peer, at: dialed?.link == link ? dialed?.endpoint : nil)
+        let isDialed = dialed?.linkDescription == linkDescription
+        try memory.remember(peer, at: isDialed ? dialed?.endpoint : nil)
     }
 
     /// Reports the connection's state, and remembers the peer of a channel that is ready.
     func report(_ status: ConnectionStatus) throws(ChannelError) {
         if status.state == .connected {
             peer.withLock { $0 = status.peer?.fingerprint }
-            try remember(status.peer, over: status.linkDescription)
+            try remember(status.peer, linkDescription: status.linkDescription)
         }
         if Diagnostics.isJSON { return Diagnostics.note("", "state", Self.members(status)) }
         let hadChannel = wasConnected.withLock { isConnected in

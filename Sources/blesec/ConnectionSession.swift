@@ -136,13 +136,13 @@ struct ConnectionSession: Sendable {
         guard let file = outputFile else { return await writeOutput(to: nil, length: 0) }
         // The file is synchronized to the disk in the background. One call is enough for all
         // messages that were written during the call before.
-        let (written, feed) = AsyncStream<(count: UInt64, length: Int)>.makeStream(
+        let (written, feed) = AsyncStream<(number: UInt64, length: Int)>.makeStream(
             bufferingPolicy: .bufferingNewest(1))
         let confirming = Task(executorPreference: connection.loop) { () -> ChannelError? in
-            for await (count, length) in written {
+            for await (number, length) in written {
                 do throws(ChannelError) {
                     try await file.synchronize()
-                    try await connection.confirm(through: count, noting: file.note(length))
+                    try await connection.confirm(through: number, noting: file.note(length))
                 } catch {
                     // The error that `abort` causes must not hide this error.
                     fileFailure.withLock { $0 = error }
@@ -158,7 +158,7 @@ struct ConnectionSession: Sendable {
     }
 
     private func writeOutput(
-        to feed: AsyncStream<(count: UInt64, length: Int)>.Continuation?, length: Int
+        to feed: AsyncStream<(number: UInt64, length: Int)>.Continuation?, length: Int
     ) async -> Event? {
         var length = length
         while true {
@@ -174,11 +174,11 @@ struct ConnectionSession: Sendable {
                 try await output(message)
                 // A message is confirmed, and so delivered, only after it is written.
                 length += message.count
-                let count = await connection.lastReceived
+                let number = await connection.lastReceived
                 if let feed {
-                    feed.yield((count, length))
+                    feed.yield((number, length))
                 } else {
-                    try await connection.confirm(through: count)
+                    try await connection.confirm(through: number)
                 }
             } catch {
                 return .localFailure(error)
@@ -203,7 +203,7 @@ struct ConnectionSession: Sendable {
     private func awaitChannel() async -> Event? {
         guard let timeLimit else { return nil }
         do throws(ChannelError) {
-            try await timeLimit.run("channel") { () async throws(ChannelError) in
+            try await timeLimit.run(awaiting: "channel") { () async throws(ChannelError) in
                 for await status in await connection.states() where status.state == .connected {
                     return
                 }

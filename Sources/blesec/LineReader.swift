@@ -16,7 +16,7 @@ final class LineReader: Sendable {
     private let state = Locked(State())
     private let source: @Sendable () async throws(ChannelError) -> [UInt8]?
 
-    /// Reads lines from the pieces that `source` returns; nil is their end.
+    /// Reads lines from the pieces that `source` returns, until it returns nil.
     init(_ source: @escaping @Sendable () async throws(ChannelError) -> [UInt8]?) {
         self.source = source
     }
@@ -25,7 +25,7 @@ final class LineReader: Sendable {
     /// this.
     func next() async throws(ChannelError) -> [UInt8]? {
         while true {
-            if let line = state.withLock({ Self.take(&$0) }) { return line }
+            if let line = state.withLock({ Self.takeLine(&$0) }) { return line }
             if state.withLock({ $0.hasEnded }) { return nil }
             let piece = try await source()
             state.withLock { state in
@@ -34,7 +34,7 @@ final class LineReader: Sendable {
         }
     }
 
-    private static func take(_ state: inout State) -> [UInt8]? {
+    private static func takeLine(_ state: inout State) -> [UInt8]? {
         let lineFeed = UInt8(ascii: "\n")
         let end = state.bytes[state.searched...].firstIndex(of: lineFeed)
         let length = end ?? state.bytes.count

@@ -20,7 +20,7 @@ enum ListenCommand {
                 + "unix-seqpacket:PATH.",
             "With --service and without ENDPOINT, peers find the listener over Bluetooth: "
                 + "bluetoothd advertises the service, and a GATT characteristic of the service "
-                + "tells where to dial. Anyone nearby can see where to dial, under a random tag "
+                + "tells where to dial. Anyone nearby can see where to dial, and a random tag "
                 + "that changes every 15 minutes. Anyone nearby can also see the adapter's "
                 + "address, which blesec does not change. The service is published again when "
                 + "bluetoothd restarts, or when the adapter is switched off and on.",
@@ -71,9 +71,9 @@ enum ListenCommand {
                 try await serve(source, options, notes, interruption, keeps: arguments.has(keep))
             }
         }
-        try arguments.refuse([keep], "goes without \(PersistentArguments.persist.name)")
+        try arguments.refuse([keep], "cannot be used with \(PersistentArguments.persist.name)")
         var configuration = try PersistentArguments.configuration(options, arguments)
-        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.firstComer }
+        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
         let source = try await source(arguments, options, configuration, failures)
         try await source.use { () async throws(ChannelError) in
             try await PersistentArguments.pipe(
@@ -124,7 +124,7 @@ enum ListenCommand {
         _ failures: FailureLog
     ) async throws(ChannelError) -> ChannelSource {
         guard arguments.operands.isEmpty else {
-            try arguments.refuse(NearbyArguments.accepting, "goes without an ENDPOINT")
+            try arguments.refuse(NearbyArguments.accepting, "cannot be used with an ENDPOINT")
             let listener = try await SecureListener.listen(
                 on: ChannelOptions.endpoint(arguments.operands[0], arguments, for: .listening),
                 configuration: configuration)
@@ -133,7 +133,7 @@ enum ListenCommand {
             return .listener(listener)
         }
         guard arguments.has(NearbyArguments.service) else {
-            throw arguments.usage("ENDPOINT is missing, or --service UUID instead of it")
+            throw arguments.usage("give an ENDPOINT, or --service UUID")
         }
         var settings = try NearbyArguments(
             arguments, service: NearbyArguments.service(arguments),
@@ -154,14 +154,14 @@ enum ListenCommand {
         repeat {
             let channel = try await interruption.cancelling { () async throws(ChannelError) in
                 guard let limit else { return try await source.accept() }
-                return try await limit.run("channel") { () async throws(ChannelError) in
+                return try await limit.run(awaiting: "channel") { () async throws(ChannelError) in
                     try await source.accept()
                 }
             }
             if !keeps { await source.close() }
             do throws(ChannelError) {
                 // If the peer cannot be remembered, its channel is aborted, as in `connect`.
-                try notes.remember(await channel.peer, over: nil)
+                try notes.remember(await channel.peer, linkDescription: nil)
             } catch {
                 await channel.abort()
                 guard keeps else { throw error }

@@ -44,16 +44,16 @@ struct NearbyArguments: Sendable {
     /// The options for advertising.
     static let accepting = common + [advertise, hidePSM]
     /// The options for dialing.
-    static let dialing = common + choosing
+    static let dialing = common + dialingOnly
     /// The options of commands that both advertise and dial.
-    static let all = accepting + choosing
-    private static let choosing = [heard, within, signal, rescan]
+    static let all = accepting + dialingOnly
+    private static let dialingOnly = [heard, within, signal, rescan]
 
     let service: BluetoothUUID
     var options = NearbyOptions()
 
-    /// Reads the options. With `acceptsOnlyCertainPeers`, a peer that was heard once is dialed,
-    /// unless `--heard` says otherwise.
+    /// Reads the options. If `acceptsOnlyCertainPeers` is true, a peer is dialed after it was heard
+    /// once, unless `--heard` says otherwise.
     init(
         _ arguments: Arguments, service: BluetoothUUID, acceptsOnlyCertainPeers: Bool
     ) throws(ChannelError) {

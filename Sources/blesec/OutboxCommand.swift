@@ -77,8 +77,8 @@ enum OutboxCommand {
     }
 
     /// The stores that the arguments choose, and an error for each store that cannot be opened. If
-    /// `--peer` or `--own` finds a store, there are no errors: the stores that cannot be opened are
-    /// taken for stores of other keys.
+    /// `--peer` or `--own` finds a store, there are no errors: a store that cannot be opened is
+    /// assumed to belong to other keys.
     private static func stores(
         _ arguments: Arguments
     ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {

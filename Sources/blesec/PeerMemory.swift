@@ -178,7 +178,7 @@ struct PeerMemory: Sendable {
     /// The error for a peer at `endpoint` that shows a key other than the expected one. It contains
     /// both keys and, for a remembered peer, the name and the file and line of the expected key.
     /// Nil if `error` has another cause.
-    func changedKey(
+    func changedKeyError(
         _ error: ChannelError, of peer: PeerKey, at endpoint: Endpoint
     ) -> ChannelError? {
         guard error.code == .untrusted, let found = error.claimed?.fingerprint,

@@ -99,13 +99,14 @@ final class PeerSearch: Sendable {
         configuration.timeouts.connect = min(configuration.timeouts.connect, Self.dialLimit)
         do throws(ChannelError) {
             let channel = try await PeerRoute.dial(endpoint, configuration, progress)
-            notes.reached(endpoint, over: channel.linkDescription)
+            notes.didDial(endpoint, linkDescription: channel.linkDescription)
             return channel
         } catch {
             if [.cancelled, .configuration].contains(error.code) { throw error }
             let isUseful = [.refused, .selfConnection].contains(error.code)
             let addressError =
-                memory.changedKey(error, of: last.peer, at: endpoint) ?? (isUseful ? error : nil)
+                memory.changedKeyError(error, of: last.peer, at: endpoint)
+                ?? (isUseful ? error : nil)
             state.withLock { $0.addressError = addressError }
             return nil
         }

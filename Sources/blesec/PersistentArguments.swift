@@ -14,7 +14,8 @@ enum PersistentArguments {
         help: "Treat the peer as lost after it has sent nothing for this time. The peer is pinged "
             + "after half of this time. The default is 20 seconds.")
 
-    /// The configuration of a channel that detects a lost peer quickly.
+    /// The configuration of a channel that carries messages exactly once, and detects a lost peer
+    /// quickly.
     static func configuration(
         _ options: ChannelOptions, _ arguments: Arguments
     ) throws(ChannelError) -> ChannelConfiguration {
@@ -135,7 +136,7 @@ enum PersistentArguments {
                 progress.received(message.count)
             },
             outputFile: target,
-            // Without a fate, the message is sent now.
+            // `fate` is nil when the message is sent.
             onDelivery: { fate, _, message in if fate == nil { progress.sent(message.count) } },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeerEnd: true)

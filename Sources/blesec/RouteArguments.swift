@@ -11,8 +11,8 @@ struct RouteArguments {
     /// Ends the service or the listener.
     let end: @Sendable () async -> Void
 
-    /// Starts a service or a listener if there is one. Without `endpoint`, both sides look for each
-    /// other.
+    /// Starts the service or the listener that the arguments ask for, if any. Without `endpoint`,
+    /// both sides look for each other.
     init(
         _ arguments: Arguments, endpoint: String?, _ options: ChannelOptions,
         _ configuration: ChannelConfiguration, _ notes: ConnectionNotes, _ failures: FailureLog
@@ -30,7 +30,7 @@ struct RouteArguments {
             end = { await service.close() }
             return
         }
-        try arguments.refuse(NearbyArguments.all, "goes without an ENDPOINT")
+        try arguments.refuse(NearbyArguments.all, "cannot be used with an ENDPOINT")
         let parsed = try ChannelOptions.endpoint(
             endpoint, arguments, for: arguments.has(Self.listen) ? .listening : .dialing,
             or: arguments.has(Self.listen) ? [] : ["peer:NAME", "peer:KEY"])

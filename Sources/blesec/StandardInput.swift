@@ -13,8 +13,8 @@ final class StandardInput: Sendable {
     private typealias Chunk = Result<[UInt8]?, ChannelError>
 
     private struct State: Sendable {
-        /// The bytes of a read whose caller was cancelled. Also the end or an error, which every
-        /// later call gets.
+        /// The bytes of a read whose caller was cancelled; or the input's end or an error, which
+        /// every later call gets.
         var arrived: Chunk?
         var waiter: CheckedContinuation<Chunk, Never>?
         var isReading = false
@@ -53,10 +53,10 @@ final class StandardInput: Sendable {
             return (nil, !state.isReading)
         }
         if let available { waiter.resume(returning: available) }
-        if startsRead { thread.perform { [self] in deliver(Self.read()) } }
+        if startsRead { thread.perform { [self] in finishRead(Self.read()) } }
     }
 
-    private func deliver(_ chunk: Chunk) {
+    private func finishRead(_ chunk: Chunk) {
         let waiter = state.withLock { state in
             state.isReading = false
             let isFinal = if case .success(.some) = chunk { false } else { true }

@@ -45,12 +45,13 @@ struct TargetDialer: Sendable {
             dial = { progress throws(ChannelError) in
                 do throws(ChannelError) {
                     let channel = try await PeerRoute.dial(
-                        endpoint, configuration, progress, isOnly: isOnlyAttempt)
-                    notes.reached(endpoint, over: channel.linkDescription)
+                        endpoint, configuration, progress, isOnlyAttempt: isOnlyAttempt)
+                    notes.didDial(endpoint, linkDescription: channel.linkDescription)
                     return channel
                 } catch {
-                    throw rememberedKey.flatMap { memory.changedKey(error, of: $0, at: endpoint) }
-                        ?? error
+                    throw rememberedKey.flatMap {
+                        memory.changedKeyError(error, of: $0, at: endpoint)
+                    } ?? error
                 }
             }
         case .service(let service), .peer(_, let service):

@@ -21,9 +21,10 @@ struct TimeLimit: Sendable {
 
     /// Runs `body`, and cancels it when the time is over.
     ///
-    /// - Throws: `timedOut`, whose reason names what was `awaited`; the error of `body`.
+    /// - Throws: `timedOut`, whose reason names what was awaited; the error of `body`.
     func run<Value: Sendable>(
-        _ awaited: String, _ body: @escaping @Sendable () async throws(ChannelError) -> Value
+        awaiting awaited: String,
+        _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {
         let result = await withTaskGroup(of: Result<Value, ChannelError>?.self) { group in
             group.addTask {

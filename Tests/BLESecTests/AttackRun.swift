@@ -66,7 +66,8 @@ struct AttackRun {
             Self.runApplication(&pair.dialer, .dialer, &dialer, pair.now)
             Self.runApplication(&pair.acceptor, .acceptor, &acceptor, pair.now)
             if pair.dialer.bytesAwaitingLink == 0,
-                pair.dialer.linkShutdown(canHalfClose: false, now: pair.now) == .closeWhenDrained
+                pair.dialer.permittedLinkShutdown(canHalfClose: false, now: pair.now)
+                    == .closeWhenDrained
             {
                 pair.dialer.didCloseLink()
             }
@@ -181,7 +182,7 @@ struct SentPieces {
 
     /// How many bytes this side sends up to the end of its `ready`. A peer that did not get all of
     /// these bytes unchanged must never become ready.
-    var provingBytes: Int? { pieces.first { $0.count == framing.readyLength }?.upperBound }
+    var provingByteCount: Int? { pieces.first { $0.count == framing.readyLength }?.upperBound }
 }
 
 extension PinnedPeers {

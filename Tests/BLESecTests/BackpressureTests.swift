@@ -22,13 +22,13 @@ struct BackpressureTests {
         await fixture.clock.settle()
         // The link and the buffers of both sides hold about 60 messages of 1,000 bytes. The limit
         // of 120 allows twice as many.
-        let queued = await dialer.holdings.queued
+        let queued = await dialer.traffic.queuedMessages
         #expect(queued < 120)
-        #expect(await dialer.holdings.unsealed <= 12_000)
-        #expect(await acceptor.holdings.unread <= 32_000)
-        // In an hour neither side is taken for dead, and nothing more is queued.
+        #expect(await dialer.traffic.unsealedBytes <= 12_000)
+        #expect(await acceptor.traffic.unreceivedBytes <= 32_000)
+        // In an hour neither side times out, and nothing more is queued.
         await fixture.clock.advance(by: .seconds(3_600))
-        #expect(await dialer.holdings.queued == queued)
+        #expect(await dialer.traffic.queuedMessages == queued)
         #expect(await dialer.failure == nil)
         #expect(await acceptor.failure == nil)
         for index in 0..<500 {

@@ -9,8 +9,8 @@ import Testing
 /// Channels over sockets on a loop that has much to do, or whose thread stops.
 @Suite("Busy loops", .timeLimit(.minutes(2)))
 struct BusyLoopTests {
-    /// The two ends of a ready channel over a socket pair; `faults` are those of the acceptor's
-    /// reads.
+    /// The two ends of a ready channel over a socket pair. `faults` are those of the acceptor's
+    /// reads; `change` changes the dialer's configuration.
     private static func channel(
         _ pinned: PinnedPeers, _ loop: EventLoop, faults: [Fault] = [],
         change: (inout ChannelConfiguration) -> Void = { _ in }
@@ -66,7 +66,7 @@ struct BusyLoopTests {
         // The slow peer has not read everything yet, and the dialer holds at most `sendAhead` bytes
         // and one message.
         #expect(await slow.acceptor.lastReceived < 40)
-        #expect(await slow.dialer.holdings.unsealed <= 3_064)
+        #expect(await slow.dialer.traffic.unsealedBytes <= 3_064)
         let received = try await slowReceiving.value
         #expect(received == slowMessages)
         try await slowSending.value
@@ -90,14 +90,14 @@ struct BusyLoopTests {
         // Waits until the sender is blocked: then the number of queued messages stays the same.
         var queued: UInt64 = 0
         repeat {
-            queued = await dialer.holdings.queued
+            queued = await dialer.traffic.queuedMessages
             try await loop.sleep(for: .milliseconds(50))
-        } while await dialer.holdings.queued != queued
+        } while await dialer.traffic.queuedMessages != queued
         // In both buffers each message counts as 64 bytes, and a socket holds some 200 KiB of
         // records.
         let limits = ChannelLimits()
-        #expect(await dialer.holdings.unsealed <= limits.sendAhead)
-        #expect(await acceptor.holdings.unread <= limits.readAhead + (32 << 10))
+        #expect(await dialer.traffic.unsealedBytes <= limits.sendAhead)
+        #expect(await acceptor.traffic.unreceivedBytes <= limits.readAhead + (32 << 10))
         #expect(queued < 60_000)
         var received = 0
         while let batch = try await acceptor.receive(upTo: 1_000) {

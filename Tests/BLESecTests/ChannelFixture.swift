@@ -85,7 +85,7 @@ extension SecureChannel {
 
     /// How many messages the program has queued in all, how many bytes of these messages are not
     /// sealed yet, and how many bytes have arrived in messages that the program has not received.
-    var holdings: (queued: UInt64, unsealed: Int, unread: Int) {
+    var traffic: (queuedMessages: UInt64, unsealedBytes: Int, unreceivedBytes: Int) {
         (driver.machine.queued, driver.machine.unsealedBytes, driver.machine.unreceivedBytes)
     }
 

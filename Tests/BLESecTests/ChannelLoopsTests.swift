@@ -12,10 +12,10 @@ import Testing
 private struct SpreadListener {
     let clock = ManualClock()
     /// The loop of the listener.
-    let own: EventLoop
+    let listenerLoop: EventLoop
     let channelLoops: [EventLoop]
     /// The loop of the peers.
-    let outside: EventLoop
+    let peerLoop: EventLoop
     let pinned: PinnedPeers
     let address: UnixAddress
     let listener: SecureListener
@@ -30,23 +30,25 @@ private struct SpreadListener {
         whenAccepted: @escaping @Sendable (any Link) async -> Void = { _ in }
     ) async throws {
         let loopClock = clock.loopClock
-        let own = EventLoop(name: "listener", clock: loopClock)
-        self.own = own
+        let listenerLoop = EventLoop(name: "listener", clock: loopClock)
+        self.listenerLoop = listenerLoop
         channelLoops = (0..<count).map {
-            $0 == 0 && isOwnFirst ? own : EventLoop(name: "channels \($0)", clock: loopClock)
+            $0 == 0 && isOwnFirst
+                ? listenerLoop : EventLoop(name: "channels \($0)", clock: loopClock)
         }
-        outside = EventLoop(name: "peers", clock: loopClock)
+        peerLoop = EventLoop(name: "peers", clock: loopClock)
         pinned = try PinnedPeers()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         address = try UnixAddress(path: path, kind: kind)
         var configuration = try pinned.configuration(.acceptor)
         change(&configuration)
         let failures = failures
-        let links = NamedPeersListener(
-            try await UnixListener.listen(address, loop: own), peerAddress, whenAccepted)
+        let links = SameAddressListener(
+            try await UnixListener.listen(address, loop: listenerLoop), peerAddress, whenAccepted)
         listener = SecureListener(
-            links, at: Endpoint(address), configuration: configuration, limits: limits, loop: own,
-            channelLoops: channelLoops, onFailure: { failures.add($0.error.code) })
+            links, at: Endpoint(address), configuration: configuration, limits: limits,
+            loop: listenerLoop, channelLoops: channelLoops,
+            onFailure: { failures.add($0.error.code) })
         await listener.start()
     }
 
@@ -54,15 +56,15 @@ private struct SpreadListener {
 
     /// Opens a link without sending anything, and waits until the kernel has connected it.
     func rawPeer() async throws -> RawPeer {
-        RawPeer(try await SocketLink.dial(address, loop: outside))
+        RawPeer(try await SocketLink.dial(address, loop: peerLoop))
     }
 
     /// Dials once as the known peer.
     func dial() throws -> Task<SecureChannel, any Error> {
         let configuration = try pinned.configuration(.dialer)
-        return Task { [endpoint, outside] in
+        return Task { [endpoint, peerLoop] in
             try await SecureChannel.dial(
-                endpoint, configuration: configuration, loop: outside, whenLinked: {})
+                endpoint, configuration: configuration, loop: peerLoop, whenLinked: {})
         }
     }
 
@@ -82,10 +84,10 @@ private struct SpreadListener {
     }
 
     /// Does the same as ``until(_:)``, but runs only the listener's loop: another loop is blocked.
-    func untilOnOwnLoop(_ condition: () async throws -> Bool) async throws {
+    func untilOnListenerLoop(_ condition: () async throws -> Bool) async throws {
         while try await !condition() {
             try Task.checkCancellation()
-            await own.settle()
+            await listenerLoop.settle()
         }
     }
 
@@ -100,15 +102,15 @@ private struct SpreadListener {
         for peer in peers { await peer.leave() }
         await listener.close()
         try await until { await listener.load == (handshakes: 0, turnedAway: 0, ready: 0) }
-        for loop in [own, outside] + channelLoops {
+        for loop in [listenerLoop, peerLoop] + channelLoops {
             try await until { await loop.run { loop.load == (timers: 0, sources: 0) } }
         }
-        for loop in [own, outside] + channelLoops { await loop.shutdown() }
+        for loop in [listenerLoop, peerLoop] + channelLoops { await loop.shutdown() }
     }
 }
 
-/// A Unix listener whose links all report the same address, if one is given.
-private final class NamedPeersListener: LinkListener {
+/// A Unix listener. If an address is given, all links report this address.
+private final class SameAddressListener: LinkListener {
     private let listener: UnixListener
     private let address: LinkAddress?
     private let whenAccepted: @Sendable (any Link) async -> Void
@@ -123,25 +125,27 @@ private final class NamedPeersListener: LinkListener {
     }
 
     var localDescription: String { listener.localDescription }
-    func accept() async throws(LinkError) -> any Link { await named(try await listener.accept()) }
+    func accept() async throws(LinkError) -> any Link {
+        await withAddress(try await listener.accept())
+    }
     func accept(
         on choose: @escaping @Sendable () -> EventLoop
     ) async throws(LinkError) -> any Link {
-        await named(try await listener.accept(on: choose))
+        await withAddress(try await listener.accept(on: choose))
     }
     func close() async { await listener.close() }
 
-    private func named(_ link: any Link) async -> any Link {
+    private func withAddress(_ link: any Link) async -> any Link {
         await whenAccepted(link)
         return address.map { AddressedLink(link, $0) } ?? link
     }
 }
 
-/// Keeps a loop's thread busy until it is opened.
+/// Keeps a loop's thread busy from ``block(_:)`` until ``open()``.
 private final class Gate: Sendable {
     private let isOpen = Locked(false)
 
-    /// Blocks `loop`, and returns when its thread is blocked.
+    /// Blocks the thread of `loop`, and returns when it is blocked.
     func block(_ loop: EventLoop) async {
         await withCheckedContinuation { continuation in
             loop.execute { [self] in
@@ -191,7 +195,7 @@ struct ChannelLoopsTests {
     func ownLoop() async throws {
         let spread = try await SpreadListener(loops: 0)
         let (dialed, accepted) = try await spread.channel()
-        #expect(accepted.loop === spread.own)
+        #expect(accepted.loop === spread.listenerLoop)
         await dialed.abort()
         await accepted.abort()
         try await spread.finish()
@@ -358,7 +362,7 @@ struct ChannelLoopsTests {
         let first = try await spread.rawPeer()
         try await spread.until { await spread.listener.load.handshakes == 1 }
         let second = try await spread.rawPeer()
-        try await spread.untilOnOwnLoop { await spread.listener.load.turnedAway == 1 }
+        try await spread.untilOnListenerLoop { await spread.listener.load.turnedAway == 1 }
         #expect(await spread.listener.load == (handshakes: 1, turnedAway: 1, ready: 0))
         gate.open()
         try await spread.until { await second.receive() == ListenerTests.busy }
@@ -387,21 +391,21 @@ struct ChannelLoopsTests {
     func completedMeanwhile() async throws {
         let spread = try await SpreadListener(
             isOwnFirst: true, limits: ListenerTests.limits(handshakes: 2))
-        let (listener, outside) = (spread.listener, spread.outside)
+        let (listener, peerLoop) = (spread.listener, spread.peerLoop)
         let first = try await spread.rawPeer()
         try await spread.until { await listener.load.handshakes == 1 }
         // The known peer has sent its hello, but not its last message. Its handshake is on the
         // second loop, and is the oldest after the first peer has left.
-        let socket = try await SocketLink.dial(spread.address, loop: outside)
+        let socket = try await SocketLink.dial(spread.address, loop: peerLoop)
         let configuration = try spread.pinned.configuration(.dialer)
-        let (link, dialed) = try await outside.run {
+        let (link, dialed) = try await peerLoop.run {
             let link = FaultyLink(socket)
             let channel = SecureChannel(over: link, role: .dialer, configuration: configuration)
             try channel.assumeIsolated { try $0.start() }
             link.hold()
             return (link, channel)
         }
-        let opening = Task(executorPreference: outside) { try await dialed.becomeReady() }
+        let opening = Task(executorPreference: peerLoop) { try await dialed.becomeReady() }
         try await spread.until { await listener.load.handshakes == 2 }
         try await spread.until { await dialed.phase == .proving }
         await first.leave()
@@ -413,9 +417,9 @@ struct ChannelLoopsTests {
         // The last message arrives while the second loop is busy. Then the listener needs a place.
         let gate = Gate()
         await gate.block(spread.channelLoops[1])
-        await outside.run { link.release() }
+        await peerLoop.run { link.release() }
         let third = try await spread.rawPeer()
-        try await spread.untilOnOwnLoop { await listener.isAsking }
+        try await spread.untilOnListenerLoop { await listener.isAsking }
         #expect(await listener.load == (handshakes: 2, turnedAway: 0, ready: 0))
         gate.open()
         let accepted = try await listener.accept()
@@ -522,7 +526,7 @@ struct ChannelLoopsTests {
         // Without a loop for channels, the listener's own loop serves the next peer.
         await loops[0].shutdown()
         let (dialed, accepted) = try await spread.channel()
-        #expect(accepted.loop === spread.own)
+        #expect(accepted.loop === spread.listenerLoop)
         for channel in channels + [dialed, accepted] { await channel.abort() }
         try await spread.finish(peers)
     }

@@ -163,7 +163,7 @@ struct ClosingTests {
         var account = await sending.value
         account.ending = ending
         account.closed = closed
-        account.sent = Int(await channel.holdings.queued)
+        account.sent = Int(await channel.traffic.queuedMessages)
         (account.received, account.sawEnd) = await receiving.value
         // The messages that had arrived can still be received after the channel has ended.
         let (rest, sawEnd) = await receive(channel, atMost: .max)

@@ -53,13 +53,14 @@ private struct TimedMachine {
 
     mutating func peerEnds(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
         machine.peerEnded(
-            reason, isFinal: machine.rules.endsWithPeer, hasCarried: true, isCurrent: true, at: now,
-            using: &generator)
+            reason, isFinal: machine.rules.endsWithPeer, hasCarriedMessage: true, isCurrent: true,
+            at: now, using: &generator)
     }
 
-    mutating func loseLink(hasCarried: Bool) -> ConnectionMachine.Step {
+    mutating func loseLink(hasCarriedMessage: Bool) -> ConnectionMachine.Step {
         machine.lost(
-            ChannelError(.truncated, ""), hasCarried: hasCarried, at: now, using: &generator)
+            ChannelError(.truncated, ""), hasCarriedMessage: hasCarriedMessage, at: now,
+            using: &generator)
     }
 }
 
@@ -165,7 +166,7 @@ struct ConnectionMachineTests {
             for _ in 1...5 { connection.failAttempt() }
             connection.offerChannel()
             _ = connection.wait(lastsTenSeconds ? .seconds(10) : .seconds(1))
-            #expect(connection.loseLink(hasCarried: !lastsTenSeconds) == .attempt)
+            #expect(connection.loseLink(hasCarriedMessage: !lastsTenSeconds) == .attempt)
             #expect(connection.state == .searching)
             #expect(connection.machine.status.failures == 0)
             #expect(connection.machine.status.failure?.code == .truncated)
@@ -184,7 +185,7 @@ struct ConnectionMachineTests {
         for failures in 1...8 {
             connection.offerChannel()
             _ = connection.wait(.milliseconds(9_999))
-            #expect(connection.loseLink(hasCarried: false) == .nothing)
+            #expect(connection.loseLink(hasCarriedMessage: false) == .nothing)
             #expect(connection.state == .backingOff)
             #expect(connection.machine.status.failures == failures)
             let pause = try #require(connection.timeLeft)
@@ -200,7 +201,7 @@ struct ConnectionMachineTests {
         for _ in 1...8 {
             connection.offerChannel()
             _ = connection.wait(.milliseconds(999))
-            #expect(connection.loseLink(hasCarried: true) == .nothing)
+            #expect(connection.loseLink(hasCarriedMessage: true) == .nothing)
             #expect(connection.state == .backingOff)
             #expect(connection.machine.status.failures == 1)
             let pause = try #require(connection.timeLeft)
@@ -224,7 +225,7 @@ struct ConnectionMachineTests {
         connection.reach(.dialing)
         connection.offerChannel()
         connection.failAttempt()
-        #expect(connection.loseLink(hasCarried: true) == .nothing)
+        #expect(connection.loseLink(hasCarriedMessage: true) == .nothing)
         #expect(connection.wait(.seconds(1_000_000)) == .nothing)
         #expect(connection.state == .closed)
         #expect(connection.machine.status.failure == nil)
@@ -301,7 +302,7 @@ struct ConnectionMachineTests {
         var connection = TimedMachine()
         connection.offerChannel()
         _ = connection.wait(.seconds(1))
-        guard case .leaves(.attempt) = connection.peerEnds() else {
+        guard case .dropChannel(then: .attempt) = connection.peerEnds() else {
             Issue.record("no new attempt followed the peer's end")
             return
         }
@@ -309,14 +310,14 @@ struct ConnectionMachineTests {
         rules.endsWithPeer = true
         connection = TimedMachine(rules)
         connection.offerChannel()
-        guard case .stays = connection.peerEnds() else {
+        guard case .keepChannel = connection.peerEnds() else {
             Issue.record("the channel did not stay in use")
             return
         }
         #expect(!connection.machine.haveBothEnded)
         connection.machine.finish()
         #expect(connection.machine.haveBothEnded)
-        guard case .closes = connection.peerEnds() else {
+        guard case .closeConnection = connection.peerEnds() else {
             Issue.record("the connection was not closed")
             return
         }

@@ -62,11 +62,11 @@ struct DeliveryRecordTests {
 
         func receive(
             _ record: DeliveryRecord
-        ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool) {
+        ) throws(DeliveryError) -> (showsProgress: Bool, wantsMore: Bool) {
             defer { commit() }
-            let hasMoved = try endpoint.receive(record, using: &generator)
+            let showsProgress = try endpoint.receive(record, using: &generator)
             commit()
-            return (hasMoved, endpoint.wantsRecords)
+            return (showsProgress, endpoint.wantsRecords)
         }
 
         func didReceiveAll() {}
@@ -102,9 +102,9 @@ struct DeliveryRecordTests {
         dialer.endpoint.linkBegan()
         acceptor.endpoint.linkBegan()
         try session(of: pair.dialer).use(dialer)
-        pair.dialer.portTakesRecords(now: pair.now)
+        pair.dialer.portDidResume(now: pair.now)
         try session(of: pair.acceptor).use(acceptor)
-        pair.acceptor.portTakesRecords(now: pair.now)
+        pair.acceptor.portDidResume(now: pair.now)
         return pair
     }
 
@@ -153,22 +153,22 @@ struct DeliveryRecordTests {
         dialer.send([1, 2, 3])
         dialer.endpoint.linkBegan()
         try session(of: pair.dialer).use(dialer)
-        pair.dialer.portTakesRecords(now: pair.now)
+        pair.dialer.portDidResume(now: pair.now)
         pair.run()
         #expect(!(try session(of: pair.acceptor).wantsBytes))
         acceptor.endpoint.linkBegan()
         try session(of: pair.acceptor).use(acceptor)
-        pair.acceptor.portTakesRecords(now: pair.now)
+        pair.acceptor.portDidResume(now: pair.now)
         pair.run()
         acceptor.take()
         #expect(acceptor.taken == [[1, 2, 3]])
-        #expect(try session(of: pair.acceptor).hasCarried)
-        #expect(!(try session(of: pair.dialer).hasCarried))
+        #expect(try session(of: pair.acceptor).hasCarriedMessage)
+        #expect(!(try session(of: pair.dialer).hasCarriedMessage))
         pair.run()
-        #expect(try session(of: pair.dialer).hasCarried)
+        #expect(try session(of: pair.dialer).hasCarriedMessage)
     }
 
-    @Test("records wait while the store commits, and are taken when it has committed")
+    @Test("records wait while the store commits, and are handled when it has committed")
     func busyStore() throws {
         let (dialer, acceptor) = (Side(seed: 7), Side(seed: 8))
         let pair = try channel(dialer, acceptor)
@@ -176,12 +176,12 @@ struct DeliveryRecordTests {
         dialer.send([1])
         dialer.send([2])
         pair.run()
-        // The peer's `resume` is taken. The records after it wait until the token in it is
+        // The peer's `resume` has been handled. The records after it wait until the token in it is
         // committed.
         #expect(!(try session(of: pair.acceptor).wantsBytes))
         acceptor.isStoreBusy = false
         acceptor.commit()
-        pair.acceptor.portTakesRecords(now: pair.now)
+        pair.acceptor.portDidResume(now: pair.now)
         acceptor.take()
         pair.run()
         acceptor.take()
@@ -194,7 +194,7 @@ struct DeliveryRecordTests {
         let pair = try channel(dialer, acceptor)
         pair.run()
         acceptor.endpoint.linkEnded()
-        pair.acceptor.portTakesRecords(now: pair.now)
+        pair.acceptor.portDidResume(now: pair.now)
         dialer.send([1])
         pair.dialer.end(.interrupted)
         pair.run()
@@ -219,9 +219,9 @@ struct DeliveryRecordTests {
 
     @Test(
         "a peer without the feature delivery is refused, in both roles", arguments: [true, false])
-    func required(isDialer: Bool) throws {
+    func required(byDialer: Bool) throws {
         var (dialer, acceptor) = try configurations()
-        if isDialer { acceptor.carriesDelivery = false } else { dialer.carriesDelivery = false }
+        if byDialer { acceptor.carriesDelivery = false } else { dialer.carriesDelivery = false }
         let pair = try MachinePair(dialer: dialer, acceptor: acceptor)
         pair.run()
         pair.passTime(.seconds(3))

@@ -13,7 +13,7 @@ struct DeliveryTests {
         let (dialer, acceptor) = try await fixture.channels()
         let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([1]) }
         await fixture.clock.advance(by: .seconds(30))
-        #expect(await acceptor.holdings.unread > 0, "the message has arrived")
+        #expect(await acceptor.traffic.unreceivedBytes > 0, "the message has arrived")
         #expect(await dialer.acknowledged == 0)
         #expect(try await acceptor.receive() == [1])
         await fixture.clock.advance(by: .milliseconds(50))
@@ -217,13 +217,13 @@ struct DeliveryTests {
             for _ in 0..<100 { try await dialer.send(Array(repeating: 1, count: 1_000)) }
         }
         await fixture.clock.settle()
-        let queued = await dialer.holdings.queued
+        let queued = await dialer.traffic.queuedMessages
         let delivering = Task(executorPreference: fixture.loop) {
             _ = try await dialer.deliver([2], within: .seconds(3))
         }
         await fixture.clock.advance(by: .seconds(3))
         #expect(await failure(of: delivering) == .timedOut)
-        #expect(await dialer.holdings.queued == queued)
+        #expect(await dialer.traffic.queuedMessages == queued)
         sending.cancel()
         _ = await failure(of: sending)
         await dialer.abort()
@@ -245,7 +245,7 @@ struct DeliveryTests {
             for _ in 0..<100 { try await acceptor.send(Array(repeating: 1, count: 1_000)) }
         }
         await fixture.clock.settle()
-        let unread = await dialer.holdings.unread
+        let unread = await dialer.traffic.unreceivedBytes
         #expect(unread < 40_000)
         async let got = acceptor.receive()
         let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([2]) }
@@ -264,7 +264,8 @@ struct DeliveryTests {
         }
         await fixture.clock.settle()
         #expect(await failure(of: secondDelivery) == .limitExceeded)
-        #expect(await dialer.holdings.unread <= 30_000 + ChannelLimits.extraReadAhead + 10_100)
+        #expect(
+            await dialer.traffic.unreceivedBytes <= 30_000 + ChannelLimits.extraReadAhead + 10_100)
         endless.cancel()
         _ = await failure(of: endless)
         for _ in 0..<100 {

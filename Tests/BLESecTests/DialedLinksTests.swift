@@ -20,7 +20,7 @@ struct DialedLinksTests {
     @Test("after a failed dial the peer's turn is 500 ms, and the link is then ended exactly once")
     func turn() {
         var links = Self.afterFailedDial()
-        #expect(links.turn(of: Self.address) == .milliseconds(500))
+        #expect(links.peersTurn(at: Self.address) == .milliseconds(500))
         #expect(links.contains(Self.address))
         #expect(links.take(Self.address, isUsed: false) == true)
         #expect(links.take(Self.address, isUsed: false) == false)
@@ -38,14 +38,14 @@ struct DialedLinksTests {
     @Test("if this side accepts no channels, the peer has no turn, and the link is ended")
     func dialsOnly() {
         var links = Self.afterFailedDial(accepts: false)
-        #expect(links.turn(of: Self.address) == nil)
+        #expect(links.peersTurn(at: Self.address) == nil)
         #expect(links.take(Self.address, isUsed: false) == true)
     }
 
     @Test("a link that no dial of this side has made is not ended, and its peer has no turn")
     func peersLink() {
         var links = DialedLinks(accepts: true)
-        #expect(links.turn(of: Self.address) == nil)
+        #expect(links.peersTurn(at: Self.address) == nil)
         #expect(links.take(Self.address, isUsed: false) == false)
     }
 }

@@ -295,7 +295,7 @@ struct ExactlyOnceTests {
         defer { lane.end() }
         /// Sends a message, and returns whether a channel has to be told of it.
         func mustTell() throws -> Bool {
-            try #require(try lane.send([1], noting: nil)).concernsChannel
+            try #require(try lane.send([1], noting: nil)).mustTellChannel
         }
         // Without a link no channel can be told, so no message counts as told.
         #expect(try [mustTell(), mustTell()] == [true, true])
@@ -308,39 +308,40 @@ struct ExactlyOnceTests {
     }
 
     @Test(
-        "a channel is told of owed confirmations once: of the first, and when they must leave")
+        "a channel is told of owed confirmations at the first one, and again when they must leave")
     func debt() throws {
         let lanes = [0, 1].map { _ in MessageLane(PeerConnection.DeliveryOptions()) }
         defer { for lane in lanes { lane.end() } }
         var ports = lanes.map { $0.beginLink(to: .anonymous) }
-        /// Passes records until there is none; confirmations leave only if they are `due`.
-        func pass(_ from: Int, due: Bool) throws {
-            while let record = ports[from].nextRecord(
+        /// Passes the records of `side` to the other side until there is none; confirmations leave
+        /// only if they are `due`.
+        func pass(from side: Int, due: Bool) throws {
+            while let record = ports[side].nextRecord(
                 atMost: 1_000, onlyWhole: false, confirms: { _ in due }
             ).record {
-                _ = try ports[1 - from].receive(record)
+                _ = try ports[1 - side].receive(record)
             }
         }
-        for side in [0, 1] { try pass(side, due: true) }
+        for side in [0, 1] { try pass(from: side, due: true) }
         for _ in 0..<40 { _ = try lanes[0].send([1], noting: nil) }
-        try pass(0, due: true)
+        try pass(from: 0, due: true)
         /// Takes `count` messages, and returns the number of times that the channel has to be told.
         func take(_ count: Int) throws -> Int {
-            try (0..<count).count { _ in try #require(lanes[1].take()).concernsChannel }
+            try (0..<count).count { _ in try #require(lanes[1].take()).mustTellChannel }
         }
         // For the first one, the channel sets its timer.
         #expect(try take(3) == 1)
-        try pass(1, due: false)
+        try pass(from: 1, due: false)
         // The 32nd confirmation may not wait.
         #expect(try take(28) == 0)
         #expect(try take(3) == 1)
         // On a new link, the channel has to be told again.
         ports = lanes.map { $0.beginLink(to: .anonymous) }
-        for side in [0, 1] { try pass(side, due: true) }
+        for side in [0, 1] { try pass(from: side, due: true) }
         #expect(try take(6) == 1)
     }
 
-    @Test("a connection that is dropped first sends the messages of the turn")
+    @Test("a connection whose last reference is dropped sends the turn's messages before it ends")
     func dropped() async throws {
         let fixture = try Self.fixture()
         let listener = try await fixture.listen()
@@ -370,7 +371,7 @@ struct ExactlyOnceTests {
         await receiver.abort()
     }
 
-    @Test("a connection that is dropped releases its lane, which the memory budget keeps alive")
+    @Test("a connection that is dropped releases its lane, although the memory budget refers to it")
     func release() async throws {
         weak var lane: MessageLane?
         let fixture = try Self.fixture()

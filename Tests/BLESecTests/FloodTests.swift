@@ -130,7 +130,7 @@ struct FloodTests {
     }
 
     /// A flooder at the rate that LE permits. In this class a link is a device's LE connection, and
-    /// a channel is an L2CAP channel on it, for which a `MemoryLink` stands.
+    /// a channel is an L2CAP channel on it. Each channel is simulated by a `MemoryLink`.
     ///
     /// An adapter holds links to a limited number of devices, each with its own address. A link
     /// holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification, Volume 3,

@@ -38,8 +38,8 @@ final class Impostor {
     private(set) var hasGuessed = false
     private var transport: TransportState?
 
-    /// Begins a handshake. In a fallback both parties know the initiator's ephemeral key before:
-    /// pass it as `ephemeral` for an initiator, and as `remoteEphemeral` for a responder.
+    /// Begins a handshake. Before a fallback begins, both parties know the initiator's ephemeral
+    /// key: pass it as `ephemeral` for an initiator, and as `remoteEphemeral` for a responder.
     init(
         _ name: ProtocolName, _ role: Role, prologue: [UInt8], keys: Keys,
         ephemeral: DHKeyPair? = nil, remoteEphemeral: [UInt8]? = nil

@@ -223,8 +223,8 @@ struct ListenerTests {
         for (index, peer) in peers.enumerated() {
             #expect(await peer.receive() == (index >= 4 ? Self.busy : []))
         }
-        // Another address is still served. This address is served again when one of its handshakes
-        // has ended.
+        // Another address is still served. The first address is served again when one of its
+        // handshakes has ended.
         let dialing = try await fixture.pinnedDial(from: "another")
         _ = try await dialing.value
         await peers[0].leave()

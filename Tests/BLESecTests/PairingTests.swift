@@ -318,9 +318,11 @@ struct PairingTests {
             meeting.alice, .invitation(scanned), .invitation, name: "bob")
         let bobConfiguration = meeting.configuration(
             meeting.bob, .invitation(offered), .invitation, name: "alice")
-        let own = PairingInvitation(from: toAlice.identity.fingerprint, now: 1_800_000_000)
+        let mallorysInvitation = PairingInvitation(
+            from: toAlice.identity.fingerprint, now: 1_800_000_000)
         let first = await meeting.meet(
-            aliceConfiguration, malloryConfiguration(toAlice.identity, .invitation(own)))
+            aliceConfiguration,
+            malloryConfiguration(toAlice.identity, .invitation(mallorysInvitation)))
         // If Mallory shows another key than Bob's, Alice refuses it before she sends hers. If he
         // shows Bob's key, he still cannot read Alice's key without the secret.
         #expect(Self.errorCode(first[.dialer]) == (hasKeys ? .truncated : .untrusted))

@@ -19,7 +19,7 @@ struct PeerConnectionTests {
         let listener = try await fixture.listen()
         var connection: PeerConnection? = await fixture.accepting(from: listener)
         weak let dropped = connection
-        for count in 1...ConnectionMachine.mostUnread {
+        for count in 1...ConnectionMachine.mostUnreadChannels {
             let channel = try await SecureChannel.dial(
                 fixture.endpoint, configuration: fixture.configuration(.dialer))
             try await channel.send([1])
@@ -230,18 +230,18 @@ struct PeerConnectionTests {
     func unreadIsBounded() async throws {
         let fixture = try ChannelFixture()
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
-        for number in 0...ConnectionMachine.mostUnread {
+        for number in 0...ConnectionMachine.mostUnreadChannels {
             let pair = try await fixture.channels()
-            let isTaken = await connection.offer(pair.acceptor)
-            #expect(isTaken == (number < ConnectionMachine.mostUnread))
-            if isTaken {
+            let isAccepted = await connection.offer(pair.acceptor)
+            #expect(isAccepted == (number < ConnectionMachine.mostUnreadChannels))
+            if isAccepted {
                 try await pair.dialer.send([UInt8(number)])
                 await fixture.clock.advance(by: .milliseconds(60))
             }
             await pair.dialer.abort()
             await fixture.clock.settle()
         }
-        for number in 0..<ConnectionMachine.mostUnread {
+        for number in 0..<ConnectionMachine.mostUnreadChannels {
             #expect(try await connection.receive() == [UInt8(number)])
         }
         let pair = try await fixture.channels()

@@ -64,7 +64,7 @@ struct ReassemblyTests {
         // A channel that would itself need the most memory gets no more.
         #expect(!middle.take(80, limit: 0))
         #expect(ended.withLock { $0 } == ["large"])
-        middle.giveAll()
+        middle.giveBackAll()
         #expect(budget.bytesLeft == 70)
     }
 

@@ -111,7 +111,7 @@ struct StoreTests {
         let folder = ScratchFolder()
         let path = folder.write("known_peers", "")
         let holder = try Subprocess(
-            "flock", [path, "sh", "-c", "echo held >&2; cat"], input: .held)
+            "flock", [path, "sh", "-c", "echo held >&2; cat"], input: .keptOpen)
         _ = try holder.line("held")
         let (first, second) = await fixture.links()
         let dialer = try fixture.channel(over: first, .dialer) {

@@ -215,7 +215,7 @@ struct AttackScenario {
     ) {
         run.expectNoLie(comment())
         #expect(!run.bothComplete, comment())
-        guard let proving = sentPieces(sender).provingBytes else {
+        guard let proving = sentPieces(sender).provingByteCount else {
             Issue.record("the \(sender) sends no ready")
             return
         }

@@ -45,7 +45,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("close after a long time without receiving does not take the peer for dead")
+    @Test("a close after a long time without receiving does not count that time as silence")
     func closeStale() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await withFullInbox(fixture)

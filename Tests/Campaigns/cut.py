@@ -26,11 +26,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Proxy(threading.Thread):
-    """Accepts links on the Unix socket `front`, connects each to the socket `back`, and cuts some links."""
+    """Accepts links on the Unix socket `front`, connects each to the socket `back`, and cuts links: `cuts` in all.
 
-    def __init__(self, front, back, cuts, spread, generator):
+    A link is cut after a random number of bytes, less than `allowance_limit`.
+    """
+
+    def __init__(self, front, back, cuts, allowance_limit, generator):
         super().__init__(daemon=True)
-        self.back, self.cut_limit, self.spread, self.generator = back, cuts, spread, generator
+        self.back, self.cut_limit, self.allowance_limit, self.generator = back, cuts, allowance_limit, generator
         self.cuts = self.carried = 0
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(front)
@@ -53,7 +56,7 @@ class Proxy(threading.Thread):
             return None
         if self.generator.random() < 0.3:
             return self.generator.randrange(2_000)
-        return self.generator.randrange(self.spread)
+        return self.generator.randrange(self.allowance_limit)
 
     def carry(self, dialer, acceptor):
         allowance = self.allowance()
@@ -193,8 +196,8 @@ def main():
             made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
             keys.append(made.stdout.split()[-1])
         # On average, the links that are cut carry about a third of the bytes. So enough bytes are left for all cuts.
-        spread = max(4_000, 2 * options.bytes // max(1, options.cuts))
-        proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, spread, generator)
+        allowance_limit = max(4_000, 2 * options.bytes // max(1, options.cuts))
+        proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit, generator)
         proxy.start()
         start_time = time.monotonic()
         sides = []

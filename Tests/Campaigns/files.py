@@ -88,10 +88,10 @@ class Tools:
         return process
 
     def receiver(self, folder, *arguments, before=()):
-        end = f"{self.folder}/end{self.count}"
+        socket_path = f"{self.folder}/end{self.count}"
         process = self.start(
-            "receive", f"unix:{end}", folder, "--listen", "--accept", "always", *arguments, before=before)
-        return process, end
+            "receive", f"unix:{socket_path}", folder, "--listen", "--accept", "always", *arguments, before=before)
+        return process, socket_path
 
 
 class RadioLink:
@@ -208,8 +208,8 @@ def interrupted(tools, options, generator, check):
     source, target = folder / "source.bin", folder / "target"
     target.mkdir()
     make_file(source, options.bytes, generator)
-    spread = max(20_000, 2 * options.bytes // max(1, options.cuts))
-    proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, spread, generator)
+    allowance_limit = max(20_000, 2 * options.bytes // max(1, options.cuts))
+    proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit, generator)
     proxy.start()
     marks = sorted(generator.randrange(options.bytes) for _ in range(2 * options.kills))
     start_time = time.monotonic()
@@ -255,13 +255,13 @@ def transfer(tools, source, target, *receiving, before=(), sending=(), is_radio=
     `receiving` and `sending` are further arguments of `blesec receive` and `blesec send`. `before` is the beginning of
     a command line that runs the receiver.
     """
-    receiver, end = tools.receiver(target, *receiving, before=before)
+    receiver, socket_path = tools.receiver(target, *receiving, before=before)
     until(lambda: "listening" in receiver.reports.read_text())
     if is_radio:
-        RadioLink(f"{end}.radio", end)
-        end += ".radio"
+        RadioLink(f"{socket_path}.radio", socket_path)
+        socket_path += ".radio"
     start_time = time.monotonic()
-    sender = tools.start("send", f"unix:{end}", source, *sending)
+    sender = tools.start("send", f"unix:{socket_path}", source, *sending)
     statuses = wait(sender), wait(receiver)
     seconds = time.monotonic() - start_time
     return statuses, sender.reports.read_text(), receiver.reports.read_text(), seconds
@@ -317,10 +317,10 @@ def cases(tools, options, generator, check):
     check((target / "empty").stat().st_size == 0, f"--overwrite: {sender_log}")
 
     # A receiver that refuses.
-    end = f"{folder}/refusing"
-    receiver = tools.start("receive", f"unix:{end}", target, "--listen", "--accept", "1K")
+    socket_path = f"{folder}/refusing"
+    receiver = tools.start("receive", f"unix:{socket_path}", target, "--listen", "--accept", "1K")
     until(lambda: "listening" in receiver.reports.read_text())
-    sender = tools.start("send", f"unix:{end}", source)
+    sender = tools.start("send", f"unix:{socket_path}", source)
     statuses = wait(sender), wait(receiver)
     check(statuses == (69, 0), f"refused: {statuses} {sender.reports.read_text()}")
     check("larger than 1.0 KiB" in sender.reports.read_text(), "the reason of a refusal is lost")
@@ -336,7 +336,7 @@ def cases(tools, options, generator, check):
         check(statuses == expected, f"a disk of {size} MiB: {statuses} {sender_log} {receiver_log}")
         check("too little space" in sender_log or size > 40, f"a disk of {size} MiB: {sender_log}")
     script = f"mount -t tmpfs -o ro,size=64m tmpfs '{disk}' && exec \"$@\""
-    receiver, end = tools.receiver(disk, before=[*mount, script, "sh"])
+    receiver, socket_path = tools.receiver(disk, before=[*mount, script, "sh"])
     check(wait(receiver) == 73, f"a folder that cannot be written: {receiver.reports.read_text()}")
 
     # The size limit (RLIMIT_FSIZE) ends the file in the middle. The next transfer has no limit, and goes on.
@@ -372,9 +372,9 @@ def cases(tools, options, generator, check):
         target.mkdir()
         changing = folder / "changing.bin"
         changing.write_bytes(source.read_bytes())
-        receiver, end = tools.receiver(target)
+        receiver, socket_path = tools.receiver(target)
         until(lambda: "listening" in receiver.reports.read_text())
-        sender = tools.start("send", f"unix:{end}", changing)
+        sender = tools.start("send", f"unix:{socket_path}", changing)
         check(until(lambda: partial_bytes(target) > 500_000), f"{name}: nothing arrives")
         receiver.send_signal(signal.SIGSTOP)
         time.sleep(0.1)
@@ -394,9 +394,9 @@ def cases(tools, options, generator, check):
     for command in ("send", "receive"):
         target = folder / f"interrupted {command}"
         target.mkdir()
-        receiver, end = tools.receiver(target)
+        receiver, socket_path = tools.receiver(target)
         until(lambda: "listening" in receiver.reports.read_text())
-        sender = tools.start("send", f"unix:{end}", source)
+        sender = tools.start("send", f"unix:{socket_path}", source)
         check(until(lambda: partial_bytes(target) > 500_000), f"interrupt {command}: nothing arrives")
         (sender if command == "send" else receiver).send_signal(signal.SIGINT)
         statuses = wait(sender), wait(receiver)
@@ -414,9 +414,9 @@ def cases(tools, options, generator, check):
     # The receiver's incomplete file has bytes that the source does not have.
     target = folder / "wrong"
     target.mkdir()
-    receiver, end = tools.receiver(target)
+    receiver, socket_path = tools.receiver(target)
     until(lambda: "listening" in receiver.reports.read_text())
-    sender = tools.start("send", f"unix:{end}", source)
+    sender = tools.start("send", f"unix:{socket_path}", source)
     until(lambda: partial_bytes(target) > 2_000_000)
     for process in (receiver, sender):
         process.kill()

@@ -64,7 +64,7 @@ struct PairingRun {
         var errors: [ChannelRole: ChannelError] = [:]
         var complete: Set<ChannelRole> = []
         var confirmed: Set<ChannelRole> = []
-        /// All records that were passed on.
+        /// The records that were sent before the cut, as they were before ``tamper``.
         var records: [(from: ChannelRole, payload: [UInt8])] = []
     }
 
@@ -82,8 +82,8 @@ struct PairingRun {
     }
 
     /// Pairs `dialer` with `acceptor`. `names` has the name under which each side stores its peer,
-    /// `hashes` the handshake hash of each side, and `seenKeys` the key that each side takes for
-    /// its peer's. By default the hashes are equal, and each side sees its peer's real key.
+    /// `hashes` the handshake hash of each side, and `seenKeys` the key that each side sees as its
+    /// peer's. By default the hashes are equal, and each side sees its peer's real key.
     func pair(
         _ dialer: PairingDevice, _ dialersWay: TrustPolicy.Pairing, _ acceptor: PairingDevice,
         _ acceptorsWay: TrustPolicy.Pairing,

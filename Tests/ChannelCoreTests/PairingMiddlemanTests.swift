@@ -127,8 +127,8 @@ struct PairingMiddlemanTests {
         let alice = try PairingDevice()
         let code = try TrustPolicy.PairingCode("271828")
         let shareLeg = try Leg(.dialer, alice, .code(code), random: &random)
-        let own = await shareLeg.exchangeBegin()
-        await shareLeg.send(.share, own)
+        let ownShare = await shareLeg.exchangeBegin()
+        await shareLeg.send(.share, ownShare)
         #expect(shareLeg.error?.code == .protocolViolation)
         #expect(code.triesLeft == 3)
         let confirmLeg = try Leg(.dialer, alice, .code(code), random: &random)
@@ -443,7 +443,7 @@ private final class Leg {
 
     private static let digitsLabel = Array("blesec/1 pairing digits".utf8)
 
-    /// Exchanges `begin`. Returns the value of the side's next record if it dials, else nothing.
+    /// Exchanges `begin`. If the side dials, returns the value of its next record, else nothing.
     func exchangeBegin() async -> [UInt8] {
         await advance()
         await send(.begin, [way, 0])

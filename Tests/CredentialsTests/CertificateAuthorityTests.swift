@@ -153,7 +153,7 @@ struct CertificateAuthorityTests {
             let end = try openssl(
                 "x509", "-in", folder.file("\(name).pem"), "-noout", "-enddate", "-dateopt",
                 "iso_8601")
-            let text = IssuedCertificate.text(issued.validity.upperBound)
+            let text = IssuedCertificate.timeText(issued.validity.upperBound)
             #expect(end == "notAfter=\(text.replacing("T", with: " "))\n")
         }
         #expect(try structure("before").contains("UTCTIME           :49"))

@@ -301,7 +301,7 @@ import Testing
     func stuckLock() throws {
         try KnownPeersFile(path).bind("anna", to: key(1))
         let holder = try Subprocess(
-            "flock", [path, "sh", "-c", "echo locked >&2; cat"], input: .held)
+            "flock", [path, "sh", "-c", "echo locked >&2; cat"], input: .keptOpen)
         _ = try holder.line("locked")
         #expect(throws: ChannelError(.timedOut, "")) {
             try KnownPeersFile(path).bind("ben", to: key(2))

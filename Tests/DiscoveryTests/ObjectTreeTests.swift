@@ -62,7 +62,7 @@ struct ObjectTreeTests {
     }
 
     /// Expects that `tree` requests a new listing of the objects, or that it does not. Uses a copy,
-    /// because the call takes the request.
+    /// because `takeListingRequest` clears the request.
     private func expectRequest(_ expected: Bool, of tree: ObjectTree, _ reason: Comment) {
         var copy = tree
         let isRequested = copy.takeListingRequest()

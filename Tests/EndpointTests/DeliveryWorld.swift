@@ -81,7 +81,7 @@ struct DeliveryWorld {
         self.hazards = hazards
         var limits = DeliveryEndpoint.Limits()
         limits.window = window
-        limits.longest = 20_000
+        limits.longestMessage = 20_000
         limits.resendsUnknown = hazards.resendsUnknown
         self.limits = limits
         sides = []
@@ -311,7 +311,7 @@ struct DeliveryWorld {
                     && sides.map(\.effects.count) == before.1
                     && sides.allSatisfy { $0.committing == nil }
                     && (underWay[newestLink] ?? []).allSatisfy(\.isEmpty)
-                    && sides.allSatisfy { $0.endpoint.hasToldAll }
+                    && sides.allSatisfy { $0.endpoint.hasToldPeerOfCompletion }
                 if underWay[newestLink] == nil { break }
             }
             if isQuiet { break }
@@ -326,7 +326,8 @@ struct DeliveryWorld {
     private func check() throws {
         for side in 0...1 {
             let peer = sides[1 - side]
-            guard sides[side].endpoint.isComplete, sides[side].endpoint.hasToldAll else {
+            guard sides[side].endpoint.isComplete, sides[side].endpoint.hasToldPeerOfCompletion
+            else {
                 throw Failure(description: "side \(side) is not complete")
             }
             for content in sides[side].sent.values

@@ -17,7 +17,7 @@ struct HostilePeerTests {
         init() throws {
             var limits = DeliveryEndpoint.Limits()
             limits.window = 1_000
-            limits.longest = 5_000
+            limits.longestMessage = 5_000
             endpoint = DeliveryEndpoint(limits: limits, using: &generator)
             peer = Resume(
                 token: Identifier(using: &generator), peerToken: .none,
@@ -110,13 +110,13 @@ struct HostilePeerTests {
     @Test("a confirmation of number 0, of a message not sent or of one confirmed before is refused")
     func confirmations() throws {
         for number: UInt64 in [0, 3, .max] {
-            try expectRefusal { .confirm(epoch: $0.own.epoch, number) }
+            try expectRefusal { .confirm(epoch: $0.own.epoch, through: number) }
         }
         var scene = try Scene()
-        try scene.receive(.confirm(epoch: scene.own.epoch, 2))
-        scene.expectRefusal(.confirm(epoch: scene.own.epoch, 2), at: #_sourceLocation)
+        try scene.receive(.confirm(epoch: scene.own.epoch, through: 2))
+        scene.expectRefusal(.confirm(epoch: scene.own.epoch, through: 2), at: #_sourceLocation)
         // Nothing is confirmed by a record that names another epoch.
-        try scene.receive(.confirm(epoch: scene.peer.epoch, 3))
+        try scene.receive(.confirm(epoch: scene.peer.epoch, through: 3))
         scene.commit()
         #expect(scene.endpoint.nextEvent() == .confirmed(id: 1))
         #expect(scene.endpoint.nextEvent() == .confirmed(id: 2))
@@ -155,7 +155,8 @@ struct HostilePeerTests {
     func tooEarly() throws {
         for record: DeliveryRecord in [
             .credit(1_000), .epoch(Identifier(high: 1, low: 1)),
-            .confirm(epoch: Identifier(high: 1, low: 1), 1), Self.chunk(1, of: 1, count: 1),
+            .confirm(epoch: Identifier(high: 1, low: 1), through: 1),
+            Self.chunk(1, of: 1, count: 1),
         ] {
             var scene = try Scene()
             scene.endpoint.linkBegan()
@@ -198,17 +199,17 @@ struct HostilePeerTests {
         for isTaken in [false, true] {
             var scene = try Scene()
             try scene.receive(Self.chunk(1, of: 10, count: 10))
-            try scene.receive(.finish(2))
+            try scene.receive(.finish(number: 2))
             // The end is confirmed when the program has taken the message before it.
             if isTaken { #expect(scene.endpoint.take() != nil) }
             if isTaken { scene.endpoint.confirm(through: 1, noting: nil) }
             scene.commit()
-            for record: DeliveryRecord in [.finish(3), Self.chunk(3, of: 10, count: 10)] {
+            for record: DeliveryRecord in [.finish(number: 3), Self.chunk(3, of: 10, count: 10)] {
                 scene.expectRefusal(record, at: #_sourceLocation)
             }
             try scene.receive(.epoch(Identifier(high: 5, low: 5)))
             scene.expectRefusal(Self.chunk(1, of: 10, count: 10), at: #_sourceLocation)
-            try scene.receive(.finish(1))
+            try scene.receive(.finish(number: 1))
         }
     }
 
@@ -256,7 +257,7 @@ struct HostilePeerTests {
         case 2, 3:
             let count = [0, 1, 20, 400, 700].randomElement(using: &generator) ?? 0
             return chunk(number(), at: length(), of: length(), count: count)
-        case 4: return .confirm(epoch: name(), number())
+        case 4: return .confirm(epoch: name(), through: number())
         default:
             return Bool.random(using: &generator) ? .epoch(name()) : .credit(number())
         }
@@ -270,7 +271,8 @@ struct HostileStreamTests {
     private struct Scene {
         var endpoint: DeliveryEndpoint
         var generator = SeededGenerator(seed: 9)
-        var own: Streams.Handle
+        /// The endpoint's own stream.
+        var ownStream: Streams.Handle
         var peer: Resume
 
         init() throws {
@@ -284,9 +286,9 @@ struct HostileStreamTests {
                 epoch: Identifier(using: &generator), first: 1, peerEpoch: .none,
                 positions: Positions(), credit: 0,
                 streams: StreamSummary(window: 50, firstLimit: 2, limit: 2))
-            own = endpoint.streams.open("own", .normal)
+            ownStream = endpoint.streams.open("own", .normal)
             try connect()
-            _ = try endpoint.streams.write([1, 2, 3, 4], to: own)
+            _ = try endpoint.streams.write([1, 2, 3, 4], to: ownStream)
             drain()
             try receive(.limit(id: 0, received: 2, limit: 60))
             try receive(.open(id: 1, .normal, label: "peer"))
@@ -306,6 +308,7 @@ struct HostileStreamTests {
             drain()
         }
 
+        /// Passes a record of the peer to the endpoint, and returns whether it made progress.
         @discardableResult
         mutating func receive(_ record: StreamRecord) throws(DeliveryError) -> Bool {
             try endpoint.receive(.stream(record), using: &generator)
@@ -373,7 +376,7 @@ struct HostileStreamTests {
     @Test("a stream that is over cannot be used again")
     func notAgain() throws {
         var scene = try Scene()
-        scene.endpoint.streams.finish(scene.own)
+        scene.endpoint.streams.finish(scene.ownStream)
         scene.drain()
         try scene.receive(.done(id: 0))
         try scene.receive(.fin(id: 0, size: 0))
@@ -383,7 +386,7 @@ struct HostileStreamTests {
         try scene.receive(.reset(id: 0, code: 1))
         #expect(throws: DeliveryError.self) { try scene.receive(.bytes(id: 0, offset: 0, [1])) }
         // `scene.peer` still has `streams.opened` 0. So the peer's next `resume` says that none of
-        // the endpoint's own streams has arrived, although the peer has used `scene.own` above.
+        // the endpoint's own streams has arrived, although the peer has used `ownStream` above.
         #expect(throws: DeliveryError.self) { try scene.connect() }
     }
 

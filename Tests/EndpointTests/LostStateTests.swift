@@ -30,14 +30,14 @@ struct LostStateTests {
             receiver.linkBegan()
         }
 
-        mutating func toReceiver() throws {
+        mutating func passToReceiver() throws {
             while receiver.wantsRecords, let record = sender.nextRecord(atMost: 100) {
                 try receiver.receive(record, using: &generator)
                 commit()
             }
         }
 
-        mutating func toSender() throws {
+        mutating func passToSender() throws {
             while sender.wantsRecords, let record = receiver.nextRecord(atMost: 100) {
                 try sender.receive(record, using: &generator)
                 commit()
@@ -46,8 +46,8 @@ struct LostStateTests {
 
         mutating func exchange() throws {
             for _ in 0..<10 {
-                try toReceiver()
-                try toSender()
+                try passToReceiver()
+                try passToSender()
                 commit()
             }
         }
@@ -76,12 +76,12 @@ struct LostStateTests {
         let second = scene.sender.send([2])
         scene.restore(copy)
         scene.connect()
-        try scene.toReceiver()
+        try scene.passToReceiver()
         #expect(scene.receiver.mustEndLink)
         #expect(scene.receiver.nextEvent() == .storeRolledBack)
-        // The sender learns of the new state, and the link is cut before it can answer.
+        // The sender learns of the new state, but the link is cut before the sender can answer.
         scene.connect()
-        try scene.toSender()
+        try scene.passToSender()
         scene.connect()
         try scene.exchange()
         #expect(scene.receiver.take() == [2])
@@ -105,7 +105,7 @@ struct LostStateTests {
         for _ in 0..<3 { try pair.exchange() }
         pair.sides[1].finish()
         for _ in 0..<3 { try pair.exchange() }
-        #expect(pair.sides.allSatisfy { $0.hasToldAll && $0.hasPeerFinished })
+        #expect(pair.sides.allSatisfy { $0.hasToldPeerOfCompletion && $0.hasPeerFinished })
     }
 
     @Test(
@@ -123,14 +123,14 @@ struct LostStateTests {
         pair.connect()
         for _ in 0..<3 { try pair.exchange() }
         #expect(pair.sides[1].hasPeerFinished && !pair.sides[0].isSettled)
-        #expect(!pair.sides[0].hasToldAll)
+        #expect(!pair.sides[0].hasToldPeerOfCompletion)
         pair.sides[1].finish()
         for _ in 0..<3 { try pair.exchange() }
-        let haveToldAll = pair.sides.map(\.hasToldAll)
-        #expect(haveToldAll == [true, true])
+        let haveToldPeer = pair.sides.map(\.hasToldPeerOfCompletion)
+        #expect(haveToldPeer == [true, true])
     }
 
-    @Test("a peer that has finished is refused if its next process sends a message")
+    @Test("a message of the peer's next instance is a violation if the peer has finished before")
     func moreAfterEnd() throws {
         var pair = EndpointPair()
         pair.connect()

@@ -36,10 +36,10 @@ struct RecordBytesTests {
                 Chunk(
                     number: number(), offset: Int(number()), length: Int(number()),
                     bytes: (0..<count).map { UInt8($0) }[...]))
-        case .confirm: return .confirm(epoch: identifier(), number())
+        case .confirm: return .confirm(epoch: identifier(), through: number())
         case .epoch: return .epoch(identifier())
         case .credit: return .credit(number())
-        case .finish: return .finish(number())
+        case .finish: return .finish(number: number())
         case .open:
             let labels = ["", "a", "größer", String(repeating: "x", count: 255)]
             return .stream(

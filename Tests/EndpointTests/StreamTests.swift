@@ -29,7 +29,7 @@ private struct StreamWorld {
 
     var sides: [Side] = []
     var generator: SeededGenerator
-    /// The bounds of each side.
+    /// The limits of each side's endpoint.
     var limits = [DeliveryEndpoint.Limits(), DeliveryEndpoint.Limits()]
     var isLinked = false
 
@@ -170,7 +170,7 @@ private struct StreamWorld {
     /// Finishes and reads all streams, and exchanges all records.
     mutating func settle() throws {
         if !isLinked { connect() }
-        // With a window of one byte, a round moves one of up to 200 bytes that the sender keeps.
+        // With a window of one byte, each round moves one byte, and a sender may keep 200 bytes.
         for _ in 0..<1_000 {
             if sides.allSatisfy({
                 $0.endpoint.streams.openCount == 0 && !$0.endpoint.streams.hasArrived

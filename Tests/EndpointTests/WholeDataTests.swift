@@ -1,7 +1,7 @@
 import BLESecDelivery
 import Testing
 
-@Suite("Data that is only taken whole")
+@Suite("Data that leaves only if it fits into one record")
 struct WholeDataTests {
     /// Two endpoints that are connected, with a bulk stream and an urgent stream of the first one.
     private struct Scene {
@@ -17,7 +17,8 @@ struct WholeDataTests {
             try pair.exchange()
         }
 
-        /// The number of bytes in the next record if data is only taken whole; nil if there is none.
+        /// The number of bytes in the next record with data; nil if the next data is longer than
+        /// `limit`.
         func nextWhole(atMost limit: Int) -> Int? {
             sender.nextRecord(atMost: limit, onlyWhole: true).map(\.data.count)
         }
@@ -27,7 +28,7 @@ struct WholeDataTests {
         }
     }
 
-    @Test("short data of the most urgent class is taken, and longer data is not begun")
+    @Test("short data of the most urgent class leaves, and longer data is not begun")
     func streams() throws {
         var scene = try Scene()
         try scene.write(10_000, to: scene.bulk)
@@ -44,25 +45,25 @@ struct WholeDataTests {
         #expect(other.nextWhole(atMost: 512) == 10)
     }
 
-    @Test("a refused record changes nothing: the same data leaves next")
+    @Test("data that does not fit stays unchanged, and leaves next")
     func unchanged() throws {
         var scene = try Scene()
         try scene.write(10_000, to: scene.bulk)
-        let before = scene.sender.movements
+        let before = scene.sender.progressCount
         for _ in 0..<20 { #expect(scene.nextWhole(atMost: 512) == nil) }
-        #expect(scene.sender.movements == before)
+        #expect(scene.sender.progressCount == before)
         let data = try #require(scene.sender.nextRecord(atMost: 4_000)).data
         #expect(data.count == 4_000)
     }
 
-    @Test("the rest of a message is short enough, although the message is long")
+    @Test("the rest of a begun message leaves if it fits, although the whole message did not fit")
     func messages() throws {
         var pair = EndpointPair()
         pair.connect()
         try pair.exchange()
         let sender = pair.sides[0]
         _ = sender.send([UInt8](repeating: 1, count: 1_000))
-        // The store notes first that the message may have left.
+        // The store first has to commit that the message may have left.
         #expect(sender.nextRecord(atMost: 700) == nil)
         pair.commit()
         #expect(sender.nextRecord(atMost: 700, onlyWhole: true) == nil)

@@ -87,7 +87,8 @@ private enum HostileFrames {
         ".blesec-partial", "a/.blesec-partial/x",
     ]
     private static let numbers: [UInt64] = [
-        0, 1, 2, 100, 4_096, 65_536, 1 << 32, 1 << 60, (1 << 61) - 1, 1 << 61, FileFrame.greatest,
+        0, 1, 2, 100, 4_096, 65_536, 1 << 32, 1 << 60, (1 << 61) - 1, 1 << 61,
+        FileFrame.greatestSizeOrTime,
     ]
 
     static func append(_ bytes: inout [UInt8], _ generator: inout SeededGenerator) {

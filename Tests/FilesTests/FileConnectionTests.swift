@@ -9,7 +9,7 @@ import Testing
 struct FileConnectionTests {
     private let scratch = TemporaryFolder()
 
-    /// Connects two sides, runs `body` with them, and closes both.
+    /// Connects two sides, runs `body` with them, and aborts both.
     private func connected(
         _ body: (_ sender: PeerConnection, _ receiver: PeerConnection) async throws -> Void
     ) async throws {
@@ -34,7 +34,8 @@ struct FileConnectionTests {
         throw ChannelError(.closed, "no file was offered")
     }
 
-    private func code(_ transfer: FileTransfer) async -> ChannelError.Code? {
+    /// The code of the error with which the transfer ends; nil if it succeeds.
+    private func errorCode(_ transfer: FileTransfer) async -> ChannelError.Code? {
         do throws(ChannelError) {
             try await transfer.finish()
             return nil
@@ -83,8 +84,8 @@ struct FileConnectionTests {
             let incoming = try await next(receiver).accept(into: scratch.path("in"))
             for await progress in incoming.progress where progress.bytes > 1_000_000 { break }
             (stopsReceiver ? incoming : outgoing).cancel()
-            #expect(await code(outgoing) == .cancelled)
-            #expect(await code(incoming) == .cancelled)
+            #expect(await errorCode(outgoing) == .cancelled)
+            #expect(await errorCode(incoming) == .cancelled)
             #expect(scratch.names(in: "in") == [".blesec-partial"])
             let secondOutgoing = try await sender.sendFile(scratch.path("tree"))
             let offer = try await next(receiver)
@@ -104,11 +105,11 @@ struct FileConnectionTests {
         try await connected { sender, receiver in
             let first = try await sender.sendFile(scratch.path("file.bin"))
             await (try next(receiver)).refuse(.declined, "not today")
-            #expect(await code(first) == .refused)
+            #expect(await errorCode(first) == .refused)
             let second = try await sender.sendFile(scratch.path("file.bin"))
             let incoming = try await next(receiver).accept(into: scratch.path("missing"))
-            #expect(await code(incoming) != nil)
-            #expect(await code(second) != nil)
+            #expect(await errorCode(incoming) != nil)
+            #expect(await errorCode(second) != nil)
             await #expect(throws: ChannelError.self) {
                 _ = try await sender.sendFile(scratch.path("nothing"))
             }

@@ -92,7 +92,7 @@ struct FileFolderTests {
             let first = try receiver("a", bytes: most, from: 1)
             #expect(first.refusal == nil)
             #expect(try receiver("b", bytes: most, from: 2).refusal?.problem == .noSpace)
-            // What was refused reserves nothing.
+            // A refused offer reserves no space.
             let small = try receiver("c", bytes: most / 10, from: 3)
             #expect(small.refusal == nil)
             withExtendedLifetime((first, small)) {}
@@ -110,7 +110,7 @@ struct FileFolderTests {
 
     @Test("a sender that announces a file of another size than it has offered breaks the rules")
     func limits() throws {
-        for size in [UInt64(9), 11, FileFrame.greatest] {
+        for size in [UInt64(9), 11, FileFrame.greatestSizeOrTime] {
             let receiver = try receiver("a", bytes: 10)
             var frames: [UInt8] = []
             FileFrame.file(

@@ -140,12 +140,12 @@ extension Integration {
                 [
                     "connect", pair.endpoint, "--identity", noisePair.folder.file("dialer"),
                     "--peer", noisePair.listenerKey,
-                ], input: .held)
+                ], input: .keptOpen)
             #expect(
                 try noiseDialer.line("channel ready", with: [listener])
                     == noisePair.dialerReadyLine)
             // The Noise peer is still connected.
-            let tlsDialer = try pair.connect(input: .held)
+            let tlsDialer = try pair.connect(input: .keptOpen)
             #expect(
                 try tlsDialer.line("channel ready", with: [listener, noiseDialer]).hasPrefix(
                     "channel ready: TLS1.3 with "))

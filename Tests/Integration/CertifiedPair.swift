@@ -94,8 +94,8 @@ struct CertifiedPair {
         _ command: String, _ options: String..., as name: String = lamp, within seconds: Double = 20
     ) throws -> Subprocess {
         try Tool.start(
-            [command, endpoint, "--protocol", "TLS1.3"] + credentials(name) + options, input: .held,
-            within: seconds)
+            [command, endpoint, "--protocol", "TLS1.3"] + credentials(name) + options,
+            input: .keptOpen, within: seconds)
     }
 
     /// Starts `openssl s_client` or `openssl s_server` as a device; with the name `without` it
@@ -111,7 +111,8 @@ struct CertifiedPair {
         if name != "without" {
             arguments += ["-cert", folder.file("\(name).pem"), "-key", folder.file("\(name).key")]
         }
-        return try Subprocess("openssl", arguments + version + options, input: .held, within: 60)
+        return try Subprocess(
+            "openssl", arguments + version + options, input: .keptOpen, within: 60)
     }
 
     /// Waits until a process listens on the socket, according to the kernel's table.

@@ -36,7 +36,7 @@ extension Integration {
                     "no option says whom to accept: --peer KEY, or --anyone"
                 ),
                 (["listen", "unix:s"], 64, "no option says whom to accept"),
-                (["listen", "--anyone"], 64, "ENDPOINT is missing"),
+                (["listen", "--anyone"], 64, "give an ENDPOINT"),
                 (
                     ["connect", "unix:s", "--anyone", "--peer", strangerKey], 64,
                     "exclude each other"
@@ -249,8 +249,8 @@ extension Integration {
         )
         func killed() throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(input: .held)
-            let dialer = try pair.connect(input: .held)
+            let listener = try pair.listen(input: .keptOpen)
+            let dialer = try pair.connect(input: .keptOpen)
             listener.send(Array("half of it".utf8))
             _ = try dialer.output(10, with: [listener])
             listener.signal(SIGKILL)
@@ -269,7 +269,7 @@ extension Integration {
         func killedAfterEnd() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .bytes(Array("all".utf8)))
-            let dialer = try pair.connect(input: .held)
+            let dialer = try pair.connect(input: .keptOpen)
             _ = try dialer.output(3, with: [listener])
             // Once it is ready, the listener sends its data and its `end`, and then waits for the
             // dialer's `end`.
@@ -288,8 +288,8 @@ extension Integration {
             ])
         func signals(_ number: Int32, _ status: Int32, _ reason: String) throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(input: .held)
-            let dialer = try pair.connect(input: .held)
+            let listener = try pair.listen(input: .keptOpen)
+            let dialer = try pair.connect(input: .keptOpen)
             dialer.send(Array("half of it".utf8))
             _ = try listener.output(10, with: [dialer])
             dialer.signal(number)
@@ -320,7 +320,7 @@ extension Integration {
                 """
             let dialer = try Subprocess(
                 "sh", ["-c", #"{ "$@"; echo "exit $?" >&2; } | \#(reader)"#, "sh"] + words,
-                input: .held)
+                input: .keptOpen)
             _ = try dialer.line("read", with: [listener])
             listener.signal(SIGINT)
             let outcomes = try Subprocess.wait([listener, dialer])
@@ -357,7 +357,7 @@ extension Integration {
             let pair = try ToolPair()
             let listener = try pair.listen(
                 input: .bytes(ToolPair.pseudoRandomBytes(100_000, seed: 3)), within: 40)
-            let dialer = try pair.connect(input: .held, output: "/dev/full")
+            let dialer = try pair.connect(input: .keptOpen, output: "/dev/full")
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [76, 74])
             #expect(outcomes[1].errors.contains("standard output cannot be written: No space left"))
@@ -375,7 +375,7 @@ extension Integration {
             let dialer = try Subprocess(
                 "sh",
                 ["-c", #"{ "$@"; echo "exit $?" >&2; } | head -c 10 >/dev/null"#, "sh"] + words,
-                input: .held)
+                input: .keptOpen)
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes[0].status == 76)
             #expect(outcomes[1].errors.contains("standard output was closed by its reader"))
@@ -387,7 +387,7 @@ extension Integration {
             arguments: ["<&-", "</tmp"])
         func badInput(_ redirection: String) throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(input: .held)
+            let listener = try pair.listen(input: .keptOpen)
             let words = [
                 Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
                 "--peer", pair.listenerKey,

@@ -12,7 +12,7 @@ extension Integration {
         /// Starts `blesec chat` with the identity of `side`, `listener` or `dialer`, and pins the
         /// other side's key.
         private func chat(
-            _ side: String, _ arguments: [String], input: Subprocess.Input = .held
+            _ side: String, _ arguments: [String], input: Subprocess.Input = .keptOpen
         ) throws -> Subprocess {
             let peer = side == "listener" ? pair.dialerKey : pair.listenerKey
             return try Tool.start(
@@ -80,7 +80,7 @@ extension Integration {
         @Test("a line of 40,000 bytes is sent in pieces, and --anyone admits only the first peer")
         func firstComer() throws {
             let listener = try Tool.start(
-                ["chat", pair.endpoint(), "--listen", "--anyone"], input: .held, within: 40)
+                ["chat", pair.endpoint(), "--listen", "--anyone"], input: .keptOpen, within: 40)
             _ = try listener.line("listening on ")
             let first = try Tool.start(
                 ["chat", pair.endpoint(), "--anyone"],
@@ -198,9 +198,9 @@ extension Integration {
 
         @Test("connect --persist sends the rest of its input once its killed peer is restarted")
         func persists() throws {
-            let dialer = try pair.connect(["--persist", "--json"], input: .held)
+            let dialer = try pair.connect(["--persist", "--json"], input: .keptOpen)
             _ = try dialer.line(#"{"event": "state", "state": "backing-off""#)
-            let first = try pair.listen(["--persist"], input: .held)
+            let first = try pair.listen(["--persist"], input: .keptOpen)
             dialer.send(Array("one ".utf8))
             #expect(try first.output(4, with: [dialer]) == Array("one ".utf8))
             Self.waitUntilLinkIsGood()
@@ -224,7 +224,7 @@ extension Integration {
                 (["chat", "--listen", "--anyone"], "--listen goes with an ENDPOINT"),
                 (
                     ["chat", socket, "--rescan", "1", "--anyone"],
-                    "--rescan goes without an ENDPOINT"
+                    "--rescan cannot be used with an ENDPOINT"
                 ),
                 (["connect", socket, "--anyone", "--idle", "3"], "--idle goes with --persist"),
                 (

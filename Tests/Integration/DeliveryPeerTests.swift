@@ -61,7 +61,7 @@ extension Integration {
 
 /// Starts tools and a peer, with keys and data for both.
 struct DeliveryFixture {
-    private static let peers = #filePath.replacing("DeliveryPeerTests.swift", with: "Peers/")
+    private static let peersFolder = #filePath.replacing("DeliveryPeerTests.swift", with: "Peers/")
     private static let python = #filePath.replacing(
         "Tests/Integration/DeliveryPeerTests.swift", with: ".build/venv/bin/python")
 
@@ -85,7 +85,7 @@ struct DeliveryFixture {
         let secret = folder.write("peer-private", ToolPair.pseudoRandomBytes(32, seed: 33))
         peerPrivateKey = try Subprocess.run("base64", ["-w0", secret]).text
         let shown = try Subprocess.run(
-            Self.python, [Self.peers + "negotiated_peer.py", "public", peerPrivateKey])
+            Self.python, [Self.peersFolder + "negotiated_peer.py", "public", peerPrivateKey])
         try #require(
             shown.status == 0,
             "make test, or tools/install --python, makes .build/venv: \(shown.errors)")
@@ -107,7 +107,7 @@ struct DeliveryFixture {
         try Subprocess(
             Self.python,
             [
-                Self.peers + "delivery_peer.py", role, peerPrivateKey, folder.file("socket"),
+                Self.peersFolder + "delivery_peer.py", role, peerPrivateKey, folder.file("socket"),
                 folder.file("to-tool"), folder.file("from-tool"),
             ] + options, within: 60)
     }

@@ -22,9 +22,10 @@ extension Integration {
             try write(files.mapValues { Array($0.utf8) })
         }
 
-        /// A system in which a bluetoothd with these plugins runs with these arguments.
-        private func runDaemon(_ sources: [String], _ arguments: [String]) throws {
-            let program = sources.map { "profiles/\($0).c\0" }.joined()
+        /// Writes the files of a system in which bluetoothd runs with these arguments. Its program
+        /// has these plugins.
+        private func writeDaemon(_ plugins: [String], _ arguments: [String]) throws {
+            let program = plugins.map { "profiles/\($0).c\0" }.joined()
             try write([
                 "proc/77/comm": "bluetoothd\n",
                 "proc/77/cmdline": ([daemon] + arguments).map { $0 + "\0" }.joined(),
@@ -48,7 +49,7 @@ extension Integration {
         @Test(
             "doctor names bluetoothd's plugins that use a link, and a remedy that leaves them out")
         func plugins() throws {
-            try runDaemon(["battery/battery", "input/hog", "midi/midi", "audio/bap"], ["-d"])
+            try writeDaemon(["battery/battery", "input/hog", "midi/midi", "audio/bap"], ["-d"])
             let line = try #require(try lines("plugins").first)
             #expect(
                 line.hasPrefix("note  plugins: bluetoothd runs battery, hog, midi: "), "\(line)")
@@ -68,7 +69,7 @@ extension Integration {
                 (["--noplugin"], "battery, hog, midi"), (["--", "-P*"], "battery, hog, midi"),
             ] as [([String], String?)])
         func options(_ arguments: [String], _ running: String?) throws {
-            try runDaemon(["battery/battery", "input/hog", "midi/midi", "audio/bap"], arguments)
+            try writeDaemon(["battery/battery", "input/hog", "midi/midi", "audio/bap"], arguments)
             let line = try #require(try lines("plugins").first)
             let expected = running.map { "note  plugins: bluetoothd runs \($0): " }
             #expect(line.hasPrefix(expected ?? "ok    plugins: none"), "\(line)")
@@ -78,14 +79,14 @@ extension Integration {
             "doctor shows no `ExecStart` line if systemd would change a character of bluetoothd's arguments"
         )
         func strangeArguments() throws {
-            try runDaemon(["input/hog"], ["--configfile=/a b\u{1B}$x"])
+            try writeDaemon(["input/hog"], ["--configfile=/a b\u{1B}$x"])
             let line = try #require(try lines("plugins").first)
             #expect(line.hasSuffix("; start bluetoothd with `--noplugin=hog`"), "\(line)")
         }
 
         @Test("doctor ignores another user's process that is called bluetoothd")
         func otherUsersProcess() throws {
-            try runDaemon(["input/hog"], [])
+            try writeDaemon(["input/hog"], [])
             // Only root can give a folder away.
             guard geteuid() == 0 else { return }
             try #require(unsafe chown(folder.file("proc/77"), 65_534, 65_534) == 0)
@@ -95,7 +96,7 @@ extension Integration {
 
         @Test("`Experimental` in main.conf lets the plugins bap and rap run")
         func experimental() throws {
-            try runDaemon(["audio/bap", "ranging/rap"], [])
+            try writeDaemon(["audio/bap", "ranging/rap"], [])
             #expect(try lines("plugins").first?.hasPrefix("ok ") == true)
             try write(["etc/bluetooth/main.conf": "[General]\nExperimental = true\n"])
             #expect(try lines("plugins").first?.contains("runs bap, rap: ") == true)
@@ -196,7 +197,7 @@ extension Integration {
 
         @Test("with --json, a remedy has a member of its own")
         func json() throws {
-            try runDaemon(["input/hog"], [])
+            try writeDaemon(["input/hog"], [])
             let line = try #require(
                 try run("--json").text.split(separator: "\n").first { $0.contains("plugins") })
             #expect(line.hasPrefix("{\"grade\": \"note\", \"subject\": \"plugins\", \"text\": \""))
@@ -215,7 +216,7 @@ extension Integration {
         }
 
         @Test(
-            "a main.conf that bluetoothd ignores is reported with the line",
+            "if bluetoothd ignores main.conf, doctor reports which line is wrong",
             arguments: [
                 ([UInt8]("[LE]\nrubbish\n".utf8), 2), ([UInt8]("Key=1\n".utf8), 1),
                 ([UInt8]("[LE]\n=1\n".utf8), 2), ([0x5B, 0x61, 0x5D, 0x0A, 0xFF, 0x3D, 0x31], 2),

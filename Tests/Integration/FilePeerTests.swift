@@ -43,15 +43,15 @@ extension Integration {
         @Test(
             "if a Python peer has the first bytes of a file, the tool sends the rest; if those bytes are wrong, the whole file",
             arguments: [true, false])
-        func restOfTool(isRight: Bool) throws {
+        func restOfTool(isPrefixRight: Bool) throws {
             try fixture.writeSources()
             var held = Array(fixture.random.prefix(2_000_000))
-            if !isRight { held[1_234_567] ^= 1 }
+            if !isPrefixRight { held[1_234_567] ^= 1 }
             let path = fixture.folder.write("held", held)
             let outcomes = try fixture.run(
                 "send", [fixture.sources[0]], "acceptor", [fixture.out, "--hold", path])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
-            let line = isRight ? "agreed to 2000000 bytes, " : "restart\n"
+            let line = isPrefixRight ? "agreed to 2000000 bytes, " : "restart\n"
             #expect(outcomes[1].errors.contains(line), "\(outcomes[1].errors)")
             #expect(fixture.folder.read("out/random") == fixture.random)
         }
@@ -59,7 +59,7 @@ extension Integration {
         @Test(
             "the tool says how much it has of a file that was given up, and takes the rest if the hash is right",
             arguments: [true, false])
-        func restOfPeer(isRight: Bool) throws {
+        func restOfPeer(isPrefixRight: Bool) throws {
             try fixture.writeSources()
             let source = fixture.sources[0]
             let arguments = [fixture.out, "--accept", "always"]
@@ -69,15 +69,16 @@ extension Integration {
             #expect(first[0].errors.contains("blesec: the peer has ended the transfer\n"))
             #expect(try fixture.names(in: "out") == [".blesec-partial"])
             let second = try fixture.run(
-                "receive", arguments, "dialer", [source] + (isRight ? [] : ["--prefix", "wrong"]))
+                "receive", arguments, "dialer",
+                [source] + (isPrefixRight ? [] : ["--prefix", "wrong"]))
             #expect(second.map(\.status) == [0, 0], "\(second.map(\.errors))")
             let errors = second[1].errors
             #expect(errors.contains("\nfrom "), "\(errors)")
-            #expect(errors.contains(isRight ? "\nagreed\n" : "\nrestart\n"), "\(errors)")
+            #expect(errors.contains(isPrefixRight ? "\nagreed\n" : "\nrestart\n"), "\(errors)")
             #expect(fixture.folder.read("out/random") == fixture.random)
         }
 
-        @Test("files of a folder that the tool has stored are not sent to it again")
+        @Test("when a folder is sent again, the files that the tool has stored are not sent again")
         func restOfTree() throws {
             try fixture.writeSources()
             let source = fixture.sources[2]

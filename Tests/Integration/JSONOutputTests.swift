@@ -80,7 +80,8 @@ extension Integration {
             // With a name that begins with a slash, the path leads into the folder `x`.
             if name.hasPrefix("/") { _ = unsafe mkdir(folder.path + "/x", 0o700) }
             let path = folder.file("x") + name
-            // No file exists yet. Later one exists at `path`, but none at `path` with a digit added.
+            // No file exists yet. Later one exists at `path`, but none at `path` with a digit
+            // added.
             try expect(name, from: ["pubkey", path])
             let made = try Tool.run("keygen", path, "--json")
             #expect(made.status == 0, "\(made.errors)")
@@ -111,8 +112,8 @@ extension Integration {
 
         @Test("an argument that is not UTF-8 is shown in strict JSON, with U+FFFD")
         func invalidBytes() throws {
-            // Runs the arguments after the prefix, with the prefix and invalid bytes as the last
-            // one.
+            // The first argument is a prefix, and the others are a command. Runs the command with
+            // one more argument: the prefix, followed by invalid bytes.
             let script = #"p=$1; shift; exec "$@" "$p$(printf '\377\355\240\200\300\200')""#
             let file = folder.write("file", "")
             for (prefix, words) in [
@@ -140,7 +141,7 @@ extension Integration {
                 [
                     "chat", pair.endpoint(), "--listen", "--json", "--peer", pair.dialerKey,
                     "--identity", pair.folder.file("listener"),
-                ], input: .held)
+                ], input: .keptOpen)
             _ = try listener.line(#"{"event": "listening""#)
             let lines = Self.unusualNames.map { $0.split(separator: "\n").joined(separator: " ") }
             let dialer = try Tool.start(

@@ -322,7 +322,8 @@ extension Integration {
             _ command: String, _ typed: String..., before: String = ""
         ) throws -> Subprocess.Outcome {
             let script = try Subprocess(
-                "script", ["-qec", "\(before)'\(Tool.path)' \(command)", "/dev/null"], input: .held)
+                "script", ["-qec", "\(before)'\(Tool.path)' \(command)", "/dev/null"],
+                input: .keptOpen)
             var seen = 0
             for answer in typed {
                 seen = try script.output(containing: ": ", after: seen)

@@ -7,8 +7,8 @@ extension Integration {
     @Suite struct LibraryLoadTests {
         private let folder = ScratchFolder()
 
-        /// Runs the tool where the loader finds another file as libsystemd: one without bytes, or a
-        /// library without functions.
+        /// Runs the tool where the loader finds another file as libsystemd: an empty file or, if
+        /// `isLibrary`, a library without functions.
         private func run(_ command: String, isLibrary: Bool) throws -> Subprocess.Outcome {
             let file = folder.file("libsystemd.so.0")
             let made =

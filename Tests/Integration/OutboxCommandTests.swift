@@ -30,7 +30,7 @@ extension Integration {
                 StoreChange.message(
                     .init(id: UInt64(index + 1), bytes: [UInt8](repeating: 1, count: length)))
             }
-            changes.append(.left(through: sentThrough))
+            changes.append(.mayHaveLeft(through: sentThrough))
             try store.commit(changes)
             store.close()
         }
@@ -148,7 +148,8 @@ extension Integration {
         }
 
         @Test(
-            "with several stores, drop needs the peer's key, and this side's if that is not enough")
+            "with several stores, drop needs the peer's key, and this side's too if two are for that peer"
+        )
         func several() throws {
             try make(lengths: [1], sentThrough: 0)
             try make(peer: 3, lengths: [2], sentThrough: 0)

@@ -4,8 +4,8 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// Channels that pair with `pairing_peer.py`, a peer that is written from the wire-format page and
-    /// CPace's draft on top of `noiseprotocol` and libsodium's ristretto255.
+    /// Channels that pair with `pairing_peer.py`, a peer that is written from the wire-format page
+    /// and CPace's draft on top of `noiseprotocol` and libsodium's ristretto255.
     @Suite struct PairingPeerTests {
         enum Way: String, CaseIterable, Sendable, CustomTestStringConvertible {
             case invitation, code, comparison
@@ -86,8 +86,8 @@ extension Integration {
         struct Interruption: Sendable, CustomTestStringConvertible {
             /// The peer's role.
             let role: ChannelRole
-            /// The peer's argument `cut`: the step in place of which the peer closes the link. In the
-            /// step `unstored` the peer would store the library's key.
+            /// The peer's argument `cut`: the step in place of which the peer closes the link. In
+            /// the step `unstored` the peer would store the library's key.
             let cut: String
             /// What the library's channel fails with; nil if it is paired already.
             let code: ChannelError.Code?
@@ -112,7 +112,7 @@ extension Integration {
         func interrupted(_ interruption: Interruption, variant: Int) async throws {
             // The three ways, with the same roles at the second meeting, and with exchanged roles.
             let way = Way.allCases[variant % 3]
-            let again = variant > 3 ? interruption.role.peer : interruption.role
+            let secondRole = variant > 3 ? interruption.role.peer : interruption.role
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let first = try library.meeting(way, interruption.role, with: peer, "bob")
             let cut = try await first.run("bob", "cut=\(interruption.cut)")
@@ -128,17 +128,17 @@ extension Integration {
             #expect(try library.names().count == interruption.known[0])
             let kept = try library.store.pendingPeers()
             #expect(kept.count == (onlyPeerHasKept || interruption.known[0] == 1 ? 0 : 1))
-            let known = try peer.key("bob")
-            #expect(kept.allSatisfy { $0.key == known && $0.name == "peer" })
+            let bobsKey = try peer.key("bob")
+            #expect(kept.allSatisfy { $0.key == bobsKey && $0.name == "peer" })
             // Only a dialer with a code has not verified the peer.
             let isVerified = way != .code || interruption.role == .dialer
             #expect(kept.allSatisfy { $0.isVerified == isVerified })
             // They meet again by a code, which differs on the two sides unless it is needed.
             try library.makeCode()
-            let second = try library.meeting(.code, again, with: peer, "bob")
+            let second = try library.meeting(.code, secondRole, with: peer, "bob")
             let last = try await second.run("bob", value: onlyPeerHasKept ? "123456" : "654321")
             #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
-            #expect(try library.names() == ["peer": known])
+            #expect(try library.names() == ["peer": bobsKey])
             #expect(try library.store.pendingPeers().isEmpty)
             // Both know each other now, and need no code.
             let third = try await second.run("bob", value: "111111")
@@ -146,7 +146,8 @@ extension Integration {
             await second.end()
         }
 
-        /// What a hostile peer sends in place of its records, and what the library's channel fails with.
+        /// What a hostile peer sends in place of its records, and what the library's channel fails
+        /// with.
         struct Attack: Sendable, CustomTestStringConvertible {
             let way: Way
             /// The peer's role.
@@ -347,7 +348,7 @@ extension Integration {
             await guess.end()
             let next = try keeping.meeting(.code, role, with: peer, "bob")
             let again = try await next.run("mallory", "claim=\(claim)", value: "654321")
-            // The dialer has sent its proof, if the peer claims to have kept a pairing.
+            // As the dialer, the library sends its proof if the peer claims to have kept a pairing.
             let sendsProof = role == .acceptor && [1, 2].contains(claim)
             #expect(
                 again.error.map {
@@ -355,8 +356,8 @@ extension Integration {
                 } == true, "\(again)")
             #expect(again.peer.hasPrefix("refuse"), "\(again)")
             #expect(try keeping.names().isEmpty)
-            // The next peer is served, and the attempt to complete an
-            // earlier pairing leaves nothing behind.
+            // The next peer is served, and the attempt to complete an earlier pairing leaves
+            // nothing behind.
             let bob = try await next.run("bob")
             #expect(bob.error == nil && bob.peer.hasPrefix("paired"), "\(bob)")
             #expect(try keeping.names() == ["peer": peer.key("bob")])
@@ -385,7 +386,9 @@ extension Integration {
             await second.end()
         }
 
-        @Test("a malformed proof, or another record instead, ends the channel", arguments: roles)
+        @Test(
+            "a malformed proof ends the channel, and so does another record in its place",
+            arguments: roles)
         func malformedProof(role: ChannelRole) async throws {
             for words in ["settle=short", "settle=long", "settle=03", "settle=02", "begin=own+03"] {
                 let (peer, library) = (try PairingPeer(), try PairingLibrary())
@@ -459,7 +462,7 @@ private final class PairingPeer {
 
     init(within seconds: Double = 60) throws {
         program = try Subprocess(
-            Self.python, [Self.folder + "pairing_peer.py"], input: .held, within: seconds)
+            Self.python, [Self.folder + "pairing_peer.py"], input: .keptOpen, within: seconds)
     }
 
     /// Sends a request, and returns its number.
@@ -487,7 +490,7 @@ private final class PairingLibrary {
     let identity: IdentityKey
     let store: KnownPeersFile
     private(set) var code: TrustPolicy.PairingCode
-    /// What the person on this side says about digits.
+    /// Whether the person on this side confirms the digits.
     let confirms = Locked(true)
     private let shown = Locked<String?>(nil)
     private var count = 0
@@ -547,7 +550,7 @@ private final class PairingMeeting {
     struct Outcome {
         /// What the library's channel has failed with; nil if it has paired, and ended well.
         let error: ChannelError?
-        /// What the peer says.
+        /// The outcome that the peer reports, in the words of `pairing_peer.py`.
         let peer: String
         /// The digits that the peer shows.
         var digits: String?
@@ -574,7 +577,8 @@ private final class PairingMeeting {
         self.value = value
     }
 
-    /// One link with a device of the peer.
+    /// Meets a device of the peer on one link. `value` stands in place of the invitation or the
+    /// code, and `more` has further values of the request.
     func run(
         _ device: String, _ more: String = "", value: String? = nil
     ) async throws -> Outcome {

@@ -45,7 +45,7 @@ extension Integration {
             if command == "chat" {
                 listener = try Tool.start(
                     ["chat", pair.endpoint(), "--listen", "--peer", pair.dialerKey]
-                        + identity("listener"), input: .held, within: 20)
+                        + identity("listener"), input: .keptOpen, within: 20)
                 _ = try listener.line("listening on ")
             } else {
                 listener = try pair.listen()
@@ -169,7 +169,7 @@ extension Integration {
         }
 
         @Test(
-            "if the last address refuses the dialer and a search fails, the error is the refusal"
+            "if the peer at the last address refuses the dialer and the search fails, the error is the refusal"
         )
         func refusedThere() throws {
             let state = try remember()

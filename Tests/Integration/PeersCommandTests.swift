@@ -41,10 +41,11 @@ extension Integration {
             try Tool.run(arguments: ["peers", words[0], "--state", state] + words.dropFirst())
         }
 
-        /// Makes a store with messages of these lengths. Messages 1 to `left` may have been sent.
+        /// Makes a store with messages of these lengths. Messages 1 to `sentThrough` may have been
+        /// sent.
         private func makeStore(
             _ directory: String, own: UInt8 = 9, peer: Fingerprint, lengths: [Int],
-            left: UInt64 = 0
+            sentThrough: UInt64 = 0
         ) throws {
             let store = try PeerConnection.Store.open(
                 in: directory, own: Self.key(own), peer: peer
@@ -53,7 +54,7 @@ extension Integration {
                 StoreChange.message(
                     .init(id: UInt64(index + 1), bytes: [UInt8](repeating: 1, count: length)))
             }
-            changes.append(.left(through: left))
+            changes.append(.mayHaveLeft(through: sentThrough))
             try store.commit(changes)
             store.close()
         }
@@ -342,7 +343,7 @@ extension Integration {
         @Test("forget --store drops the peer's messages that have not left, and no others")
         func droppedMessages() throws {
             remember()
-            try makeStore(stores, peer: lamp, lengths: [100, 20, 3], left: 1)
+            try makeStore(stores, peer: lamp, lengths: [100, 20, 3], sentThrough: 1)
             try makeStore(stores, own: 8, peer: lamp, lengths: [7])
             try makeStore(stores, peer: door, lengths: [50])
             try makeStore(folder.file("more"), peer: lamp, lengths: [1])
@@ -401,7 +402,7 @@ extension Integration {
             for file in ["last_addresses", "known_peers"] {
                 let lock = try Subprocess(
                     "flock", [folder.file("state/\(file)"), "sh", "-c", "echo held >&2; cat"],
-                    input: .held)
+                    input: .keptOpen)
                 _ = try lock.line("held")
                 Tool.expect(
                     try run("forget", "lamp", "--yes", "--store", stores), status: 75,
@@ -456,7 +457,7 @@ extension Integration {
         @Test("the question shows all that will be removed, and only a yes removes it")
         func question() throws {
             remember()
-            try makeStore(stores, peer: lamp, lengths: [100, 20, 3], left: 1)
+            try makeStore(stores, peer: lamp, lengths: [100, 20, 3], sentThrough: 1)
             try makeStore(folder.file("other"), peer: door, lengths: [1])
             let before = (names, addresses)
             let words = "lamp --store '\(stores)' --store '\(folder.file("other"))'"
@@ -553,7 +554,7 @@ extension Integration {
                     "-qec",
                     "\(before)'\(Tool.path)' peers forget --state '\(state)' \(arguments); s=$?; "
                         + "echo status $s; exit $s", "/dev/null",
-                ], input: .held)
+                ], input: .keptOpen)
         }
 
         /// Runs `blesec peers forget` at a terminal of its own, and types one of the answers at

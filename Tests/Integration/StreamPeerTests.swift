@@ -24,7 +24,7 @@ extension Integration.DeliveryPeerTests {
         let peer = try fixture.startPeer(role == .dialer ? "acceptor" : "dialer", side.options)
         if role == .dialer { _ = try peer.line("listening") }
         let connection = try await side.connect(role)
-        // The peer's pipes are served only at the end, so that no thread waits for them.
+        // The peer's output is read only at the end, so that no thread waits for it.
         let failure = await Self.failure { try await side.run(connection) }
         await connection.abort()
         if failure != nil { peer.signal(SIGTERM) }
@@ -73,8 +73,8 @@ private struct StreamSide {
             )
         }
         peersStreamCount = Int.random(in: 5...20, using: &generator)
-        // `--streams` is the number of streams that the Python peer opens, and `--peers-streams` the
-        // number that this side opens.
+        // `--streams` is the number of streams that the Python peer opens, and `--peers-streams`
+        // the number that this side opens.
         let numbers = [
             "--cuts": 8, "--seed": Int(seed), "--streams": peersStreamCount,
             "--peers-streams": plans.count, "--most": most, "--window": window,

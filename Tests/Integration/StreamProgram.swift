@@ -169,7 +169,7 @@ struct StreamProgram {
         }
     }
 
-    /// Everything up to the end, and whether the peer has reset its direction instead.
+    /// All bytes up to the end or the reset, and whether the peer has reset its direction.
     private mutating func readAll(
         from stream: PeerConnection.Stream
     ) async throws -> ([UInt8], Bool) {

@@ -4,8 +4,8 @@ import Testing
 
 /// The `blesec` that was built with these tests, or the one that `BLESEC_TOOL` names.
 enum Tool {
-    /// The tool's path. Unless `BLESEC_TOOL` gives another one, the tool is in the folder of the test
-    /// executable.
+    /// The tool's path. Unless `BLESEC_TOOL` gives another one, the tool is in the folder of the
+    /// test executable.
     static let path: String = {
         if let given = unsafe getenv("BLESEC_TOOL") { return unsafe String(cString: given) }
         guard let tests = CommandLine.arguments.first, let slash = tests.lastIndex(of: "/") else {

@@ -25,8 +25,8 @@ struct ToolPair {
     /// The endpoint of a socket in the folder; `kind` is `unix` or `unix-seqpacket`.
     func endpoint(_ kind: String = "unix") -> String { "\(kind):\(folder.file("socket"))" }
 
-    /// Starts a listener that trusts the dialer, or whom the options `trust` name. Returns the
-    /// listener when it can be dialed.
+    /// Starts a listener, and returns it when it can be dialed. It trusts the dialer or, if there
+    /// are options `trust`, the peers that these options name.
     func listen(
         _ arguments: [String] = [], kind: String = "unix", trust: [String]? = nil,
         input: Subprocess.Input = .bytes([]), output: String? = nil, within seconds: Double = 20
@@ -40,7 +40,8 @@ struct ToolPair {
         return listener
     }
 
-    /// Starts a dialer that trusts the listener, or whom the options `trust` name.
+    /// Starts a dialer. It trusts the listener or, if there are options `trust`, the peers that
+    /// these options name.
     func connect(
         _ arguments: [String] = [], kind: String = "unix", trust: [String]? = nil,
         input: Subprocess.Input = .bytes([]), output: String? = nil, within seconds: Double = 20

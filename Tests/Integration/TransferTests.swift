@@ -66,7 +66,7 @@ extension Integration {
         @Test("after one side has ended its data, the other side can still send")
         func halfClose() throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(input: .held)
+            let listener = try pair.listen(input: .keptOpen)
             let dialer = try pair.connect(input: .bytes(Array("question".utf8)))
             #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
             _ = try dialer.line(pair.dialerReadyLine, with: [listener])
@@ -82,14 +82,14 @@ extension Integration {
         @Test("standard output is closed when the peer's data ends, even if standard input is open")
         func outputEndsFirst() throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(input: .held)
+            let listener = try pair.listen(input: .keptOpen)
             // `wc` prints when its input ends, and only then does the test end the dialer's input.
             let words = [
                 Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
                 "--peer", pair.listenerKey,
             ]
             let dialer = try Subprocess(
-                "bash", ["-c", #"set -o pipefail; "$@" | wc -c"#, "bash"] + words, input: .held)
+                "bash", ["-c", #"set -o pipefail; "$@" | wc -c"#, "bash"] + words, input: .keptOpen)
             _ = try listener.line(pair.listenerReadyLine, with: [dialer])
             listener.send([1, 2, 3])
             listener.endInput()
@@ -110,7 +110,7 @@ extension Integration {
             #expect(second.status == 0)
             // The first peer has received the whole standard input.
             #expect(second.text == "")
-            let third = try pair.connect(input: .held)
+            let third = try pair.connect(input: .keptOpen)
             _ = try third.line(pair.dialerReadyLine, with: [listener])
             third.signal(9)
             _ = try third.wait(with: [listener])
@@ -232,7 +232,7 @@ extension Integration {
         )
         func direct() throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(["--direct"], input: .held)
+            let listener = try pair.listen(["--direct"], input: .keptOpen)
             let dialer = try pair.connect(["--direct"], input: .bytes(Array("question".utf8)))
             #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
             listener.send(Array("answer".utf8))

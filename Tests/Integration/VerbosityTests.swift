@@ -4,7 +4,7 @@ import Testing
 extension Integration {
     /// What `--verbose` and `--quiet` change on standard error.
     @Suite struct VerbosityTests {
-        /// What a dialer whose channel becomes complete writes to standard error.
+        /// What a dialer writes to standard error if its channel opens and ends without an error.
         private func dial(_ options: [String]) throws -> [String] {
             let pair = try ToolPair()
             let listener = try pair.listen()

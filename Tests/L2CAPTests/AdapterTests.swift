@@ -63,11 +63,11 @@ import Testing
         #expect(error.reason.contains("01:02:03:04:05:06"))
     }
 
-    @Test("a taken PSM, a reserved PSM, and no free PSM give the listener different errors")
+    @Test("a PSM in use, a reserved PSM, and no free PSM give the listener different errors")
     func listening() throws {
         let psm = try PSM(0x25)
-        let taken = L2CAPFailure.explainListen(SystemError(EADDRINUSE), psm: psm)
-        #expect(taken.code == .addressInUse)
+        let inUse = L2CAPFailure.explainListen(SystemError(EADDRINUSE), psm: psm)
+        #expect(inUse.code == .addressInUse)
         let reserved = L2CAPFailure.explainListen(SystemError(EACCES), psm: psm)
         #expect(reserved.code == .permission)
         #expect(reserved.reason.contains("0x80 to 0xFF"))

@@ -67,21 +67,21 @@ class Chat:
             self.typed += 1
             self.type([self.typed], 0.009)
 
-    def more_delivered(self, count, within):
+    def wait_for_deliveries(self, count, within):
         """Waits until `count` more lines are delivered."""
         seen, deadline = self.delivered, time.monotonic() + within
         while self.delivered < seen + count:
             assert time.monotonic() < deadline, f"not {count} lines delivered: {self.events[-20:]}"
             time.sleep(0.02)
 
-    def more_received(self, count, within):
+    def wait_for_lines(self, count, within):
         """Waits until `count` more lines are received."""
         seen, deadline = len(self.received), time.monotonic() + within
         while len(self.received) < seen + count:
             assert time.monotonic() < deadline, f"not {count} lines received: {self.events[-20:]}"
             time.sleep(0.02)
 
-    def settled(self, within):
+    def wait_for_fates(self, within):
         """Waits until the result for each typed line is known."""
         deadline = time.monotonic() + within
         while len(self.fates()) < self.typed:
@@ -96,27 +96,27 @@ class Chat:
         except (BrokenPipeError, ValueError):
             pass
 
-    def connected(self, within):
+    def wait_until_connected(self, within):
         """Waits until the chat is connected, and returns the time at which it was."""
-        return self.event(within, "state", state="connected")["at"]
+        return self.next_event(within, "state", state="connected")["at"]
 
-    def disconnected(self, within):
+    def wait_until_disconnected(self, within):
         """Waits until the link is lost."""
-        while self.event(within, "state")["state"] == "connected":
+        while self.next_event(within, "state")["state"] == "connected":
             pass
 
-    def reconnected(self, since, within):
+    def wait_until_reconnected(self, since, within):
         """Waits until the chat has lost the link that it had at `since` and is connected again."""
         is_lost = False
         while True:
-            event = self.event(within, "state")
+            event = self.next_event(within, "state")
             if event["at"] < since:
                 continue
             if is_lost and event["state"] == "connected":
                 return event["at"]
             is_lost = is_lost or event["state"] != "connected"
 
-    def event(self, within, name, **members):
+    def next_event(self, within, name, **members):
         """The next event with this name and these members."""
         deadline = time.monotonic() + within
         while True:
@@ -221,7 +221,7 @@ class ChatTests(DiscoveryTests):
         """a chat of 1,000 messages each way continues after each of ten cuts of the link"""
         chats = [self.chat("dialer"), self.chat("listener")]
         for chat in chats:
-            chat.connected(within=40)
+            chat.wait_until_connected(within=40)
         enough = threading.Event()
         typists = [
             threading.Thread(target=chat.talk, args=(enough, MESSAGES), daemon=True) for chat in chats]
@@ -232,9 +232,9 @@ class ChatTests(DiscoveryTests):
             # Waits for a number of lines, and not for a time, so that lines arrive between two cuts
             # on a slow machine as well.
             begun = self.cut_after(
-                lambda: [chat.more_delivered(DELIVERED, within=60) for chat in chats], chats)
+                lambda: [chat.wait_for_deliveries(DELIVERED, within=60) for chat in chats], chats)
             # The lost link was good, so the first attempt begins immediately, and the next soon after.
-            reconnections = [chat.reconnected(begun, within=30) for chat in chats]
+            reconnections = [chat.wait_until_reconnected(begun, within=30) for chat in chats]
             seconds.append(max(reconnections) - begun)
         enough.set()
         for chat, typist in zip(chats, typists):
@@ -243,7 +243,7 @@ class ChatTests(DiscoveryTests):
         # When one side has left, lines of the other side that wait for a link are never sent. So every
         # line has to be delivered before a side leaves.
         for chat in chats:
-            chat.settled(within=60)
+            chat.wait_for_fates(within=60)
         self.assertEqual([chat.end() for chat in chats], [0, 0], chats[0].events[-20:])
         for chat in chats:
             self.expect_timely_retries(chat)
@@ -257,12 +257,12 @@ class ChatTests(DiscoveryTests):
         """each line that the sender reports as delivered is in the output of the receiver, which leaves early"""
         receiver, sender = self.chat("dialer"), self.chat("listener")
         for chat in (receiver, sender):
-            chat.connected(within=40)
+            chat.wait_until_connected(within=40)
         flood = threading.Thread(target=sender.flood, args=(FLOOD,), daemon=True)
         flood.start()
         for _ in range(CUTS):
-            begun = self.cut_after(lambda: receiver.more_received(20, within=60), [receiver, sender])
-            receiver.reconnected(begun, within=40)
+            begun = self.cut_after(lambda: receiver.wait_for_lines(20, within=60), [receiver, sender])
+            receiver.wait_until_reconnected(begun, within=40)
         seen = len(receiver.received)
         while len(receiver.received) == seen:
             time.sleep(0.01)
@@ -287,31 +287,31 @@ class ChatTests(DiscoveryTests):
         """a chat continues after its peer was stopped, and after its peer was restarted"""
         listener, dialer = self.chat("listener", "--idle", "4"), self.chat("dialer")
         for chat in (listener, dialer):
-            chat.connected(within=40)
+            chat.wait_until_connected(within=40)
         # The radio stays connected. Only the ping, which is sent after 2 s, gets no answer.
         dialer.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
-        noticed = listener.event(10, "state", code="timed-out")["at"] - begun
+        noticed = listener.next_event(10, "state", code="timed-out")["at"] - begun
         self.assertTrue(3 < noticed < 6, noticed)
         dialer.process.send_signal(signal.SIGCONT)
         for chat in (listener, dialer):
-            chat.connected(within=40)
+            chat.wait_until_connected(within=40)
         dialer.type([1])
-        dialer.event(10, "delivered", number=1)
+        dialer.next_event(10, "delivered", number=1)
         dialer.kill()
         # A line that is typed before the listener notices the loss may have left, and its result would
         # be unknown.
-        listener.disconnected(within=10)
+        listener.wait_until_disconnected(within=10)
         listener.type([1])
         begun = time.monotonic()
         again = self.chat("dialer")
-        again.connected(within=40)
+        again.wait_until_connected(within=40)
         print(
             f"   silence noticed after {noticed:.1f} s, back after {time.monotonic() - begun:.1f} s",
             flush=True)
-        listener.event(10, "delivered", number=1)
+        listener.next_event(10, "delivered", number=1)
         again.type([2])
-        again.event(10, "delivered", number=1)
+        again.next_event(10, "delivered", number=1)
         self.assertEqual([again.end(), listener.end()], [0, 0])
         self.assertEqual((listener.received, again.received), ([1, 2], [1]))
 

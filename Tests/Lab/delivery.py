@@ -39,7 +39,7 @@ class Feed(threading.Thread):
 
 
 class DeliveryTests(ChatTests):
-    def more_arrived(self, written, count, within, tools):
+    def wait_for_bytes(self, written, count, within, tools):
         """Waits until `count` more bytes are in each file. A failure shows what `tools`, the listener and the
         dialer, said last."""
         wanted = [path.stat().st_size + count for path in written]
@@ -47,7 +47,7 @@ class DeliveryTests(ChatTests):
         while any(path.stat().st_size < size for path, size in zip(written, wanted)):
             if time.monotonic() > deadline:
                 sizes = [path.stat().st_size for path in written]
-                said = "\n--\n".join("\n".join(tool.said()[-30:]) for tool in tools)
+                said = "\n--\n".join("\n".join(tool.collect_lines()[-30:]) for tool in tools)
                 self.fail(f"{sizes} of {wanted} bytes after {within} s\n{said}")
             if self.has_stopped_dialing(tools[1]):
                 print("   the dialer's kernel dials no more: hci0 is switched off and on", flush=True)
@@ -59,7 +59,7 @@ class DeliveryTests(ChatTests):
     def has_stopped_dialing(self, dialer):
         """Whether three dials in a row got no answer, although the peer was heard: kernel 6.1 sometimes dials
         no more (docs/laboratory.md). These three dials are counted only once."""
-        lines = dialer.said()
+        lines = dialer.collect_lines()
         ready = max((at for at, line in enumerate(lines) if line.startswith("channel ready")), default=0)
         unanswered = sum("no answer came in time" in line for line in lines[ready:])
         if unanswered < 3:
@@ -83,11 +83,12 @@ class DeliveryTests(ChatTests):
         restarts = [CUTS * (number + 1) // (RESTARTS + 1) for number in range(RESTARTS)]
         cuts = 0
         while cuts < CUTS:
-            self.more_arrived(written, generator.randrange(20_000), within=60, tools=[listener, dialer])
+            self.wait_for_bytes(
+                written, generator.randrange(20_000), within=60, tools=[listener, dialer])
             if cuts in restarts:
                 restarts.remove(cuts)
                 restart_bluetoothd()
-                self.more_arrived(written, 1, within=60, tools=[listener, dialer])
+                self.wait_for_bytes(written, 1, within=60, tools=[listener, dialer])
             cuts += self.cut()
         for feed in feeds:
             feed.enough.set()

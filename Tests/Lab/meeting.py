@@ -49,7 +49,7 @@ class MeetingTests(ChatTests):
             Chat(self, f"hci{number}", who, peer, service=service)
             for number, (who, peer, service) in enumerate(devices)]
         for chat in chats:
-            chat.connected(within=60)
+            chat.wait_until_connected(within=60)
         return chats
 
     def channel_ends(self):
@@ -94,7 +94,7 @@ class MeetingTests(ChatTests):
             for chat in chats:
                 chat.type([1])
             for chat in chats:
-                chat.event(20, "delivered", number=1)
+                chat.next_event(20, "delivered", number=1)
             self.assertEqual(
                 self.channel_ends(), {("hci0", "hci1"): 1, ("hci1", "hci0"): 1}, chats[0].events)
             self.separate(chats)
@@ -113,7 +113,7 @@ class MeetingTests(ChatTests):
         for chat in chats:
             chat.type([1])
         for chat in chats:
-            chat.event(20, "delivered", number=1)
+            chat.next_event(20, "delivered", number=1)
         wanted = {(f"hci{number}", f"hci{number ^ 1}"): 1 for number in range(4)}
         self.assertEqual(self.channel_ends(), wanted)
         self.separate(chats)

@@ -58,16 +58,16 @@ class Device:
 
 class PairingTests(DiscoveryTests):
     def pair(self, way, *options):
-        """Pairs by `--code` or `--uri`; alice shows what bob is given."""
-        shower = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", way, *options)
-        shown = shower.line(shower.errors, f"{way[2:]}: ", 30)
+        """Pairs by `--code` or `--uri`; alice shows the code or the URI, and bob gets it."""
+        alice = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", way, *options)
+        shown = alice.line(alice.errors, f"{way[2:]}: ", 30)
         # An invitation says where its maker is.
         where = [] if way == "--uri" else [f"service:{SERVICE}"]
-        taker = Device(self, "bob", "pair", *where, "--name", "alice", f"{way}={shown}")
+        bob = Device(self, "bob", "pair", *where, "--name", "alice", f"{way}={shown}")
         results = [
             device.line(device.lines, f"paired: {name} ", 90)
-            for device, name in ((shower, "bob"), (taker, "alice"))]
-        self.assertEqual([shower.end(), taker.end()], [0, 0], [shower.seen, taker.seen])
+            for device, name in ((alice, "bob"), (bob, "alice"))]
+        self.assertEqual([alice.end(), bob.end()], [0, 0], [alice.seen, bob.seen])
         self.assertNotEqual(*results)
         return results
 
@@ -100,13 +100,13 @@ class PairingTests(DiscoveryTests):
 
     def test_pairing_wrong(self):
         """a wrong code is refused, and then neither device knows the other"""
-        shower = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", "--code")
-        code = shower.line(shower.errors, "code: ", 30)
+        alice = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", "--code")
+        code = alice.line(alice.errors, "code: ", 30)
         wrong = "000000" if code != "000000" else "000001"
-        taker = Device(self, "bob", "pair", f"service:{SERVICE}", "--name", "alice", "--code", wrong)
-        self.assertEqual(taker.end(90), 69, taker.seen)
-        shower.process.send_signal(signal.SIGINT)
-        self.assertEqual(shower.end(), 130, shower.seen)
+        bob = Device(self, "bob", "pair", f"service:{SERVICE}", "--name", "alice", "--code", wrong)
+        self.assertEqual(bob.end(90), 69, bob.seen)
+        alice.process.send_signal(signal.SIGINT)
+        self.assertEqual(alice.end(), 130, alice.seen)
         for who in ADAPTERS:
             listed = subprocess.run(
                 [BLESEC, "peers", "list", "--state", self.folder / f"{who}.state"], capture_output=True, text=True)

@@ -77,11 +77,11 @@ class Tool:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.arguments} still runs after {within} s") from None
         self.reader.join(5)
-        self.said()
+        self.collect_lines()
         return status
 
-    def said(self):
-        """All lines of standard error up to now."""
+    def collect_lines(self):
+        """Collects what has arrived, and returns all lines of standard error up to now."""
         while not self.unread.empty():
             line = self.unread.get()
             if line is not None:

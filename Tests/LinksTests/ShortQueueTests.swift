@@ -16,7 +16,8 @@ import Testing
         }
     }
 
-    /// Sends `size` bytes at a time until the link takes nothing more; returns the number of bytes taken.
+    /// Sends `size` bytes at a time until the link takes nothing more; returns the number of bytes
+    /// that it took.
     private static func fill(_ link: any Link, inSendsOf size: Int) throws -> Int {
         let bytes = [UInt8](repeating: 1, count: size)
         var total = 0

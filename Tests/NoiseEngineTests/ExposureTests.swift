@@ -32,8 +32,8 @@ import Testing
         }
     }
 
-    /// Whether a plan with `pattern` is accepted. If the plan is refused, expects an error which says
-    /// that the pattern shows this side's key.
+    /// Whether a plan with `pattern` is accepted. If the plan is refused, expects an error which
+    /// says that the pattern shows this side's key.
     private func isAccepted(
         _ pattern: HandshakePattern, _ role: ChannelRole, allowsExposedIdentity: Bool
     ) throws -> Bool {

@@ -45,7 +45,7 @@ struct StoreFileTests {
             let isEnd = Int.random(in: 0..<20, using: &generator) == 0
             let bytes = [UInt8](repeating: 7, count: length)
             return .message(.init(id: stored.nextID, bytes: isEnd ? nil : bytes))
-        case 6: return .left(through: number)
+        case 6: return .mayHaveLeft(through: number)
         case 7, 8: return .retired(through: min(last, number))
         case 9:
             let count = Int.random(in: 0...stored.messages.count, using: &generator)
@@ -57,7 +57,7 @@ struct StoreFileTests {
         case 12:
             let isSame = Bool.random(using: &generator)
             return .peerEpoch(isSame ? stored.peerEpoch : identifier, confirmed: number)
-        case 13: return .confirmed(number)
+        case 13: return .confirmed(through: number)
         case 14:
             let note = [UInt8](repeating: 1, count: Int.random(in: 0...20, using: &generator))
             return Bool.random(using: &generator) ? .sentNote(note) : .confirmedNote(note)
@@ -129,7 +129,7 @@ struct StoreFileTests {
         try make()
         let store = try open()
         #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("is in use"))
-        try store.commit([.confirmed(1)])
+        try store.commit([.confirmed(through: 1)])
     }
 
     @Test("a store of a newer version or of other keys, and a damaged database, are refused")
@@ -181,14 +181,14 @@ struct StoreFileTests {
         try make()
         let store = try open()
         try store.commit((1...UInt64(6)).map { .message(.init(id: $0, bytes: [UInt8($0)])) })
-        try store.commit([.left(through: 2), .dropped([3, 4, 6])])
+        try store.commit([.mayHaveLeft(through: 2), .dropped([3, 4, 6])])
         _ = consume store
         var stored = try open().stored
         #expect(stored.messages.map(\.id) == [1, 2, 5])
         #expect(stored.nextID == 7 && stored.first == 1)
         #expect((1...6).allSatisfy { stored.fates.fate(id: $0) == nil })
         // Message 5 has the number that message 3 would have had.
-        try open().commit([.left(through: 3), .retired(through: 2)])
+        try open().commit([.mayHaveLeft(through: 3), .retired(through: 2)])
         stored = try open().stored
         let early = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
         #expect(early == [.confirmed, .confirmed, .dropped, .dropped, nil, nil])

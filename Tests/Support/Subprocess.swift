@@ -13,7 +13,7 @@ internal import Glibc
         case bytes([UInt8])
         /// The bytes that the test passes to ``send(_:)``; the input stays open until the test
         /// calls ``endInput()``.
-        case held
+        case keptOpen
         /// A file, from its beginning.
         case file(String)
     }
@@ -68,7 +68,7 @@ internal import Glibc
         case .bytes(let bytes):
             pendingInput = bytes
             endsInput = true
-        case .held, .file: endsInput = false
+        case .keptOpen, .file: endsInput = false
         }
         // A child must not inherit the pipes of another child that starts at the same time.
         try Self.startLock.withLock { _ in
@@ -262,8 +262,8 @@ internal import Glibc
             give(.output, as: 1)
         }
         give(.errors, as: 2)
-        // The child has this pipe open until it ends, even if it closes the other three. So the end
-        // of this pipe shows that the child has ended.
+        // The child, and every process that it starts, has this pipe open until it ends, even if it
+        // closes the other three. So the end of this pipe shows that all of them have ended.
         give(.lifetime, as: 9)
         try unsafe spawn(executable, arguments, &actions, environment)
     }

@@ -1,8 +1,8 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Moves bytes between a channel's machine, which decides, and its link; and wakes tasks. The
-/// channel, its link and its timer use the driver, on the loop's thread only.
+/// Moves bytes between a channel's machine, which makes the decisions, and its link, and wakes
+/// tasks. The channel, its link and its timer use the driver, on the loop's thread only.
 final class ChannelDriver {
     private let link: any Link
     let waiting: LoopCondition
@@ -41,7 +41,7 @@ final class ChannelDriver {
     /// Whether ``pump(now:)`` is to run at the end of the loop's turn.
     private var isFlushPending = false
     /// Whether this side's `ready` is sealed and waits for the end of the turn.
-    private var isReadyHeld = false
+    private var isReadyDelayed = false
     /// Whether a call to the link is under way; the link may not call its handler meanwhile.
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
@@ -105,7 +105,7 @@ final class ChannelDriver {
         pump(now: now)
     }
 
-    /// Reads what has arrived, even if the loop has not reported it yet.
+    /// Reads what has arrived, including bytes that the loop has not reported yet.
     func readUnreported() {
         stopWatching()
         read()
@@ -158,16 +158,16 @@ final class ChannelDriver {
         if isFirst || isMuch, !isLinkFull { pump() } else { flushAtEndOfTurn() }
     }
 
-    /// Processes the received records that have waited for the ``DeliveryPort``, and sends the records
-    /// that the port has.
-    func portTakesRecords() {
-        machine.portTakesRecords(now: now)
-        portHasRecords(true)
+    /// Called when the ``DeliveryPort`` may take records again: processes the received records that
+    /// have waited for it, and sends the records that it has.
+    func portDidResume() {
+        machine.portDidResume(now: now)
+        portDidGetRecords(hasMessage: true)
     }
 
-    /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true, nothing was
-    /// sent in this turn and the link has room; otherwise at the end of the turn.
-    func portHasRecords(_ hasMessage: Bool) {
+    /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true, nothing
+    /// was sent in this turn and the link has room; otherwise at the end of the turn.
+    func portDidGetRecords(hasMessage: Bool) {
         if hasMessage, lastSendTurn != loop.turn, !isLinkFull {
             pump()
         } else {
@@ -185,8 +185,8 @@ final class ChannelDriver {
     /// Runs ``pump()`` now if it is to run at the end of the turn.
     func flushPending() { if isFlushPending { pump() } }
 
-    /// Whether this side's `ready` waits for the end of the turn, and no message of the channel does.
-    var holdsOnlyReady: Bool { isReadyHeld && machine.queuedBytes == 0 }
+    /// Whether this side's `ready` waits for the end of the turn, and no message waits with it.
+    var onlyReadyWaits: Bool { isReadyDelayed && machine.queuedBytes == 0 }
 
     /// Sends what was queued in this turn, as far as the link has room now. Called before bytes are
     /// processed, because they may end the channel.
@@ -210,15 +210,16 @@ final class ChannelDriver {
 
     /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
-        (isFlushPending, isReadyHeld) = (false, false)
+        (isFlushPending, isReadyDelayed) = (false, false)
         askAboutPeer(now: now)
         if becomesReady(now: now) {
             // What the program sends at once leaves together with `ready`.
-            isReadyHeld = true
+            isReadyDelayed = true
             flushAtEndOfTurn()
         } else {
             transmit(now: now)
-            // Sealing a stage's last record may have begun the next stage, which may have a question.
+            // Sealing a stage's last record may have begun the next stage, which may have a
+            // question.
             if askAboutPeer(now: now) { transmit(now: now) }
         }
         shutDownLink(now: now)
@@ -259,9 +260,9 @@ final class ChannelDriver {
     /// Whether a listener may give this handshake's place to another link.
     ///
     /// True for a peer that has not proven its identity. There are two exceptions: while
-    /// ``TrustPolicy/asking(_:)`` waits for the application's answer (only a limited number of peers
-    /// may wait so), and during the last confirmations of a pairing. What an unproven peer has sent
-    /// does not protect its place, because it can be replayed.
+    /// ``TrustPolicy/asking(_:)`` waits for the application's answer (only a limited number of
+    /// peers may wait so), and during the last confirmations of a pairing. What an unproven peer
+    /// has sent does not protect its place, because it can be replayed.
     var mayLosePlace: Bool { stage == .unproven }
 
     private func transmit(calls: Int = callsPerTurn, now: UInt64) {
@@ -308,7 +309,7 @@ final class ChannelDriver {
     }
 
     private func permittedShutdown(now: UInt64) -> LinkShutdown {
-        machine.linkShutdown(canHalfClose: halfClose != .unsupported, now: now)
+        machine.permittedLinkShutdown(canHalfClose: halfClose != .unsupported, now: now)
     }
 
     // MARK: - The trust decision
@@ -333,8 +334,8 @@ final class ChannelDriver {
 
     // MARK: - Time
 
-    /// At `deadline`, wakes the calls that wait for room or for an acknowledgement. Each caller
-    /// removes its own deadline with ``removeCallDeadline(_:)``.
+    /// Adds the deadline of a call that waits for room or for an acknowledgement: such calls are
+    /// woken at that time. Each caller removes its own deadline with ``removeCallDeadline(_:)``.
     func addCallDeadline(_ deadline: UInt64) { callDeadlines.append(deadline) }
 
     func removeCallDeadline(_ deadline: UInt64) {

@@ -8,52 +8,52 @@ internal import Synchronization
 /// of the channels that last long.
 struct ChannelLoops: Sendable {
     /// One of the loops, and the number of open channels on it.
-    fileprivate final class Share: Sendable {
+    fileprivate final class CountedLoop: Sendable {
         let loop: EventLoop
         let openChannels = Atomic<Int>(0)
         init(_ loop: EventLoop) { self.loop = loop }
     }
 
     /// Counts one channel as open on its loop until the last reference is released.
-    final class Seat: Sendable {
-        private let share: Share
+    final class CountedChannel: Sendable {
+        private let loop: CountedLoop
 
-        fileprivate init(_ share: Share) {
-            self.share = share
-            share.openChannels.add(1, ordering: .relaxed)
+        fileprivate init(on loop: CountedLoop) {
+            self.loop = loop
+            loop.openChannels.add(1, ordering: .relaxed)
         }
 
-        deinit { share.openChannels.subtract(1, ordering: .relaxed) }
+        deinit { loop.openChannels.subtract(1, ordering: .relaxed) }
     }
 
     /// The listener's own loop, which gets the channels if no other loop is left.
     private let own: EventLoop
-    private let shares: [Share]
+    private let countedLoops: [CountedLoop]
 
     /// Without `loops`, all channels run on the listener's own loop.
     init(_ loops: [EventLoop], own: EventLoop) {
         self.own = own
-        var shares: [Share] = []
-        for loop in loops where !shares.contains(where: { $0.loop === loop }) {
-            shares.append(Share(loop))
+        var countedLoops: [CountedLoop] = []
+        for loop in loops where !countedLoops.contains(where: { $0.loop === loop }) {
+            countedLoops.append(CountedLoop(loop))
         }
-        self.shares = shares
+        self.countedLoops = countedLoops
     }
 
     /// The loop for the next channel; of equally loaded loops, the first. Loops that were shut down
     /// get no channels.
     var next: EventLoop {
-        var next: Share?
+        var next: CountedLoop?
         var fewest = Int.max
-        for share in shares where !share.loop.isShutdownRequested {
-            let count = share.openChannels.load(ordering: .relaxed)
-            if count < fewest { (next, fewest) = (share, count) }
+        for candidate in countedLoops where !candidate.loop.isShutdownRequested {
+            let count = candidate.openChannels.load(ordering: .relaxed)
+            if count < fewest { (next, fewest) = (candidate, count) }
         }
         return next?.loop ?? own
     }
 
     /// Counts a channel on `loop`; nil if the loop is not one of these.
-    func seat(on loop: EventLoop) -> Seat? {
-        shares.first { $0.loop === loop }.map { Seat($0) }
+    func countChannel(on loop: EventLoop) -> CountedChannel? {
+        countedLoops.first { $0.loop === loop }.map { CountedChannel(on: $0) }
     }
 }

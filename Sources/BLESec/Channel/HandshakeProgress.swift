@@ -19,10 +19,10 @@ final class HandshakeProgress: Sendable {
     }
 
     private let current = Atomic<Stage>(.unproven)
-    private let seat: ChannelLoops.Seat?
+    /// Counts the channel as open on its loop as long as this object exists.
+    private let countedChannel: ChannelLoops.CountedChannel?
 
-    /// The channel counts as open on the loop of `seat` as long as the new object exists.
-    init(_ seat: ChannelLoops.Seat?) { self.seat = seat }
+    init(_ countedChannel: ChannelLoops.CountedChannel?) { self.countedChannel = countedChannel }
 
     var stage: Stage {
         get { current.load(ordering: .acquiring) }

@@ -19,7 +19,7 @@ public actor SecureChannel {
     let driver: ChannelDriver
     private var denyToken: UInt64?
     /// When the program last received a message.
-    private var lastReceipt: UInt64?
+    private var lastReceiveTime: UInt64?
     /// The rest of a message that ``ByteStream/read(atMost:)`` has returned in part.
     var unread: ArraySlice<UInt8> = []
 
@@ -171,8 +171,8 @@ public actor SecureChannel {
     /// sent together: at its end, at 32 KiB, and before this side ends the channel. An end without
     /// ``close(within:)`` loses what the link has no room for, the loop's shutdown may lose what is
     /// queued, and a denied peer gets nothing more. Sending together saves time if tasks run on the
-    /// loop or send concurrently; a single task on another thread sends each message alone, unless it
-    /// uses ``send(contentsOf:)``.
+    /// loop or send concurrently; a single task on another thread sends each message alone, unless
+    /// it uses ``send(contentsOf:)``.
     ///
     /// A return does not mean that the peer has the message; see
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
@@ -227,8 +227,8 @@ public actor SecureChannel {
     /// - Parameters:
     ///   - message: the message.
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
-    /// - Throws: `timedOut` after that time; `limitExceeded` for a message that is too long, or when
-    ///   the peer's unread messages fill the buffers here (``ChannelLimits/readAhead`` and
+    /// - Throws: `timedOut` after that time; `limitExceeded` for a message that is too long, or
+    ///   when the peer's unread messages fill the buffers here (``ChannelLimits/readAhead`` and
     ///   ``ChannelLimits/extraReadAhead``), so that acknowledgements cannot be read, and the
     ///   program received none for 5 seconds; the error that ended the channel; `cancelled`; in
     ///   direct mode, which has no acknowledgements, `configuration`.
@@ -252,7 +252,7 @@ public actor SecureChannel {
             if let outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
             // A program that still receives, even slowly, makes room for the acknowledgement.
-            let patienceEnd = lastReceipt?.after(Self.patience) ?? 0
+            let patienceEnd = lastReceiveTime?.after(Self.patience) ?? 0
             let isHidden = cannotReadAcknowledgements
             if isHidden {
                 if now >= patienceEnd { throw .hiddenAcknowledgements }
@@ -359,7 +359,7 @@ public actor SecureChannel {
             messages.append(message)
         }
         guard messages.count > 1 else { return messages }
-        lastReceipt = now
+        lastReceiveTime = now
         loop.count(calls: messages.count - 1)
         driver.resumeReading(wasFull: wasFull, now: now)
         acknowledge(now: now) { session in
@@ -395,7 +395,7 @@ public actor SecureChannel {
     /// Whether ``receive()`` can return or throw without waiting.
     var canReceive: Bool { driver.machine.canReceive }
     /// Whether the peer has sent a message on this channel, or acknowledged one.
-    var hasCarried: Bool { session?.hasCarried ?? false }
+    var hasCarriedMessage: Bool { session?.hasCarriedMessage ?? false }
     /// The reason that the peer gave for its end; `nil` until it has sent its end.
     public var peerEndReason: EndReason? { session?.peerEndReason }
 
@@ -403,7 +403,7 @@ public actor SecureChannel {
         let now = now
         let wasFull = !driver.machine.wantsBytes
         guard let message = driver.machine.popMessage() else { return nil }
-        lastReceipt = now
+        lastReceiveTime = now
         driver.resumeReading(wasFull: wasFull, now: now)
         return message
     }
@@ -441,7 +441,8 @@ public actor SecureChannel {
         let wasPending = session.ackPendingSince != nil
         count(session)
         guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
-        // A delayed acknowledgement needs no pump: the first message that it covers armed the timer.
+        // A delayed acknowledgement needs no pump: the first message that it covers armed the
+        // timer.
         if session.isClosing { return driver.pump(now: now) }
         if !wasPending || session.owesAck(now: now) { driver.flushAtEndOfTurn() }
     }
@@ -461,14 +462,14 @@ public actor SecureChannel {
     func carry(_ port: some DeliveryPort) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         session.use(port)
-        driver.portTakesRecords()
+        driver.portDidResume()
     }
 
-    /// Called when the port accepts records again, and may have some to send.
-    func portTakesRecords() { driver.portTakesRecords() }
+    /// Called when the port may take records again, and may have some to send.
+    func portDidResume() { driver.portDidResume() }
 
     /// Called when the port has records to send; `hasMessage` says whether a message is among them.
-    func portHasRecords(_ hasMessage: Bool) { driver.portHasRecords(hasMessage) }
+    func portDidGetRecords(hasMessage: Bool) { driver.portDidGetRecords(hasMessage: hasMessage) }
 
     // MARK: - Closing
 
@@ -487,7 +488,7 @@ public actor SecureChannel {
     ///   close deadline, the peer has not ended or its messages still wait to be received here.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
         // The bytes that are processed next may end the channel, so messages leave before.
-        if !driver.holdsOnlyReady { driver.flushPending() }
+        if !driver.onlyReadyWaits { driver.flushPending() }
         driver.machine.close(within: limit, now: now)
         driver.pump()
         try await waitUntilOver()
@@ -508,7 +509,7 @@ public actor SecureChannel {
     }
 
     /// Whether no more messages can be queued.
-    var isEnding: Bool { isOver || session?.endRequested != nil }
+    var isEnding: Bool { isOver || session?.requestedEnd != nil }
     /// The error with which the channel has ended; `nil` while it has not ended.
     var endError: ChannelError? { outcome?.error }
     /// Ends the channel at once. The peer sees a truncated channel.

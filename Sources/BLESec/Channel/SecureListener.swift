@@ -216,7 +216,7 @@ public actor SecureListener {
         guard !isClosed, !loop.isShutDown else {
             return isOwn(link.loop) ? link.close() : link.loop.execute { link.close() }
         }
-        let progress = HandshakeProgress(channelLoops.seat(on: link.loop))
+        let progress = HandshakeProgress(channelLoops.countChannel(on: link.loop))
         let channel = SecureChannel(
             over: link, role: .acceptor, configuration: configuration, plans: plans,
             limits: trustLimits, progress: progress)

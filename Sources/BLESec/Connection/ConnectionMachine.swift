@@ -40,15 +40,15 @@ final class ConnectionMachine {
     /// What to do when a channel's peer has sent its end.
     enum Ending {
         /// The channel stays in use until it is over, because this side may still send.
-        case stays
+        case keepChannel
         /// Neither side sends anything more: close the connection.
-        case closes
-        /// The channel is not used any more: take the step.
-        case leaves(Step)
+        case closeConnection
+        /// The channel is not used any more: drop it, and take the step.
+        case dropChannel(then: Step)
     }
 
     /// No new link is made while this many channels are in use or have unread messages.
-    static let mostUnread = 8
+    static let mostUnreadChannels = 8
     let rules: ReconnectPolicy
     /// Whether the route, which supplies the channels, has already decided which of two channels to
     /// the peer stays. Then this machine takes every new channel.
@@ -62,6 +62,7 @@ final class ConnectionMachine {
     private(set) var hasFinished = false
     /// Whether the peer has finished sending for good.
     private(set) var hasPeerEnded = false
+    /// The history of the channel in use; nil if there is none.
     private var current: ChannelHistory?
     /// When the connection began, or when it last lost its channel.
     private var unreachedSince: MonotonicTime
@@ -93,7 +94,7 @@ final class ConnectionMachine {
     }
 
     private static let noRoom = ChannelError(
-        .limitExceeded, "the messages of \(mostUnread) links wait to be read")
+        .limitExceeded, "the messages of \(mostUnreadChannels) links wait to be read")
 
     // MARK: - Attempts
 
@@ -172,18 +173,18 @@ final class ConnectionMachine {
     ///
     /// - Parameter isFinal: whether the end, if its reason is `done`, holds for later links too.
     func peerEnded(
-        _ reason: EndReason, isFinal: Bool, hasCarried: Bool, isCurrent: Bool,
+        _ reason: EndReason, isFinal: Bool, hasCarriedMessage: Bool, isCurrent: Bool,
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Ending {
-        guard isCurrent else { return .leaves(.nothing) }
+        guard isCurrent else { return .dropChannel(then: .nothing) }
         if reason.error == nil, isFinal {
             hasPeerEnded = true
-            return haveBothEnded ? .closes : .stays
+            return haveBothEnded ? .closeConnection : .keepChannel
         }
-        return .leaves(
-            lost(
-                reason.explanation, hasCarried: hasCarried && reason != .duplicate, at: now,
-                using: &generator))
+        return .dropChannel(
+            then: lost(
+                reason.explanation, hasCarriedMessage: hasCarriedMessage && reason != .duplicate,
+                at: now, using: &generator))
     }
 
     func finish() { hasFinished = true }
@@ -195,12 +196,12 @@ final class ConnectionMachine {
     /// After a stable link (``LinkOutcome``) the next attempt begins at once; after any other link
     /// it begins after the delay of the backoff.
     func lost(
-        _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
+        _ error: ChannelError?, hasCarriedMessage: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Step {
         guard let history = current.take() else { return .nothing }
         let outcome = LinkOutcome(
-            lasted: now.duration(since: history.ready), hasCarried: hasCarried,
+            lasted: now.duration(since: history.ready), hasCarriedMessage: hasCarriedMessage,
             stableAfter: rules.stableAfter, backoff: rules.backoff)
         unreachedSince = now
         guard outcome == .stable else {

@@ -10,8 +10,8 @@ public enum Delivery: String, Sendable, Hashable {
     /// The link was lost before an acknowledgement, or the waiting task was cancelled: the message
     /// may or may not have arrived. It is not sent again.
     case unknown
-    /// The message was removed from the store before it was sent, with `blesec outbox`, and does not
-    /// arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.
+    /// The message was removed from the store before it was sent, with `blesec outbox`, and does
+    /// not arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.
     case dropped
 }
 
@@ -28,8 +28,8 @@ extension Delivery {
 
 /// What to do with a message while there is no link.
 public enum WhenDisconnected: Sendable, Hashable {
-    /// The call waits for the next link. With ``PeerConnection/Guarantee/exactlyOnce(_:)`` only the
-    /// queued message waits, and the call need not.
+    /// The call waits for the next link. With ``PeerConnection/Guarantee/exactlyOnce(_:)``, a
+    /// message is queued without waiting for a link.
     case wait
     /// The call throws `noSuchPeer` without sending the message.
     case fail
@@ -53,7 +53,8 @@ public struct PendingDelivery: Sendable {
         self.source = source
     }
 
-    /// Returns the fate of the message once it is certain; `unknown` if the task is cancelled first.
+    /// Returns the fate of the message once it is certain; `unknown` if the task is cancelled
+    /// first.
     public func delivery() async -> Delivery {
         switch source {
         case .link(let channel): await channel.delivery(of: number)

@@ -31,7 +31,7 @@ final class MessageLane: Sendable {
         /// Whether the connection was told of news and has not called ``takeNews()`` yet.
         var isNewsPending = false
         /// The last link for which the connection was told that the peer must end the link.
-        var waitingLink: UInt64?
+        var linkReportedAsWaiting: UInt64?
         /// Whether the channel in use was told of a message, and has not asked for a record since.
         var isChannelToldOfMessage = false
         /// Whether the channel in use was told that confirmations or a credit are owed, and has not
@@ -64,7 +64,7 @@ final class MessageLane: Sendable {
         var mustEndLink: Bool
         /// Whether both sides are complete, the store has committed that, and the peer has been
         /// told so on this link.
-        var hasToldAll: Bool
+        var hasToldPeerOfCompletion: Bool
     }
 
     private let state: Locked<State>
@@ -76,7 +76,7 @@ final class MessageLane: Sendable {
         store = options.store?.endpoint
         var limits = DeliveryEndpoint.Limits()
         limits.window = options.readAhead
-        limits.longest = options.maximumMessageLength
+        limits.longestMessage = options.maximumMessageLength
         limits.resendsUnknown = options.resendsUnknown
         limits.priority = options.priority.frames
         limits.streams = options.streams.limits
@@ -99,7 +99,7 @@ final class MessageLane: Sendable {
         return try state.withLock { state throws(Failure) in
             defer {
                 if store == nil {
-                    state.noteEvents()
+                    state.recordFates()
                 } else {
                     changes = state.endpoint.takeChanges()
                 }
@@ -112,8 +112,8 @@ final class MessageLane: Sendable {
         state.withLock { body($0.endpoint) }
     }
 
-    /// Calls `onNews` from now on when something has changed, on any thread. What has changed before
-    /// is not reported: call ``takeNews()`` next.
+    /// Calls `onNews` from now on when something has changed, on any thread. What has changed
+    /// before is not reported: call ``takeNews()`` next.
     func setNewsHandler(_ onNews: @escaping @Sendable () -> Void) {
         state.withLock { $0.onNews = onNews }
     }
@@ -125,8 +125,8 @@ final class MessageLane: Sendable {
 
     // MARK: - The store
 
-    /// Has the store commit these changes, and then those that have come meanwhile, on a thread of its
-    /// own.
+    /// Has the store commit these changes, and then those that have come meanwhile, on a thread of
+    /// its own.
     private func commit(_ changes: [StoreChange]) {
         let isStarted = BlockingWork.start { [self] in
             var next: [StoreChange]? = changes
@@ -176,10 +176,10 @@ final class MessageLane: Sendable {
     // MARK: - The program
 
     /// Queues a message, and returns its number; nil if there is no room for it now.
-    /// `concernsChannel` is true if the channel must be told of the message.
+    /// `mustTellChannel` is true if the channel has to be told of the message.
     func send(
         _ message: [UInt8], noting note: [UInt8]?
-    ) throws(ChannelError) -> (number: UInt64, concernsChannel: Bool)? {
+    ) throws(ChannelError) -> (number: UInt64, mustTellChannel: Bool)? {
         guard message.count <= options.maximumMessageLength, message.count <= options.maximumBytes
         else {
             throw ChannelError(
@@ -208,8 +208,8 @@ final class MessageLane: Sendable {
     func finish() { change { $0.endpoint.finish() } }
 
     /// Takes the peer's next message, which counts as confirmed unless acknowledgement is manual.
-    /// `concernsChannel` is true if the channel has to send a record or set a timer because of it.
-    func take() -> (message: [UInt8], concernsChannel: Bool)? {
+    /// `mustTellChannel` is true if the channel has to send a record or set a timer because of it.
+    func take() -> (message: [UInt8], mustTellChannel: Bool)? {
         change { state in
             guard state.isTaking, !state.isReleased, let message = state.endpoint.take() else {
                 return nil
@@ -217,8 +217,8 @@ final class MessageLane: Sendable {
             if options.acknowledgement == .automatic {
                 state.endpoint.confirm(through: state.endpoint.takenCount)
             }
-            // For the first confirmation that is owed, the channel sets the timer that also covers the
-            // following ones.
+            // For the first confirmation that is owed, the channel sets the timer that also covers
+            // the following ones.
             let owed = state.endpoint.owedConfirmations
             guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
                 return (message, false)
@@ -260,13 +260,13 @@ final class MessageLane: Sendable {
     var isSettled: Bool { look { $0.isSettled } }
     /// Whether ``isSettled`` is true, and the peer has been told so on this link; the store may not
     /// have committed that yet.
-    var hasToldSettled: Bool { look { $0.hasToldSettled } }
+    var hasToldPeerItSettled: Bool { look { $0.hasToldPeerItSettled } }
     /// Whether the store has committed everything.
     var isCommitted: Bool { look { $0.isCommitted } }
     /// The error after which the store commits nothing more.
     var failure: ChannelError? { state.withLock { $0.failure } }
     /// A number that grows whenever messages of either side make progress.
-    var movements: UInt64 { look { $0.movements } }
+    var progressCount: UInt64 { look { $0.progressCount } }
     /// How many messages have no fate yet.
     var pendingCount: Int { look { $0.pending.count } }
 
@@ -305,7 +305,8 @@ final class MessageLane: Sendable {
                 isWaitingForEnd: state.endpoint.isWaitingForEnd,
                 failure: state.failure, hasCommitted: state.hasCommitted,
                 isRevoked: state.isRevoked,
-                mustEndLink: state.endpoint.mustEndLink, hasToldAll: state.endpoint.hasToldAll)
+                mustEndLink: state.endpoint.mustEndLink,
+                hasToldPeerOfCompletion: state.endpoint.hasToldPeerOfCompletion)
         }
     }
 
@@ -365,8 +366,8 @@ final class MessageLane: Sendable {
         }
     }
 
-    /// The lane's interface for one link's channel. Once a newer link has begun, calls of the port do
-    /// nothing.
+    /// The lane's interface for one link's channel. Once a newer link has begun, calls of the port
+    /// do nothing.
     final class Port: DeliveryPort, Sendable {
         private let lane: MessageLane
         private let link: UInt64
@@ -379,8 +380,8 @@ final class MessageLane: Sendable {
             self.counted = Locked(counted)
         }
 
-        /// Counts the bytes of an incomplete message. Called without the lane's lock, because this may
-        /// revoke the part of another lane, whose lock is then taken.
+        /// Counts the bytes of an incomplete message. Called without the lane's lock, because this
+        /// may revoke the part of another lane, whose lock is then taken.
         private func count(_ record: DeliveryRecord) throws(DeliveryError) {
             guard case .chunk(let chunk) = record,
                 // A message in one piece is never incomplete.
@@ -389,7 +390,7 @@ final class MessageLane: Sendable {
             else { return }
             let longest = lane.options.maximumMessageLength
             if chunk.isLast {
-                part.giveAll()
+                part.giveBackAll()
                 counted.withLock { $0 = 0 }
             } else if chunk.offset <= longest, chunk.bytes.count <= longest {
                 let end = chunk.offset + chunk.bytes.count
@@ -398,8 +399,8 @@ final class MessageLane: Sendable {
                     return end - counted
                 }
                 guard more <= 0 || part.take(more, limit: longest) else {
-                    // The channel ends with this error. The bytes that the lane holds are dropped, because
-                    // they are not counted any more.
+                    // The channel ends with this error. The bytes that the lane holds are dropped,
+                    // because they are not counted any more.
                     lane.drop(link)
                     throw .noMemory
                 }
@@ -418,7 +419,7 @@ final class MessageLane: Sendable {
                 (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
                 let record = state.endpoint.nextRecord(
                     atMost: limit, onlyWhole: onlyWhole, confirms: confirms)
-                return ((record, state.endpoint.streams.openCount > 0), state.noteLink())
+                return ((record, state.endpoint.streams.openCount > 0), state.mustReportLink())
             }
             if isNews { lane.reportNews() }
             return (next.0, next.1)
@@ -426,18 +427,18 @@ final class MessageLane: Sendable {
 
         func receive(
             _ record: DeliveryRecord
-        ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool) {
+        ) throws(DeliveryError) -> (showsProgress: Bool, wantsMore: Bool) {
             try count(record)
             return try lane.change { state throws(DeliveryError) in
                 guard state.link == link else { return (false, true) }
-                let hasMoved = try state.endpoint.receive(record, using: &state.generator)
-                return (hasMoved, state.endpoint.wantsRecords)
+                let showsProgress = try state.endpoint.receive(record, using: &state.generator)
+                return (showsProgress, state.endpoint.wantsRecords)
             }
         }
 
         func didReceiveAll() {
             // What has arrived is news even if a newer link has begun meanwhile.
-            let onNews = lane.state.withLock { $0.noteNews() ? $0.onNews : nil }
+            let onNews = lane.state.withLock { $0.mustReportNews() ? $0.onNews : nil }
             onNews?()
         }
     }
@@ -447,11 +448,11 @@ extension MessageLane.State {
     /// Records that the store has committed the changes that it was given.
     fileprivate mutating func didCommit() {
         endpoint.didCommit()
-        noteEvents()
+        recordFates()
     }
 
     /// Records the fates that have been decided.
-    fileprivate mutating func noteEvents() {
+    fileprivate mutating func recordFates() {
         while let event = endpoint.nextEvent() {
             switch event {
             case .confirmed(let id): decide(id, isUnknown: false)
@@ -469,24 +470,26 @@ extension MessageLane.State {
         hasNewFate = true
     }
 
-    /// Returns whether the connection must be told that it has something to do for its link.
-    fileprivate mutating func noteLink() -> Bool {
+    /// Whether the connection must be told now that it has something to do for its link; if so, it
+    /// counts as told.
+    fileprivate mutating func mustReportLink() -> Bool {
         guard !isNewsPending else { return false }
         isNewsPending =
-            endpoint.hasToldAll || endpoint.mustEndLink || endpoint.streams.hasNews
+            endpoint.hasToldPeerOfCompletion || endpoint.mustEndLink || endpoint.streams.hasNews
         return isNewsPending
     }
 
-    /// Returns whether the connection must be told that something has arrived.
-    fileprivate mutating func noteNews() -> Bool {
+    /// Whether the connection must be told now that something has arrived, or that its link must
+    /// end; if so, it counts as told.
+    fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
         let hasArrived =
             endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
             || endpoint.streams.hasNews
         // For each link, the connection is told only once that the peer must end the link.
-        let isWaiting = endpoint.isWaitingForEnd && waitingLink != link
-        if isWaiting { waitingLink = link }
-        let hasEnding = endpoint.hasToldAll || endpoint.mustEndLink || isWaiting
+        let isWaiting = endpoint.isWaitingForEnd && linkReportedAsWaiting != link
+        if isWaiting { linkReportedAsWaiting = link }
+        let hasEnding = endpoint.hasToldPeerOfCompletion || endpoint.mustEndLink || isWaiting
         isNewsPending = hasArrived || hasEnding
         return isNewsPending
     }

@@ -55,7 +55,8 @@ extension PeerConnection {
         perform(step)
     }
 
-    /// Changes the machine, and reports its status if it has entered another state, or the same anew.
+    /// Changes the machine, and reports its status if it has entered another state, or the same
+    /// anew.
     private func change<Result>(_ body: (ConnectionMachine) -> Result) -> Result {
         let before = machine.status
         let result = body(machine)
@@ -201,7 +202,7 @@ extension PeerConnection {
         if machine.hasFinished, lane == nil { try? await channel.finish() }
     }
 
-    private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnread }
+    private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnreadChannels }
 
     /// Whether no channel is in use, or the one in use when this returns is over.
     private var isCurrentOver: Bool {
@@ -231,29 +232,29 @@ extension PeerConnection {
     /// Handles a channel that is over, or whose peer has sent its end.
     private func handleEnd(of channel: SecureChannel, _ reason: EndReason?) async {
         guard let reason else { return await ended(channel) }
-        let hasCarried = await channel.hasCarried
+        let hasCarriedMessage = await channel.hasCarriedMessage
         let isCurrent = current === channel
-        let isFinal = lane?.hasToldSettled ?? machine.rules.endsWithPeer
+        let isFinal = lane?.hasToldPeerItSettled ?? machine.rules.endsWithPeer
         let ending = change {
             $0.peerEnded(
-                reason, isFinal: isFinal, hasCarried: hasCarried, isCurrent: isCurrent,
-                at: loop.now, using: &generator)
+                reason, isFinal: isFinal, hasCarriedMessage: hasCarriedMessage,
+                isCurrent: isCurrent, at: loop.now, using: &generator)
         }
         switch ending {
-        case .stays:
+        case .keepChannel:
             waiting.wake(.message)
             try? await channel.waitUntilOver()
             return await ended(channel)
-        case .closes:
+        case .closeConnection:
             leave(channel)
             shut(nil)
-        case .leaves(let step):
+        case .dropChannel(then: let step):
             // From now on, a call that closes the connection waits for this channel, too.
             if isCurrent { leave(channel) }
             perform(step)
         }
-        // A reason other than `done` is sent back, because this side continues over another link, too.
-        // `close()` returns when each side knows that the other has everything.
+        // A reason other than `done` is sent back, because this side continues over another link,
+        // too. `close()` returns when each side knows that the other has everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
@@ -265,13 +266,13 @@ extension PeerConnection {
         leaving = channel
         current = nil
         // Waiting calls that fail without a link (`WhenDisconnected.fail`) must learn of the loss.
-        for event in [LoopEvent.turn, .room, .change] { waiting.wake(event) }
+        for event in [LoopEvent.nextSender, .room, .change] { waiting.wake(event) }
     }
 
     private func ended(_ channel: SecureChannel) async {
         let failure = await channel.endError
         receipts.forget(channel)
-        lose(channel, because: failure, hasCarried: await channel.hasCarried)
+        lose(channel, because: failure, hasCarriedMessage: await channel.hasCarriedMessage)
         // The channel may have ended before it reported that the records that arrived are processed
         // (``DeliveryPort/didReceiveAll()``).
         heardFromLane()
@@ -280,13 +281,13 @@ extension PeerConnection {
     }
 
     /// Stops using a channel that has ended.
-    func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarried: Bool) {
+    func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarriedMessage: Bool) {
         guard current === channel else { return }
         current = nil
         let step = change {
-            $0.lost(error, hasCarried: hasCarried, at: loop.now, using: &generator)
+            $0.lost(error, hasCarriedMessage: hasCarriedMessage, at: loop.now, using: &generator)
         }
-        for event in [LoopEvent.turn, .room, .change] { waiting.wake(event) }
+        for event in [LoopEvent.nextSender, .room, .change] { waiting.wake(event) }
         perform(step)
     }
 

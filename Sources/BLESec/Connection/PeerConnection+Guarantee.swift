@@ -9,8 +9,8 @@ extension PeerConnection {
         case atMostOnce
         /// Messages arrive once and in order, however often the link is lost. This holds as long as
         /// each side keeps its state: its connection or, with a store, the store's file.
-        /// `docs/delivery.md` has the rules. The peer must do the same, and both sides' channels must
-        /// be configured for it (``ChannelConfiguration/carriesDelivery``).
+        /// `docs/delivery.md` has the rules. The peer must do the same, and both sides' channels
+        /// must be configured for it (``ChannelConfiguration/carriesDelivery``).
         ///
         /// If the peer makes a new connection without a store, its state is lost: messages that may
         /// have arrived are `unknown`, and the others go to the new connection.
@@ -35,8 +35,8 @@ extension PeerConnection {
         /// Which messages count as taken: those that ``PeerConnection/receive()`` has returned, or
         /// those that ``PeerConnection/confirm(through:)`` names.
         public var acknowledgement = ChannelConfiguration.Acknowledgement.automatic
-        /// Whether a message whose fate is unknown, because the peer's state was lost, is sent again.
-        /// It may then arrive twice.
+        /// Whether a message whose fate is unknown, because the peer's state was lost, is sent
+        /// again. It may then arrive twice.
         public var resendsUnknown = false
         /// The priority of the messages' frames. All messages share it, because they stay in order.
         public var priority = Priority.normal
@@ -84,8 +84,8 @@ extension PeerConnection {
     /// Whether this side has declared that it sends nothing more, perhaps in an earlier process.
     public var hasFinished: Bool { machine.hasFinished }
 
-    /// How many messages have an unknown fate, including those of earlier processes with this store.
-    /// Only with ``Guarantee/exactlyOnce(_:)``.
+    /// How many messages have an unknown fate, including those of earlier processes with this
+    /// store. Only with ``Guarantee/exactlyOnce(_:)``.
     public var unknownCount: Int { lane?.unknownCount ?? 0 }
 
     /// How many messages were removed from the store before they were sent (``Delivery/dropped``).
@@ -120,8 +120,8 @@ extension PeerConnection {
 
 // A connection with a lane.
 extension PeerConnection {
-    /// Queues a message if that needs no wait; otherwise returns nil. Most calls end here: each `async`
-    /// function that they entered in addition would cost a change of executors.
+    /// Queues a message if that needs no wait; otherwise returns nil. Most calls end here: each
+    /// `async` function that they entered in addition would cost a change of executors.
     func sendNow(
         _ message: [UInt8], noting note: [UInt8]?, _ whenDisconnected: WhenDisconnected
     ) throws(ChannelError) -> PendingDelivery? {
@@ -129,7 +129,7 @@ extension PeerConnection {
             current != nil || whenDisconnected == .wait, loop.mayContinue(),
             let queued = try lane.send(message, noting: note)
         else { return nil }
-        if queued.concernsChannel { tellChannel(hasMessage: true) }
+        if queued.mustTellChannel { tellChannel(hasMessage: true) }
         return PendingDelivery(number: queued.number, .connection(self))
     }
 
@@ -142,7 +142,7 @@ extension PeerConnection {
             if !machine.canSend { throw machine.closedError }
             if current == nil, whenDisconnected == .fail { throw .noLink }
             if let queued = try lane.send(message, noting: note) {
-                if queued.concernsChannel { tellChannel(hasMessage: true) }
+                if queued.mustTellChannel { tellChannel(hasMessage: true) }
                 return PendingDelivery(number: queued.number, .connection(self))
             }
             guard lane.whenFull == .wait else {
@@ -169,15 +169,16 @@ extension PeerConnection {
         machine.isClosed && !isLeaving && (lane?.isCommitted ?? true || lane?.failure != nil)
     }
 
-    /// The peer's next message, if the program may take one without a wait; see ``sendNow(_:noting:_:)``.
+    /// The peer's next message, if the program may take one without a wait; see
+    /// ``sendNow(_:noting:_:)``.
     func receiveNow() -> [UInt8]? {
         guard let lane, loop.mayContinue() else { return nil }
         return take(from: lane)
     }
 
     private func take(from lane: MessageLane) -> [UInt8]? {
-        guard let (message, concernsChannel) = lane.take() else { return nil }
-        if concernsChannel { tellChannel() }
+        guard let (message, mustTellChannel) = lane.take() else { return nil }
+        if mustTellChannel { tellChannel() }
         waiting.wake(.change)
         return message
     }
@@ -218,10 +219,10 @@ extension PeerConnection {
     func tellChannel(hasMessage: Bool = false) {
         guard let channel = current else { return }
         if channel.loop.isCurrent {
-            channel.assumeIsolated { $0.portHasRecords(hasMessage) }
+            channel.assumeIsolated { $0.portDidGetRecords(hasMessage: hasMessage) }
         } else {
             channel.loop.execute {
-                channel.assumeIsolated { $0.portHasRecords(hasMessage) }
+                channel.assumeIsolated { $0.portDidGetRecords(hasMessage: hasMessage) }
             }
         }
     }
@@ -240,14 +241,15 @@ extension PeerConnection {
         releaseStore()
         // A channel may be in the middle of a call, so it is called later.
         if news.hasCommitted {
-            // Records that waited for the commit can be sent, and those that have arrived and waited
-            // for it can be processed.
+            // Records that waited for the commit can be sent, and those that have arrived and
+            // waited for it can be processed.
             for channel in [current, leaving].compactMap({ $0 }) {
-                channel.loop.execute { channel.assumeIsolated { $0.portTakesRecords() } }
+                channel.loop.execute { channel.assumeIsolated { $0.portDidResume() } }
             }
         }
         guard let channel = current,
-            news.isWaitingForEnd || news.mustEndLink || news.hasToldAll || news.isRevoked
+            news.isWaitingForEnd || news.mustEndLink || news.hasToldPeerOfCompletion
+                || news.isRevoked
         else { return }
         Task(executorPreference: channel.loop) {
             if news.isRevoked {
@@ -257,7 +259,7 @@ extension PeerConnection {
                 await channel.abort(ChannelError(.closed, "the peer uses an old state of its own"))
             } else if news.mustEndLink {
                 await channel.abort(ChannelError(.closed, "this side continues in another epoch"))
-            } else if news.hasToldAll {
+            } else if news.hasToldPeerOfCompletion {
                 try? await channel.finish()
             }
         }
@@ -269,19 +271,19 @@ extension PeerConnection {
 
     // MARK: - Closing
 
-    /// Takes no more messages. Waits until the program has confirmed those that it has taken, the
-    /// peer has confirmed those that are queued (only while there is a link), and the store has
-    /// committed everything; or until there is no progress for `limit`.
+    /// Lets the program take no more messages, and waits until the program has confirmed those that
+    /// it has taken, the peer has confirmed those that are queued (only while there is a link), and
+    /// the store has committed everything; or until there is no progress for `limit`.
     func settle(_ lane: MessageLane, within limit: Duration?) async {
         lane.stopTaking()
         let limit = self.limit(limit)
-        var idle = Idle(lane.movements, loop.now)
+        var idle = Idle(lane.progressCount, loop.now)
         func isSettled() -> Bool {
             machine.isClosed
                 || !lane.hasUnconfirmed && lane.isCommitted
                     && (lane.pendingCount == 0 && !lane.isEndPending || current == nil)
         }
-        while !isSettled(), !idle.hasLasted(limit, lane.movements, loop.now) {
+        while !isSettled(), !idle.hasLasted(limit, lane.progressCount, loop.now) {
             let isCancelled = await waiting.wait(
                 for: .change, until: idle.since.advanced(by: limit), isolation: self,
                 unless: isSettled)
@@ -292,17 +294,17 @@ extension PeerConnection {
     /// Measures since when there has been no progress.
     private struct Idle {
         private(set) var since: MonotonicTime
-        private var movements: UInt64
+        private var progressCount: UInt64
 
-        init(_ movements: UInt64, _ now: MonotonicTime) {
-            self.movements = movements
+        init(_ progressCount: UInt64, _ now: MonotonicTime) {
+            self.progressCount = progressCount
             since = now
         }
 
         mutating func hasLasted(
-            _ limit: Duration, _ movements: UInt64, _ now: MonotonicTime
+            _ limit: Duration, _ progressCount: UInt64, _ now: MonotonicTime
         ) -> Bool {
-            if movements != self.movements { self = Idle(movements, now) }
+            if progressCount != self.progressCount { self = Idle(progressCount, now) }
             return now >= since.advanced(by: limit)
         }
     }
@@ -311,15 +313,16 @@ extension PeerConnection {
         limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
     }
 
-    /// How long a side that is complete waits for a peer that may not know yet that both are.
-    private static let farewell: Duration = .seconds(30)
+    /// How long a complete side waits without a link for a peer that may not know yet that both
+    /// sides are complete.
+    private static let timeToReconnect: Duration = .seconds(30)
 
     func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
         await finish()
         let limit = self.limit(limit)
-        var idle = Idle(lane.movements, loop.now)
+        var idle = Idle(lane.progressCount, loop.now)
         while !lane.isSettled, !machine.isClosed {
-            if idle.hasLasted(limit, lane.movements, loop.now) {
+            if idle.hasLasted(limit, lane.progressCount, loop.now) {
                 let error = Self.incomplete(lane, limit)
                 shut(nil)
                 throw error
@@ -331,7 +334,7 @@ extension PeerConnection {
         guard lane.isSettled else {
             throw machine.status.failure ?? Self.incomplete(lane, limit)
         }
-        await sayFarewell()
+        await waitForPeerToEnd()
         while !lane.isCommitted, lane.failure == nil {
             try await waitForChange(until: .distantFuture) {
                 lane.isCommitted || lane.failure != nil
@@ -344,16 +347,17 @@ extension PeerConnection {
         try? await leaving?.waitUntilOver()
     }
 
-    /// Waits until the peer has ended the last channel, because the peer is complete too. Without a
-    /// link, the peer has ``farewell`` to connect again. A link that has died silently is noticed
-    /// only after the idle time, so the whole wait may last that time longer than ``farewell``.
-    private func sayFarewell() async {
+    /// Waits until the peer, which is complete too, has ended the last channel. Without a link, the
+    /// peer has ``timeToReconnect``. A link that has died silently is noticed only after the idle
+    /// time, so the whole wait may last that time longer than ``timeToReconnect``.
+    private func waitForPeerToEnd() async {
         let idle = current?.configuration.timeouts.idle ?? .zero
-        let last = loop.now.advanced(by: idle + Self.farewell)
+        let last = loop.now.advanced(by: idle + Self.timeToReconnect)
         var lostAt = loop.now
         while !machine.isClosed {
             if current != nil { lostAt = loop.now }
-            let deadline = current == nil ? min(last, lostAt.advanced(by: Self.farewell)) : last
+            let deadline =
+                current == nil ? min(last, lostAt.advanced(by: Self.timeToReconnect)) : last
             guard loop.now < deadline else { return }
             let wasConnected = current != nil
             let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {

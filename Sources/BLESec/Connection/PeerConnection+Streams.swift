@@ -3,8 +3,8 @@ internal import BLESecDelivery
 internal import BLESecLinks
 
 extension PeerConnection {
-    /// Which frames of a connection are sent first. More urgent frames overtake others, but each less
-    /// urgent class that has frames still sends about a tenth of the frames.
+    /// Which frames of a connection are sent first. More urgent frames overtake others, but each
+    /// less urgent class that has frames still sends about a tenth of the frames.
     public enum Priority: UInt8, Sendable, Hashable, CaseIterable {
         case urgent, normal, bulk
 
@@ -15,8 +15,8 @@ extension PeerConnection {
     public struct StreamOptions: Sendable {
         /// How many streams that one side has opened may be open at once; 64, at most 256.
         public var maximumOpen = 64
-        /// How many streams of the peer may wait to be accepted (``PeerConnection/incomingStreams``);
-        /// 16.
+        /// How many streams of the peer may wait to be accepted
+        /// (``PeerConnection/incomingStreams``); 16.
         public var maximumWaiting = 16
         /// How many bytes of each direction of a stream are kept on each side; 64 KiB. The peer
         /// sends no more than this before the program reads.
@@ -37,8 +37,8 @@ extension PeerConnection {
     /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
     /// links, but not the processes: if either side starts a new connection, the stream ends with
     /// `sessionLost`. There is no order between different streams, nor between a stream and the
-    /// messages. After a stream has ended, its calls report how it ended, even if the connection was
-    /// closed later.
+    /// messages. After a stream has ended, its calls report how it ended, even if the connection
+    /// was closed later.
     ///
     /// If a program drops its last reference to a stream, the directions that have not ended are
     /// given up, as by ``reset(code:)`` and ``stop(code:)``.
@@ -72,9 +72,9 @@ extension PeerConnection {
             connection.loop.execute { connection.assumeIsolated { $0.release(handle) } }
         }
 
-        /// Queues bytes; waits while there is no room for them. When this returns, the bytes need not
-        /// have arrived. Only one task at a time should write, because the parts of concurrent calls
-        /// may be interleaved.
+        /// Queues bytes; waits while there is no room for them. When this returns, the bytes need
+        /// not have arrived. Only one task at a time should write, because the parts of concurrent
+        /// calls may be interleaved.
         ///
         /// - Throws: `streamReset` if the peer wants no more, or this side has called
         ///   ``reset(code:)``; `sessionLost`; `closed` after ``finish()``, or the error that closed
@@ -83,7 +83,8 @@ extension PeerConnection {
             try await connection.write(bytes, to: self)
         }
 
-        /// Ends this side's direction. The peer's program can read everything that was written before.
+        /// Ends this side's direction. The peer's program can read everything that was written
+        /// before.
         public func finish() async { await connection.change(self) { $0.finish($1) } }
 
         /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end.
@@ -98,14 +99,14 @@ extension PeerConnection {
 
         /// Waits until the peer's program has taken everything up to this side's ``finish()``.
         ///
-        /// - Throws: `streamReset` if the peer's program, or this side, has given up this direction;
-        ///   `sessionLost`; the error that closed the connection; `cancelled`.
+        /// - Throws: `streamReset` if the peer's program, or this side, has given up this
+        ///   direction; `sessionLost`; the error that closed the connection; `cancelled`.
         public func waitUntilTaken() async throws(ChannelError) {
             try await connection.waitUntilTaken(self)
         }
 
-        /// Gives up this side's direction: bytes that have not arrived may never arrive. `code` is for
-        /// the peer's program.
+        /// Gives up this side's direction: bytes that have not arrived may never arrive. `code` is
+        /// for the peer's program.
         public func reset(code: UInt32 = 0) async {
             await connection.change(self) { $0.reset($1, code: code) }
         }
@@ -116,8 +117,8 @@ extension PeerConnection {
             await connection.change(self) { $0.stop($1, code: code) }
         }
 
-        /// The code with which the peer has given up its direction, or has stopped this side's; `nil` if
-        /// it has done neither.
+        /// The code with which the peer has given up its direction, or has stopped this side's;
+        /// `nil` if it has done neither.
         public var resetCode: UInt32? { lane.changeStreams { $0.resetCode(handle) } }
 
         /// What ``read(atMost:)`` returns, one after another.
@@ -167,14 +168,15 @@ extension PeerConnection {
         AsyncStream { await self.acceptOther() }
     }
 
-    /// The next stream with this label; from now on, ``incomingStreams`` has no stream with this label.
+    /// The next stream with this label; from now on, ``incomingStreams`` has no stream with this
+    /// label.
     package func acceptStream(labelled label: String) async -> Stream? {
-        takenLabels.insert(label)
+        reservedLabels.insert(label)
         return await acceptStream { $0 == label }
     }
 
     private func acceptOther() async -> Stream? {
-        await acceptStream { !self.takenLabels.contains($0) }
+        await acceptStream { !self.reservedLabels.contains($0) }
     }
 
     private func acceptStream(where isWanted: (String) -> Bool) async -> Stream? {
@@ -262,14 +264,14 @@ extension PeerConnection {
     fileprivate func waitUntilTaken(_ stream: Stream) async throws(ChannelError) {
         guard let lane else { return }
         while true {
-            switch lane.changeStreams({ $0.isTaken(stream.handle) }) {
+            switch lane.changeStreams({ $0.writeResult(stream.handle) }) {
             case .success: return
             case .failure(let failure): throw ChannelError(failure)
             case nil: break
             }
             if machine.isClosed { throw machine.closedError }
             try await stream.waiting.wait(for: .stream, on: self) {
-                lane.changeStreams { $0.isTaken(stream.handle) } != nil || machine.isClosed
+                lane.changeStreams { $0.writeResult(stream.handle) } != nil || machine.isClosed
             }
         }
     }

@@ -25,6 +25,7 @@ public actor PeerConnection {
     let machine: ConnectionMachine
     var generator = SystemRandomNumberGenerator()
 
+    /// The channel in use; nil without a link.
     var current: SecureChannel?
     /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
@@ -47,7 +48,7 @@ public actor PeerConnection {
     /// The streams that the program holds.
     var streams: [Streams.Handle: StreamReference] = [:]
     /// The labels of the streams that ``acceptStream(labelled:)`` takes.
-    var takenLabels: Set<String> = []
+    var reservedLabels: Set<String> = []
     /// Whether the connection is closed, and its last channel may still decide fates of messages.
     var isLeaving = false
 
@@ -140,7 +141,8 @@ public actor PeerConnection {
         observers.add(beginningWith: machine.status, capacity: count, isOver: machine.isClosed)
     }
 
-    /// Reports the status if a state was entered since `before`; arms the timer for its deadline.
+    /// Reports the status if a state was entered since `before`, and arms the timer for the
+    /// status's deadline.
     func reportStatus(since before: ConnectionStatus) {
         let status = machine.status
         timer?.arm(at: status.deadline ?? .distantFuture)
@@ -169,9 +171,9 @@ public actor PeerConnection {
         return await pending.delivery()
     }
 
-    /// Queues a message after the messages queued before, and returns when a channel has it or, with
-    /// ``Guarantee/exactlyOnce(_:)``, when the connection has it. The link and the peer may not have
-    /// the message yet. Throws as ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
+    /// Queues a message after the messages queued before, and returns when a channel has it or,
+    /// with ``Guarantee/exactlyOnce(_:)``, when the connection has it. The link and the peer may
+    /// not have the message yet. Throws as ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -196,12 +198,12 @@ public actor PeerConnection {
         let ticket = turns.take()
         defer {
             turns.give(back: ticket)
-            waiting.wake(.turn)
+            waiting.wake(.nextSender)
         }
         while !turns.isNext(ticket), machine.canSend,
             whenDisconnected == .wait || current != nil
         {
-            try await waiting.wait(for: .turn, on: self) {
+            try await waiting.wait(for: .nextSender, on: self) {
                 turns.isNext(ticket) || !machine.canSend
                     || whenDisconnected == .fail && current == nil
             }
@@ -223,7 +225,7 @@ public actor PeerConnection {
                 if machine.hasFinished { throw machine.closedError }
                 // On an ending channel nothing was sent; any other error concerns this message.
                 guard await channel.isEnding else { throw error }
-                lose(channel, because: error, hasCarried: await channel.hasCarried)
+                lose(channel, because: error, hasCarriedMessage: await channel.hasCarriedMessage)
             }
         }
     }
@@ -310,7 +312,7 @@ public actor PeerConnection {
     /// Tells the peer that this side sends nothing more on any link. This side can still receive.
     public func finish() async {
         machine.finish()
-        for event in [LoopEvent.link, .turn, .room] { waiting.wake(event) }
+        for event in [LoopEvent.link, .nextSender, .room] { waiting.wake(event) }
         if let lane { return finish(lane) }
         guard let channel = current else { return }
         try? await channel.finish()
@@ -323,16 +325,16 @@ public actor PeerConnection {
     /// Ends the connection for good, without losing messages under way on the current link.
     ///
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
-    /// until each program has taken everything up to the other side's end, and every stream is over.
-    /// Then it waits until the peer knows that as well: at most 30 seconds without a link, and in
-    /// all at most the sum of ``ChannelTimeouts/idle`` and 30 seconds. It does not wait for what was
-    /// lost with the peer's state, which ``unknownCount`` and ``lostStreamCount`` count.
+    /// until each program has taken everything up to the other side's end, and every stream is
+    /// over. Then it waits until the peer knows that as well: at most 30 seconds without a link,
+    /// and in all at most the sum of ``ChannelTimeouts/idle`` and 30 seconds. It does not wait for
+    /// what was lost with the peer's state, which ``unknownCount`` and ``lostStreamCount`` count.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
-    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw, except
-    ///   with ``Guarantee/exactlyOnce(_:)``.
+    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw,
+    ///   except with ``Guarantee/exactlyOnce(_:)``.
     public func close(
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {
@@ -340,14 +342,14 @@ public actor PeerConnection {
         try await leave(reason, within: limit)
     }
 
-    /// Ends this connection and its link without telling the peer that this side has sent everything,
-    /// so the peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is the same as
-    /// ``close(_:within:)``.
+    /// Ends this connection and its link without telling the peer that this side has sent
+    /// everything, so the peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is
+    /// the same as ``close(_:within:)``.
     ///
     /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more. The call first waits
-    /// until the program has confirmed what it has received and, while there is a link, the peer has
-    /// confirmed what was sent; or until there was no progress for `limit`. A message without a fate
-    /// may then have arrived or not.
+    /// until the program has confirmed what it has received and, while there is a link, the peer
+    /// has confirmed what was sent; or until there was no progress for `limit`. A message without a
+    /// fate may then have arrived or not.
     public func leave(within limit: Duration? = nil) async throws(ChannelError) {
         try await leave(.done, within: limit)
     }

@@ -30,14 +30,14 @@ public struct PeerRoute: Sendable {
     }
 
     /// Makes one attempt to dial an endpoint. If the peer is busy, the attempt fails, and the
-    /// connection backs off. If `isOnly` is true, a busy peer is dialed once more instead, because
-    /// no other attempt follows.
+    /// connection backs off. But if `isOnlyAttempt` is true, no other attempt follows, so a busy
+    /// peer is dialed once more.
     package static func dial(
         _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
-        isOnly: Bool = false, loop: EventLoop = .shared
+        isOnlyAttempt: Bool = false, loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
         progress(.dialing)
-        let dial = isOnly ? SecureChannel.dialTwice : SecureChannel.dial
+        let dial = isOnlyAttempt ? SecureChannel.dialTwice : SecureChannel.dial
         return try await dial(endpoint, configuration, loop) { progress(.handshaking) }
     }
 
@@ -60,8 +60,8 @@ public struct PeerRoute: Sendable {
     /// (``PeerConnection/offer(_:)``).
     public static let offered = PeerRoute(kind: .offers)
 
-    /// Returns the next channel that the peer has opened, or that the service has dialed; `nil` if only
-    /// the connection or the program makes channels on this route.
+    /// The call that returns the next channel that the peer has opened, or that the service has
+    /// dialed; `nil` if only the connection or the program makes channels on this route.
     var next: (@Sendable () async throws(ChannelError) -> SecureChannel)? {
         switch kind {
         case .dial, .offers: nil

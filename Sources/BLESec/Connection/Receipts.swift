@@ -29,7 +29,7 @@ struct Receipts {
     mutating func forget(_ channel: SecureChannel) { runs.removeAll { $0.channel === channel } }
 
     /// Returns how to confirm the messages 1 to `number` of the connection: the channels, each with
-    /// its last message to confirm.
+    /// its last message to confirm. Removes the runs that end at or before `number`.
     mutating func take(through number: UInt64) -> [(channel: SecureChannel, last: UInt64)] {
         var confirmed: [(channel: SecureChannel, last: UInt64)] = []
         while let run = runs.first, number > 0 {

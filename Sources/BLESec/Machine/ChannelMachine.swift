@@ -145,7 +145,7 @@ struct ChannelMachine: ~Copyable {
     ) throws(LinkError) -> Transmission {
         sealPending(now: now)
         guard let stage, !stage.records.outbound.isEmpty else { return .nothing }
-        let limit = parameters.maximumSend
+        let limit = parameters.maximumBytesOfOneSend
         let sent = try stage.records.outbound.withBytes { bytes throws(LinkError) in
             try send(bytes.span.extracting(first: limit))
         }
@@ -184,8 +184,8 @@ struct ChannelMachine: ~Copyable {
 
     var hasUnsentBytes: Bool { stage?.records.outbound.isEmpty == false }
 
-    /// Records that the link is lost: the bytes that remain in it are read, with extra room for their
-    /// messages.
+    /// Records that the link is lost: the bytes that remain in it are read, with extra room for
+    /// their messages.
     mutating func linkWasLost(now: UInt64) {
         isLinkLost = true
         session?.isLinkLost = true
@@ -201,9 +201,9 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// How far the driver may close the link.
-    func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
+    func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         guard !isOver, let session, session.records.outbound.isEmpty else { return .stay }
-        return session.linkShutdown(canHalfClose: canHalfClose, now: now)
+        return session.permittedLinkShutdown(canHalfClose: canHalfClose, now: now)
     }
 
     /// Records that the driver has closed the link after ``LinkShutdown/closeWhenDrained``.
@@ -269,9 +269,9 @@ struct ChannelMachine: ~Copyable {
         return true
     }
 
-    /// Asks the port whether it takes records now. If it did not before and does now, processes those
-    /// that have arrived. The driver then sends and reads.
-    mutating func portTakesRecords(now: UInt64) {
+    /// Called when the port may take records again: asks it whether it does. If it did not before
+    /// and does now, processes the records that have arrived. The driver then sends and reads.
+    mutating func portDidResume(now: UInt64) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         let wasFull = !wantsBytes
         session.updateTakesRecords()

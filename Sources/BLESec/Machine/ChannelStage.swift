@@ -8,16 +8,16 @@ final class ChannelParameters: Sendable {
     let features: ChannelFeatures
     let requiredFeatures: ChannelFeatures
     let ownKeys: [UInt8]
-    /// The largest SDU of the link, or ``largestPiece`` if that is less.
+    /// The largest SDU of the link, or ``largestSealAhead`` if that is less.
     let maximumSDU: Int
     /// The most bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link.
-    let maximumSend: Int
+    let maximumBytesOfOneSend: Int
     /// When the channel took over the link.
     let start: UInt64
     let budget: ReassemblyBudget
 
     /// The buffer for outgoing bytes has room for this many sealed bytes and one more record.
-    private static let largestPiece = 32 << 10
+    private static let largestSealAhead = 32 << 10
 
     init(
         role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, start: UInt64,
@@ -28,15 +28,15 @@ final class ChannelParameters: Sendable {
         features = configuration.features
         requiredFeatures = configuration.requiredFeatures
         ownKeys = configuration.ownKeys
-        self.maximumSDU = min(maximumSDU, Self.largestPiece)
-        maximumSend = maximumSDU
+        self.maximumSDU = min(maximumSDU, Self.largestSealAhead)
+        maximumBytesOfOneSend = maximumSDU
         self.start = start
         self.budget = budget
     }
 }
 
-/// One stage of an open channel; ``ChannelMachine`` makes the calls. If a call throws, the stage has
-/// failed, and the channel ends.
+/// One stage of an open channel; ``ChannelMachine`` makes the calls. If a call throws, the stage
+/// has failed, and the channel ends.
 class ChannelStage {
     /// What a call has led to.
     enum Step {
@@ -100,7 +100,7 @@ enum TrustQuestion: Sendable {
     case lookUp(@Sendable () -> TrustPolicy.Verdict)
 }
 
-/// A stage with a peer that is not admitted, which is limited in time and in bytes.
+/// A stage before the peer is admitted; it is limited in time and in bytes.
 class UnauthenticatedStage: ChannelStage {
     final let began: UInt64
     /// Bytes that have arrived on the channel.
@@ -197,7 +197,7 @@ extension ChannelError {
         )
     }
 
-    /// An error whose message is `what`, which ends in "within" or "for", and then the limit.
+    /// The error "`what` N s", where N is the limit in seconds; `what` ends in "within" or "for".
     static func late(_ what: String, _ limit: Duration, _ code: Code = .timedOut) -> ChannelError {
         ChannelError(code, "\(what) \(limit.components.seconds) s")
     }

@@ -52,7 +52,7 @@ final class DirectSession: Session {
             }
             return true
         }
-        guard endRequested != nil, !hasSentEnd else { return false }
+        guard requestedEnd != nil, !hasSentEnd else { return false }
         try seal([UInt8]().span)
         hasSentEnd = true
         return true
@@ -84,7 +84,7 @@ final class DirectSession: Session {
         return step
     }
 
-    override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
+    override func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         guard hasSentEnd else { return .stay }
         if peerHasEnded { return .closeWhenDrained }
         if canHalfClose { return .halfClose }
@@ -166,7 +166,7 @@ extension ChannelError {
     fileprivate static func unproven(_ what: String) -> ChannelError {
         ChannelError(
             .unproven,
-            "\(what); with this pattern in direct mode the peer proves its key with its first message, "
-                + "which may be empty")
+            "\(what); with this pattern in direct mode the peer proves its key with its first "
+                + "message, which may be empty")
     }
 }

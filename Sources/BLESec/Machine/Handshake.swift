@@ -6,9 +6,9 @@ final class Handshake: UnauthenticatedStage {
     /// What both sides have negotiated; nil in direct mode.
     private let transcript: NegotiationTranscript?
     private let features: ChannelFeatures
-    /// When the handshake began, or when the trust decision was made.
-    private var resumed: UInt64
-    /// Since when a trust decision has been pending.
+    /// When the handshake began or, after a trust decision, when the decision was made.
+    private var runningSince: UInt64
+    /// Since when a trust decision has been pending; nil if none is.
     private var awaitingTrustSince: UInt64?
     private(set) var question: TrustQuestion?
     private var claimedIdentity: ClaimedIdentity?
@@ -23,7 +23,7 @@ final class Handshake: UnauthenticatedStage {
         self.protocolName = protocolName
         self.transcript = transcript
         self.features = features
-        resumed = now
+        runningSince = now
         super.init(after: negotiation, now: now)
     }
 
@@ -33,7 +33,7 @@ final class Handshake: UnauthenticatedStage {
         protocolName = configuration.offers[0]
         transcript = nil
         features = ChannelFeatures()
-        resumed = parameters.start
+        runningSince = parameters.start
         super.init(
             parameters,
             try plans.makeEngine(protocolName, prologue: configuration.prologue))
@@ -72,7 +72,7 @@ final class Handshake: UnauthenticatedStage {
     override func nextTimeout(now: UInt64) -> UInt64 {
         let timeouts = configuration.timeouts
         return awaitingTrustSince?.after(timeouts.trustDecision)
-            ?? resumed.after(timeouts.handshake)
+            ?? runningSince.after(timeouts.handshake)
     }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
@@ -160,7 +160,7 @@ final class Handshake: UnauthenticatedStage {
         guard awaitingTrustSince != nil else { return }
         question = nil
         awaitingTrustSince = nil
-        resumed = now
+        runningSince = now
         switch verdict {
         case .admit: try records.engine.admit()
         case .refuse(let reason): try refuse(ChannelError(.untrusted, reason))

@@ -17,8 +17,8 @@ struct Inbox: ~Copyable {
     /// The bytes of whole messages, plus ``overhead`` for each message.
     private(set) var byteCount = 0
 
-    /// The bytes that each message counts in addition to its own, so that empty messages are limited,
-    /// too: an array's header, rounding to the allocator's sizes, and the entry in a list.
+    /// The bytes that each message counts in addition to its own, so that empty messages are
+    /// limited, too: an array's header, rounding to the allocator's sizes, and the entry in a list.
     static let overhead = 64
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
     /// Whether no whole message waits.
@@ -57,7 +57,7 @@ struct Inbox: ~Copyable {
     }
 
     mutating func removePartial() {
-        part?.giveAll()
+        part?.giveBackAll()
         partial = []
     }
 

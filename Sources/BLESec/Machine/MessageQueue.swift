@@ -10,7 +10,7 @@ struct MessageQueue {
 
     mutating func popFirst() -> [UInt8]? {
         guard !isEmpty else { return nil }
-        // Moved out, because a copy would count references to the message twice.
+        // Moved out, because a copy would retain and release the message once more.
         var message: [UInt8] = []
         swap(&message, &messages[head])
         head += 1

@@ -7,18 +7,19 @@ internal import BLESecDelivery
 protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
-    /// Returns the next record for the peer, with at most `limit` bytes of data (no data if `limit` is
-    /// nil), and whether streams are open. If `onlyWhole`, data that is longer is not begun. The session seals the record at once. `confirms` is called
-    /// with the number of confirmations that the peer has not been told of, and decides whether they
-    /// are sent now.
+    /// Returns the next record for the peer, and whether streams are open. The session seals the
+    /// record at once. The record has at most `limit` bytes of data, and no data if `limit` is nil.
+    /// If `onlyWhole`, data that is longer than `limit` is not begun. `confirms` is called with the
+    /// number of confirmations that the peer has not been told of, and decides whether they are
+    /// sent now.
     func nextRecord(
         atMost limit: Int?, onlyWhole: Bool, confirms: (_ owed: UInt64) -> Bool
     ) -> (record: DeliveryRecord?, hasStreams: Bool)
     /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record
-    /// shows that messages of either side move, and the new value of ``wantsRecords``.
+    /// shows that messages of either side make progress, and the new value of ``wantsRecords``.
     func receive(
         _ record: DeliveryRecord
-    ) throws(DeliveryError) -> (hasMoved: Bool, wantsMore: Bool)
+    ) throws(DeliveryError) -> (showsProgress: Bool, wantsMore: Bool)
     /// Called after the last of the records that have arrived together. If the channel ends before
     /// the last one, this call may be missing.
     func didReceiveAll()
@@ -54,8 +55,9 @@ final class NegotiatedSession: Session {
     /// The payload of this side's ping that the peer has not answered.
     private(set) var outstandingPing: UInt64?
     private var lastPadding: UInt64 = 0
-    /// When the latest piece of a still incomplete message arrived, or when reading resumed after it.
-    private var messageMoved: UInt64?
+    /// When the latest piece of a still incomplete message arrived, or when reading resumed after
+    /// it.
+    private var lastPieceTime: UInt64?
     /// Times in nanoseconds: those of ``ChannelTimeouts``, and how long an `ack` may wait.
     private let idleTimeout, messageTimeout, ackDelay: UInt64
     /// Whether the header of a record of delivery can be added to a bulk record's payload.
@@ -64,11 +66,12 @@ final class NegotiatedSession: Session {
     private let carriesDelivery: Bool
     /// Where the records of delivery go; the peer's first one waits until there is a port.
     private var port: (any DeliveryPort)?
-    /// The type and the header of a record of delivery; they keep their memory from record to record.
+    /// The type and the header of a record of delivery; they keep their memory from record to
+    /// record.
     private var recordHead: [UInt8] = []
     /// Since when this side has owed the peer a confirmation; nil if it owes none.
     private var confirmationOwedSince: UInt64?
-    /// Whether a record of delivery has shown that messages move.
+    /// Whether a record of delivery has shown that messages make progress.
     private var hasCarriedDelivery = false
     /// Whether the port has got records since the last ``DeliveryPort/didReceiveAll()``.
     private var hasReceivedRecords = false
@@ -86,15 +89,15 @@ final class NegotiatedSession: Session {
         messageTimeout = timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
-        // With Noise, the longest record can be longer by this header; with TLS, the header would begin
-        // another TLS record.
+        // With Noise, the longest record can be longer by this header; with TLS, the header would
+        // begin another TLS record.
         hasRoomForHeader = previous.records.engine.bulkPayload >= Record.bulkPayload
         super.init(after: previous, agreement, now: now)
         takesRecords = !carriesDelivery
     }
 
-    /// Passes the records of delivery through this port from now on;
-    /// ``ChannelMachine/portTakesRecords(now:)`` is next.
+    /// Passes the records of delivery through this port from now on; call
+    /// ``ChannelMachine/portDidResume(now:)`` next.
     func use(_ port: some DeliveryPort) {
         precondition(carriesDelivery, "only a channel that has agreed on delivery has a port")
         self.port = port
@@ -118,7 +121,7 @@ final class NegotiatedSession: Session {
     override var acknowledged: UInt64 { acknowledgements.acknowledged }
     override var isSendingComplete: Bool { acknowledgements.isSendingComplete }
     override var ackPendingSince: UInt64? { acknowledgements.ackPendingSince }
-    override var hasCarried: Bool {
+    override var hasCarriedMessage: Bool {
         hasCarriedDelivery || acknowledgements.received > (acknowledgements.hasReceivedEnd ? 1 : 0)
             || acknowledgements.acknowledged > (acknowledgements.isSendingComplete ? 1 : 0)
     }
@@ -142,7 +145,7 @@ final class NegotiatedSession: Session {
     override func owesAck(now: UInt64) -> Bool {
         acknowledgements.owesAck(
             now: now,
-            isEnding: outbox.isEmpty && endRequested != nil && !acknowledgements.hasSentEnd)
+            isEnding: outbox.isEmpty && requestedEnd != nil && !acknowledgements.hasSentEnd)
     }
 
     // MARK: - Sending
@@ -160,20 +163,21 @@ final class NegotiatedSession: Session {
         guard !acknowledgements.hasSentEnd else { return false }
         // Before this side's end, the peer learns what this side has taken.
         if try sealDelivery(now: now) { return true }
-        guard let reason = endRequested else { return false }
+        guard let reason = requestedEnd else { return false }
         try records.seal(.end, [reason.rawValue])
         acknowledgements.didSendEnd()
         return true
     }
 
-    /// Seals the next record of delivery. Once the end is requested, no part of a message is sealed.
+    /// Seals the next record of delivery. Once the end is requested, no part of a message is
+    /// sealed.
     private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
-        // While a stream is open, data that does not fit whole is not sealed behind waiting records:
-        // the peer gets those records only with the whole SDU.
+        // While a stream is open, data that does not fit whole is not sealed behind waiting
+        // records: the peer gets those records only with the whole SDU.
         let isShort = keepsQueueShort && !records.outbound.isEmpty
         let (record, hasStreams) = port.nextRecord(
-            atMost: endRequested == nil ? frameSize(isShort: isShort) : nil, onlyWhole: isShort
+            atMost: requestedEnd == nil ? frameSize(isShort: isShort) : nil, onlyWhole: isShort
         ) { confirms($0, now: now) }
         keepsQueueShort = hasStreams
         guard let record else { return false }
@@ -204,8 +208,8 @@ final class NegotiatedSession: Session {
         return min(longest, max(Record.leastBulkPayload, parameters.maximumSDU - overhead))
     }
 
-    /// Whether a confirmation is sent now. It may be delayed like an `ack`, so that it covers several
-    /// messages.
+    /// Whether a confirmation is sent now. It may be delayed like an `ack`, so that it covers
+    /// several messages.
     private func confirms(_ owed: UInt64, now: UInt64) -> Bool {
         guard owed > 0 else {
             confirmationOwedSince = nil
@@ -213,7 +217,7 @@ final class NegotiatedSession: Session {
         }
         let since = confirmationOwedSince ?? now
         confirmationOwedSince = since
-        guard owed >= Record.messagesPerAck || endRequested != nil || now >= since.after(ackDelay)
+        guard owed >= Record.messagesPerAck || requestedEnd != nil || now >= since.after(ackDelay)
         else { return false }
         confirmationOwedSince = nil
         return true
@@ -264,7 +268,7 @@ final class NegotiatedSession: Session {
         case .data:
             try refuseMessages()
             try keep(range, isLast: true)
-            messageMoved = nil
+            lastPieceTime = nil
             acknowledgements.didReceive(now: now)
         case .dataMore:
             try refuseMessages()
@@ -272,7 +276,7 @@ final class NegotiatedSession: Session {
             if inbox.part == nil {
                 inbox.part = parameters.budget.part(for: agreement.peer, revoke: onBudgetRevoked)
             }
-            messageMoved = now
+            lastPieceTime = now
             try keep(range, isLast: false)
         case .end:
             try refuseAfterEnd()
@@ -321,10 +325,10 @@ final class NegotiatedSession: Session {
                 try DeliveryRecord(kind, bytes.span.extracting(range))
             }
             hasReceivedRecords = true
-            let (hasMoved, wantsMore) = try port.receive(record)
-            if hasMoved { hasCarriedDelivery = true }
+            let (showsProgress, wantsMore) = try port.receive(record)
+            if showsProgress { hasCarriedDelivery = true }
             takesRecords = wantsMore
-            if case .chunk(let chunk) = record { messageMoved = chunk.isLast ? nil : now }
+            if case .chunk(let chunk) = record { lastPieceTime = chunk.isLast ? nil : now }
         } catch {
             throw ChannelError(error)
         }
@@ -351,7 +355,7 @@ final class NegotiatedSession: Session {
 
     override func didResumeReading(now: UInt64) {
         super.didResumeReading(now: now)
-        if messageMoved != nil { messageMoved = now }
+        if lastPieceTime != nil { lastPieceTime = now }
     }
 
     // MARK: - Time
@@ -373,15 +377,15 @@ final class NegotiatedSession: Session {
         guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
         next = min(next, idleDeadline)
         if mayPing { next = min(next, pingTime) }
-        if let messageMoved { next = min(next, messageMoved.after(messageTimeout)) }
+        if let lastPieceTime { next = min(next, lastPieceTime.after(messageTimeout)) }
         return next
     }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         if case .complete = try super.handleTimeout(now: now) { return .complete }
         guard wantsBytes else {
-            // A side that does not read blocks its peer. The padding shows the peer that this side is
-            // alive.
+            // A side that does not read blocks its peer. The padding shows the peer that this side
+            // is alive.
             if !owesPadding, now >= paddingTime {
                 owesPadding = true
                 lastPadding = now
@@ -393,7 +397,7 @@ final class NegotiatedSession: Session {
                 "the peer has been silent and took nothing for", configuration.timeouts.idle)
         }
         try checkRecordDeadline(now: now)
-        if let messageMoved, now >= messageMoved.after(messageTimeout) {
+        if let lastPieceTime, now >= lastPieceTime.after(messageTimeout) {
             throw .late(
                 "no further piece of a message came within", configuration.timeouts.message)
         }
@@ -418,7 +422,7 @@ final class NegotiatedSession: Session {
     }
 
     /// The dialer closes the link once its last acknowledgement has left: the acceptor needs it.
-    override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
+    override func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         isComplete && parameters.role == .dialer ? .closeWhenDrained : .stay
     }
 

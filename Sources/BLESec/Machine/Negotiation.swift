@@ -114,8 +114,8 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     /// Begins a handshake, and returns its protocol's name. `index` is that of the first offer that
-    /// this side supports. A fallback to any offer except the dialer's first is tried before a switch
-    /// to this one.
+    /// this side supports. A fallback to any offer except the dialer's first is tried before a
+    /// switch to this one.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {

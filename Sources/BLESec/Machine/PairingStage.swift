@@ -136,10 +136,10 @@ final class PairingStage: UnauthenticatedStage {
         refusal ?? reason(for: error, whileBinding: exchange.isBinding)
     }
 
-    /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the peer
-    /// has stored this side's key. A dialer may know this: before the dialer's `done`, the acceptor
-    /// does not store the dialer as known, so an acceptor that refuses or breaks the protocol until
-    /// then is not paired.
+    /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the
+    /// peer has stored this side's key. A dialer may know this: before the dialer's `done`, the
+    /// acceptor does not store the dialer as known, so an acceptor that refuses or breaks the
+    /// protocol until then is not paired.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
         let isDecided =
             parameters.role == .dialer && !isBinding
@@ -153,7 +153,7 @@ final class PairingStage: UnauthenticatedStage {
         return result
     }
 
-    /// Whether the peer may have stored this side's key, so that this channel should not make room for
-    /// another one.
+    /// Whether the peer may have stored this side's key, so that this channel should not make room
+    /// for another one.
     var hasConfirmed: Bool { exchange.hasConfirmed }
 }

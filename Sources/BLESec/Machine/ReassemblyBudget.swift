@@ -18,7 +18,8 @@ final class ReassemblyBudget: Sendable {
         let revoke: @Sendable () -> Void
     }
 
-    /// What all channels of a peer hold together. A peer without a key has one share for each channel.
+    /// What all channels of a peer hold together. A peer without a key has one share for each
+    /// channel.
     private struct Share {
         let peer: PeerIdentity?
         var bytes = 0
@@ -108,7 +109,7 @@ final class ReassemblyBudget: Sendable {
         /// Takes `count` more bytes for a message whose maximum length is `limit` bytes; returns
         /// false if the budget does not allow it.
         func take(_ count: Int, limit: Int) -> Bool { budget.take(count, by: token, limit: limit) }
-        func giveAll() { budget.giveAll(token) }
+        func giveBackAll() { budget.giveBackAll(token) }
     }
 
     /// Makes the part for one channel to `peer`. `revoke` is called, on any thread, if the peer
@@ -152,7 +153,7 @@ final class ReassemblyBudget: Sendable {
         return isTaken
     }
 
-    private func giveAll(_ token: UInt64) {
+    private func giveBackAll(_ token: UInt64) {
         state.withLock { state in state.add(-(state.holdings[token]?.bytes ?? 0), to: token) }
     }
 

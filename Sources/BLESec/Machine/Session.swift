@@ -29,8 +29,8 @@ class Session: ChannelStage {
     final var activity: LinkActivity
     /// Whether the layer above takes records of delivery now; true if the channel carries none.
     final var takesRecords = true
-    /// Whether streams are open, whose frames may be urgent. Then little is sealed ahead, and the link
-    /// keeps its own queue short, so that urgent frames do not wait.
+    /// Whether streams are open, whose frames may be urgent. Then little is sealed ahead, and the
+    /// link keeps its own queue short, so that urgent frames do not wait.
     final var keepsQueueShort = false
     /// Whether the link is lost: bytes that arrived before are read, with room for more messages.
     final var isLinkLost = false
@@ -40,14 +40,14 @@ class Session: ChannelStage {
     final var onBudgetRevoked: @Sendable () -> Void = {}
 
     /// The reason for this side's end, once the end is requested.
-    private(set) final var endRequested: EndReason?
+    private(set) final var requestedEnd: EndReason?
     /// Whether the link has taken everything up to and including this side's end.
     private var hasLinkTakenEnd = false
-    /// When closing began, and when it last made progress.
+    /// When closing began, and when it last made progress; nil before closing.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
-    private var closing: (began: UInt64, moved: UInt64)?
+    private var closing: (began: UInt64, lastProgress: UInt64)?
     /// How long closing may go without progress.
     private(set) final var closeTimeout: Duration
     /// When the first byte of a still incomplete record arrived.
@@ -88,7 +88,7 @@ class Session: ChannelStage {
     /// Whether the peer has acknowledged everything, including this side's end.
     var isSendingComplete: Bool { false }
     /// Whether the peer has sent a message on this channel, or acknowledged one.
-    var hasCarried: Bool { false }
+    var hasCarriedMessage: Bool { false }
     /// Since when this side has had an acknowledgement to send; `nil` if it has none.
     var ackPendingSince: UInt64? { nil }
     /// Whether an acknowledgement is to be sent now.
@@ -102,7 +102,7 @@ class Session: ChannelStage {
     /// Records that the program has confirmed the peer's first `count` messages.
     func confirm(through count: UInt64, now: UInt64) {}
     /// How far the driver may close the link, now that nothing waits to be sent.
-    func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
+    func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
     /// The result when the close deadline passes.
     func closeTimedOut() throws(ChannelError) -> Step {
         throw .late("the peer did not end its side within", closeTimeout)
@@ -115,7 +115,7 @@ class Session: ChannelStage {
     /// Queues a message, and returns its number. The message is delivered when the count of
     /// acknowledged messages reaches that number.
     final func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
-        guard endRequested == nil else {
+        guard requestedEnd == nil else {
             throw ChannelError(.closed, "the channel has been ended on this side")
         }
         guard message.count <= limits.maximumMessageLength else {
@@ -130,12 +130,12 @@ class Session: ChannelStage {
         return queued
     }
 
-    final func end(_ reason: EndReason) { if endRequested == nil { endRequested = reason } }
+    final func end(_ reason: EndReason) { if requestedEnd == nil { requestedEnd = reason } }
 
     final override func didSend(now: UInt64) {
-        // Until the link has taken this side's end, sending restarts the close deadline. The queue is
-        // finite, so this cannot go on for ever.
-        if !hasLinkTakenEnd { closing?.moved = now }
+        // Until the link has taken this side's end, sending restarts the close deadline. The queue
+        // is finite, so this cannot go on for ever.
+        if !hasLinkTakenEnd { closing?.lastProgress = now }
         if hasSealedEnd, records.outbound.isEmpty { hasLinkTakenEnd = true }
         activity.didSend(now: now)
         didProgress(now: now)
@@ -197,8 +197,8 @@ class Session: ChannelStage {
         }
     }
 
-    /// Notes that this side reads again, and restarts the time limits for the peer's silence and for
-    /// an incomplete record.
+    /// Records that this side reads again, and restarts the time limits for the peer's silence and
+    /// for an incomplete record.
     func didResumeReading(now: UInt64) {
         activity.didReceive(now: now)
         if recordBegan != nil { recordBegan = now }
@@ -231,10 +231,11 @@ class Session: ChannelStage {
 
     final var isClosing: Bool { closing != nil }
 
-    /// The time at which closing has taken too long. Progress after ``expiry`` does not postpone it.
+    /// The time at which closing has taken too long. Progress after ``expiry`` does not postpone
+    /// it.
     private var closeDeadline: UInt64 {
         guard let closing else { return .max }
-        return min(closing.moved, max(expiry, closing.began)).after(closeTimeout)
+        return min(closing.lastProgress, max(expiry, closing.began)).after(closeTimeout)
     }
 
     /// Sends `end`, and starts the close deadline; `limit` replaces ``ChannelTimeouts/close``.
@@ -254,5 +255,5 @@ class Session: ChannelStage {
     }
 
     /// Restarts the close deadline, because the peer or the program has made progress.
-    final func restartClosing(now: UInt64) { closing?.moved = now }
+    final func restartClosing(now: UInt64) { closing?.lastProgress = now }
 }

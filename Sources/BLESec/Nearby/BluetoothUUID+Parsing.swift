@@ -13,8 +13,8 @@ extension BluetoothUUID {
         guard let value = BluetoothUUID(text) else {
             throw ChannelError(
                 .configuration,
-                "\"\(text)\" is no UUID: write 36 characters such as `uuidgen` prints, or the 4 or 8 "
-                    + "digits of an assigned one")
+                "\"\(text)\" is no UUID: write 36 characters such as `uuidgen` prints, or the 4 or "
+                    + "8 digits of an assigned one")
         }
         self = value
     }

@@ -3,9 +3,9 @@ internal import BLESecDiscovery
 /// The links that bluetoothd has made for this side's dials, and that this side must end.
 ///
 /// bluetoothd takes 2 seconds to end a link, and ends every channel over it. So a link is ended
-/// only when nothing uses it. After a failed dial, this side waits before it ends the link. This wait
-/// is the peer's turn: if both sides dial at the same time, this side's dial can fail a moment before
-/// the peer's channel arrives.
+/// only when nothing uses it. After a failed dial, this side waits before it ends the link. This
+/// wait is the peer's turn: if both sides dial at the same time, this side's dial can fail a moment
+/// before the peer's channel arrives.
 struct DialedLinks {
     /// Whether peers can open channels to this side.
     let accepts: Bool
@@ -17,7 +17,7 @@ struct DialedLinks {
 
     /// How long the peer's turn lasts after a failed dial to an address; `nil` if peers cannot open
     /// channels to this side, or if there is no link that this side must end.
-    func turn(of address: DeviceAddress) -> Duration? {
+    func peersTurn(at address: DeviceAddress) -> Duration? {
         accepts && contains(address) ? .milliseconds(500) : nil
     }
 

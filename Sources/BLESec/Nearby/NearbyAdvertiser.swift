@@ -79,10 +79,10 @@ actor NearbyAdvertiser {
 
     /// Withdraws what is published; does not wait for bluetoothd to do so.
     ///
-    /// A GATT stream needs its characteristics. So if `whileChannelsAreOpen` is true, they stay
-    /// published until the connection to bluetoothd ends.
-    func withdraw(whileChannelsAreOpen: Bool = false) {
-        keepsApplication = keepsApplication || streams != nil && whileChannelsAreOpen
+    /// A GATT stream needs its characteristics. So if `hasOpenChannels` is true, the GATT service
+    /// stays published until the connection to bluetoothd ends.
+    func withdraw(hasOpenChannels: Bool = false) {
+        keepsApplication = keepsApplication || streams != nil && hasOpenChannels
         let ended = [advertisement.take(), keepsApplication ? nil : application.take()]
         for registration in ended.compactMap({ $0 }) {
             Task(executorPreference: loop) { await registration.end() }
@@ -93,8 +93,8 @@ actor NearbyAdvertiser {
     /// suspension is over. While advertising is suspended, because too many peers failed to
     /// authenticate, the advertisement is withdrawn.
     ///
-    /// - Returns: a task that sleeps until the next time at which there is something to do, or until
-    ///   ``updateSoon()`` cancels it; `nil` once the advertiser is closed.
+    /// - Returns: a task that sleeps until the next time at which there is something to do, or
+    ///   until ``updateSoon()`` cancels it; `nil` once the advertiser is closed.
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustUpdate = false
@@ -118,7 +118,7 @@ actor NearbyAdvertiser {
         guard !isClosed else {
             // What was published meanwhile is withdrawn, except for the service: ``withdraw`` is called
             // once more, and it is then known whether there are open channels.
-            withdraw(whileChannelsAreOpen: true)
+            withdraw(hasOpenChannels: true)
             return nil
         }
         changed(to: state)

@@ -131,7 +131,7 @@ actor NearbyDialer {
     }
 
     private func dialFailed(_ candidate: Candidate, _ error: ChannelError) async {
-        if let turn = links.turn(of: candidate.address) {
+        if let turn = links.peersTurn(at: candidate.address) {
             // An accepted link cancels this task, and so ends the wait.
             try? await loop.sleep(for: turn)
         }
@@ -212,10 +212,10 @@ actor NearbyDialer {
     func ended(_ entry: ChannelRegistry.Entry) async {
         // A new dial to the address before the link is down would lose its channel with the link.
         await release(entry.address)
-        let hasCarried = await entry.channel.hasCarried
+        let hasCarriedMessage = await entry.channel.hasCarriedMessage
         let outcome = LinkOutcome(
-            lasted: loop.now.duration(since: entry.history.ready), hasCarried: hasCarried,
-            backoff: setup.options.rules.backoff)
+            lasted: loop.now.duration(since: entry.history.ready),
+            hasCarriedMessage: hasCarriedMessage, backoff: setup.options.rules.backoff)
         policy.linkEnded(with: entry.address, outcome, at: loop.now, using: &generator)
         run()
     }

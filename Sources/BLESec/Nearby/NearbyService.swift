@@ -201,7 +201,7 @@ public actor NearbyService {
         waiting.wake(.room)
         await secureListener?.close()
         await listener?.close()
-        await advertiser?.withdraw(whileChannelsAreOpen: !registry.isEmpty)
+        await advertiser?.withdraw(hasOpenChannels: !registry.isEmpty)
         for channel in registry.endedChannels { await ended(channel) }
         // Until the links are down, a new dial to one of their addresses would lose its channel.
         await dialer?.waitUntilQuiet()

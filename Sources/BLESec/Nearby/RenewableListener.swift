@@ -5,25 +5,25 @@ internal import BLESecLinks
 /// passed to ``admit(_:)``. After a renewal, the listener serves the old PSM for a while.
 ///
 /// Two PSMs are in use, which are usually the same: one is in the advertisement, and one is in the
-/// characteristic of the GATT service. When a device reads the characteristic after it has opened an
-/// L2CAP channel on that PSM, it gets a new PSM, because iOS opens no second channel on a PSM whose
-/// channel died while the LE connection stayed up.
+/// characteristic of the GATT service. When a device reads the characteristic after it has opened
+/// an L2CAP channel on the PSM there, it gets a new PSM, because iOS opens no second channel on a
+/// PSM whose channel died while the LE connection stayed up.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
     /// How many links may wait here. Further links over L2CAP wait in the kernel.
     private static let backlog = 4
-    /// No new PSM is opened for a device while this many PSMs are served: an adapter has 128 dynamic
-    /// PSMs, and any device nearby can read the characteristic.
+    /// No new PSM is opened for a device while this many PSMs are served: an adapter has 128
+    /// dynamic PSMs, and any device nearby can read the characteristic.
     private static let mostPSMs = 16
-    /// How many of the served PSMs may have been opened for one device, so that one device cannot keep
-    /// others from getting new ones.
+    /// How many of the served PSMs may have been opened for one device, so that one device cannot
+    /// keep others from getting new ones.
     private static let mostPSMsOfDevice = 4
     /// How many users of the characteristic's PSM are remembered.
     private static let mostUsers = 64
-    /// How many opened PSMs are remembered, so that they are not opened again soon: a device may still
-    /// have the LE connection on which its channel died.
-    private static let mostSpent = 64
+    /// How many opened PSMs are remembered, so that they are not opened again soon: a device may
+    /// still have the LE connection on which its channel died.
+    private static let mostRecentPSMs = 64
 
     /// A listener for one PSM, and the task that accepts its links.
     private struct ServedPSM {
@@ -46,7 +46,7 @@ actor RenewableListener: LinkListener {
     /// The devices that have opened a channel on the PSM of ``readable``, the last one at the end.
     private var users: [DeviceAddress] = []
     /// The numbers of the PSMs that were opened, the last one at the end.
-    private var spent: [Int] = []
+    private var recentPSMs: [Int] = []
     /// The listeners ``advertised`` and ``readable``, which may be the same, and the retiring ones.
     private var servedPSMs: [ObjectIdentifier: ServedPSM] = [:]
     private var arrived: [any Link] = []
@@ -83,8 +83,8 @@ actor RenewableListener: LinkListener {
 
     isolated deinit { for served in servedPSMs.values { served.task.cancel() } }
 
-    /// Listens on a new PSM, which is then in the advertisement and in the characteristic; the old ones
-    /// are closed after ``grace``.
+    /// Listens on a new PSM, which is then in the advertisement and in the characteristic; the old
+    /// ones are closed after ``grace``.
     func renew() throws(LinkError) {
         guard let fresh = try open() else { return }
         advertised = fresh
@@ -94,7 +94,7 @@ actor RenewableListener: LinkListener {
     /// The PSM for a device that reads the characteristic; `nil` without L2CAP.
     func psmForReading(by device: DeviceAddress?) -> PSM? {
         guard !isClosed else { return nil }
-        if let device, users.contains(device), mayOpen(for: device), let fresh = try? open() {
+        if let device, users.contains(device), mayOpenPSM(for: device), let fresh = try? open() {
             servedPSMs[ObjectIdentifier(fresh)]?.reader = device
             publish(fresh)
         }
@@ -134,13 +134,13 @@ actor RenewableListener: LinkListener {
 
     // MARK: - PSMs
 
-    /// Listens on a random PSM, because an observer could follow consecutive PSMs. A PSM of `spent` is
-    /// used only if no other is free, the oldest first.
+    /// Listens on a random PSM, because an observer could follow consecutive PSMs. A PSM of
+    /// `recentPSMs` is used only if no other is free, the oldest first.
     private static func open(
-        _ spent: [Int], on adapter: Adapter, _ loop: EventLoop
+        _ recentPSMs: [Int], on adapter: Adapter, _ loop: EventLoop
     ) throws(LinkError) -> L2CAPListener {
-        let others = PSM.dynamic.filter { !spent.contains($0) }
-        for number in others.shuffled() + spent {
+        let others = PSM.dynamic.filter { !recentPSMs.contains($0) }
+        for number in others.shuffled() + recentPSMs {
             do throws(LinkError) {
                 return try L2CAPListener.listen(psm: PSM(number), on: adapter, loop: loop)
             } catch {
@@ -150,7 +150,7 @@ actor RenewableListener: LinkListener {
         return try L2CAPListener.listen(on: adapter, loop: loop)
     }
 
-    private func mayOpen(for device: DeviceAddress) -> Bool {
+    private func mayOpenPSM(for device: DeviceAddress) -> Bool {
         servedPSMs.count < Self.mostPSMs
             && servedPSMs.values.count { $0.reader == device } < Self.mostPSMsOfDevice
     }
@@ -158,21 +158,22 @@ actor RenewableListener: LinkListener {
     /// Listens on another PSM; `nil` without L2CAP, and once closed.
     private func open() throws(LinkError) -> L2CAPListener? {
         guard let adapter, !isClosed else { return nil }
-        let fresh = try Self.open(spent, on: adapter, loop)
+        let fresh = try Self.open(recentPSMs, on: adapter, loop)
         add(fresh)
         return fresh
     }
 
     private func add(_ fresh: L2CAPListener) {
         let number = Int(fresh.localAddress.psm.rawValue)
-        spent.removeAll { $0 == number }
-        spent.append(number)
-        if spent.count > Self.mostSpent { spent.removeFirst() }
+        recentPSMs.removeAll { $0 == number }
+        recentPSMs.append(number)
+        if recentPSMs.count > Self.mostRecentPSMs { recentPSMs.removeFirst() }
         serve(fresh)
     }
 
-    /// Remembers that a device has used the characteristic's PSM. If too many devices have used it, a new
-    /// PSM replaces it. If no new PSM can be opened, the device that used the PSM first is forgotten.
+    /// Remembers that a device has used the characteristic's PSM. If too many devices have used it,
+    /// a new PSM replaces it. If no new PSM can be opened, the device that used the PSM first is
+    /// forgotten.
     private func addUser(_ device: DeviceAddress) {
         guard !users.contains(device) else { return }
         if users.count == Self.mostUsers {
@@ -209,13 +210,14 @@ actor RenewableListener: LinkListener {
         let task = Task(executorPreference: loop) { [loop, weak self] in
             await listener.acceptAll(on: loop) { [weak self] link in
                 guard let self else { return await loop.run { link.close() } }
-                await self.take(link, from: listener)
+                await self.admitWhenRoom(link, from: listener)
             }
         }
         servedPSMs[ObjectIdentifier(listener)] = ServedPSM(listener: listener, task: task)
     }
 
-    private func take(_ link: any Link, from listener: L2CAPListener) async {
+    /// Waits until the queue has room, and then queues the link.
+    private func admitWhenRoom(_ link: any Link, from listener: L2CAPListener) async {
         if listener === readable, let device = link.peerAddress?.device { addUser(device) }
         try? await waiting.wait(for: .room, on: self) { arrived.count < Self.backlog || isClosed }
         if Task.isCancelled { link.close() } else { admit(link) }

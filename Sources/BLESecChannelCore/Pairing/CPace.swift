@@ -63,15 +63,15 @@ package struct CPace: ~Copyable {
         guard !constantTimeEqual(peerShare.span, share.span),
             let product = Ristretto255.product(of: scalar, and: peerShare.span)
         else { return nil }
-        let initiator = Self.concatenation([
+        let initiator = Self.lvCat([
             isInitiator ? share : peerShare, context.initiator,
         ])
-        let responder = Self.concatenation([
+        let responder = Self.lvCat([
             isInitiator ? peerShare : share, context.responder,
         ])
         var hash = HashContext(.sha512)
-        hash.update(Self.concatenation([Self.domain + Array("_ISK".utf8), context.session]))
-        hash.update(Self.length(product.count))
+        hash.update(Self.lvCat([Self.domain + Array("_ISK".utf8), context.session]))
+        hash.update(Self.encodedLength(product.count))
         hash.update(product.span)
         hash.update(initiator)
         hash.update(responder)
@@ -87,25 +87,27 @@ package struct CPace: ~Copyable {
     ) -> SecretBytes {
         // The padding fills the hash's first block, so that the hashed string has the same length
         // for short codes of different lengths.
-        let used = length(code.count).count + code.count + length(domain.count).count + domain.count
+        let used =
+            encodedLength(code.count).count + code.count + encodedLength(domain.count).count
+            + domain.count
         let padding = [UInt8](repeating: 0, count: max(0, blockLength - used - 1))
         var hash = HashContext(.sha512)
-        hash.update(concatenation([domain]))
-        hash.update(length(code.count))
+        hash.update(lvCat([domain]))
+        hash.update(encodedLength(code.count))
         hash.update(code.span)
-        hash.update(concatenation([padding, channel, session]))
+        hash.update(lvCat([padding, channel, session]))
         var digest = SecretBytes(count: Ristretto255.uniformLength)
         hash.finish(into: &digest)
         return Ristretto255.element(from: digest)
     }
 
-    /// The draft's lv_cat: the strings, each preceded by its length.
-    static func concatenation(_ strings: [[UInt8]]) -> [UInt8] {
-        strings.flatMap { length($0.count) + $0 }
+    /// The draft's lv_cat: the strings, each preceded by its encoded length.
+    static func lvCat(_ strings: [[UInt8]]) -> [UInt8] {
+        strings.flatMap { encodedLength($0.count) + $0 }
     }
 
     /// A length as LEB128: seven bits a byte, the least significant first.
-    private static func length(_ count: Int) -> [UInt8] {
+    private static func encodedLength(_ count: Int) -> [UInt8] {
         var bytes: [UInt8] = []
         var remaining = count
         repeat {

@@ -65,9 +65,9 @@ extension TrustPolicy {
             if case .invitation(let invitation) = way { invitation } else { nil }
         }
 
-        /// How the store has the key under the name that this policy gives the peer, as known or as
-        /// pending; nil if it does not have the key under that name.
-        func kept(of key: Fingerprint) throws(ChannelError) -> KeptPeer? {
+        /// Looks the key up in the store: whether the peer is known or pending there under the name
+        /// that this policy gives it; nil if it is neither.
+        func keptPeer(withKey key: Fingerprint) throws(ChannelError) -> KeptPeer? {
             if try store.key(named: name) == key { return .known }
             guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }
             return .pending(pending)
@@ -80,11 +80,12 @@ extension TrustPolicy {
             }
             // An interrupted pairing is completed without the invitation or code that it began
             // with.
-            if try kept(of: key) != nil { return .admit }
+            if try keptPeer(withKey: key) != nil { return .admit }
             return refusal(of: key).map { .refuse($0) } ?? .admit
         }
 
         /// Why the invitation, the code or the comparison is not valid for this key; nil if it is.
+        /// A valid invitation that has no owner yet is then reserved for the key.
         func refusal(of key: Fingerprint) -> String? {
             switch way {
             case .invitation(let invitation):
@@ -95,7 +96,7 @@ extension TrustPolicy {
         }
     }
 
-    /// How a store has a peer's key.
+    /// The state in which a store keeps a peer's key.
     enum KeptPeer {
         case known
         case pending(PendingPeer)

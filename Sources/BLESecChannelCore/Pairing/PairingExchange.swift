@@ -86,7 +86,7 @@ package final class PairingExchange {
         self.parties = parties
         let (key, kept) = (parties.peer, kept)
         ask { () throws(ChannelError) in
-            let peer = try rule.kept(of: key)
+            let peer = try rule.keptPeer(withKey: key)
             kept.withLock { $0 = peer }
         }
     }
@@ -121,7 +121,7 @@ package final class PairingExchange {
         else { throw Self.outOfPlace }
         let value = Array(payload.dropFirst())
         switch expected {
-        case .begin: try didBegin(value)
+        case .begin: try didReceiveBegin(value)
         case .share: try didReceiveShare(value)
         case .commit: try didReceiveCommitment(value)
         case .nonce: try didReceiveNonce(value)
@@ -176,7 +176,7 @@ package final class PairingExchange {
 
     private func sendBegin() { send(.begin, [rule.way.number, standing.rawValue]) }
 
-    private func didBegin(_ value: [UInt8]) throws(ChannelError) {
+    private func didReceiveBegin(_ value: [UInt8]) throws(ChannelError) {
         guard let peerStanding = PairingStanding(rawValue: value[1]) else { throw Self.outOfPlace }
         if !isDialer { sendBegin() }
         switch PairingCourse(own: standing, peer: peerStanding, role: parties.role) {
@@ -228,11 +228,10 @@ package final class PairingExchange {
     // MARK: - With a code
 
     private var context: CPace.Context {
-        let acceptor: ChannelRole = .acceptor
-        return CPace.Context(
+        CPace.Context(
             channel: Array("blesec/1 pairing, \(CPace.draft)".utf8), session: parties.handshakeHash,
-            initiator: Self.label("dialer") + parties.key(of: acceptor.peer),
-            responder: Self.label("acceptor") + parties.key(of: acceptor))
+            initiator: Self.label("dialer") + parties.key(of: .dialer),
+            responder: Self.label("acceptor") + parties.key(of: .acceptor))
     }
 
     private func didReceiveShare(_ share: [UInt8]) throws(ChannelError) {

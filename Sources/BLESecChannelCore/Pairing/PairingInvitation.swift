@@ -20,7 +20,7 @@ public final class PairingInvitation: Sendable {
 
     private struct State {
         var owner: Fingerprint?
-        var others: Set<Fingerprint> = []
+        var strangers: Set<Fingerprint> = []
         var isUsed = false
     }
 
@@ -90,7 +90,7 @@ public final class PairingInvitation: Sendable {
 
     /// The keys of peers that have proven the invitation's secret after another peer had: someone
     /// else has seen the invitation. At most 16 are kept.
-    public var strangers: Set<Fingerprint> { state.withLock { $0.others } }
+    public var strangers: Set<Fingerprint> { state.withLock { $0.strangers } }
 
     /// Ends the invitation: nobody can pair with it any more.
     public func close() { state.withLock { $0.isUsed = true } }
@@ -110,8 +110,8 @@ public final class PairingInvitation: Sendable {
         }
         let owner = state.withLock { state in
             if let owner = state.owner {
-                if owner != peer, state.others.count < Self.mostStrangers {
-                    state.others.insert(peer)
+                if owner != peer, state.strangers.count < Self.mostStrangers {
+                    state.strangers.insert(peer)
                 }
             } else if isValid(state) {
                 state.owner = peer

@@ -7,7 +7,8 @@ extension TrustPolicy {
     /// It closes when its time is over, when it has no place left for a key, or with ``close()``.
     public final class PairingWindow: Sendable {
         private struct State: Sendable {
-            var taken: Set<Fingerprint> = []
+            /// The keys that have a place.
+            var placed: Set<Fingerprint> = []
             var closed = false
         }
 
@@ -30,7 +31,7 @@ extension TrustPolicy {
 
         /// Whether a new key would be admitted now.
         public var isOpen: Bool {
-            state.withLock { !$0.closed && $0.taken.count < places }
+            state.withLock { !$0.closed && $0.placed.count < places }
                 && ContinuousClock.now < deadline
         }
 
@@ -40,16 +41,15 @@ extension TrustPolicy {
         /// Uses up one place, and returns the name under which the store keeps the key; `nil` if
         /// the window is closed or has no place left. A key that already has a place uses up no
         /// other.
-        func take(_ key: Fingerprint) -> String? {
+        func givePlace(to key: Fingerprint) -> String? {
             guard ContinuousClock.now < deadline else { return nil }
-            let taken = state.withLock { state in
-                guard !state.closed, state.taken.contains(key) || state.taken.count < places else {
-                    return false
-                }
-                state.taken.insert(key)
+            let hasPlace = state.withLock { state in
+                guard !state.closed, state.placed.contains(key) || state.placed.count < places
+                else { return false }
+                state.placed.insert(key)
                 return true
             }
-            return taken ? name(key) : nil
+            return hasPlace ? name(key) : nil
         }
     }
 }

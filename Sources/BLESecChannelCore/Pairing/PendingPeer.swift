@@ -17,8 +17,8 @@ extension TrustPolicy {
         /// A hash over the pairing, 32 bytes. Only the two sides of a successful pairing can
         /// calculate it.
         public let transcript: [UInt8]
-        /// Whether this side has accepted the peer: the peer has proven its part, or a person on
-        /// this side has confirmed the digits.
+        /// Whether this side has accepted the peer: the peer has proven that it knows the code or
+        /// the invitation's secret, or a person on this side has confirmed the digits.
         public let isVerified: Bool
 
         /// Makes an entry; called by a store that has read it.

@@ -25,10 +25,11 @@ struct AuthorityFolder: Sendable {
         self.path = String(path)
     }
 
-    /// Throws unless the directory exists, is closed to others, and belongs to this user or root.
-    func requireClosed() throws(ChannelError) {
+    /// Throws unless the directory exists, belongs to this user or root, and permits nothing to
+    /// others.
+    func requirePrivate() throws(ChannelError) {
         do throws(TrustedFile.Failure) {
-            _ = try TrustedFile(closedDirectory: path)
+            _ = try TrustedFile(privateDirectory: path)
         } catch {
             guard case .system(let number) = error, number == ENOENT || number == ENOTDIR else {
                 throw error.channelError(for: path)
@@ -40,7 +41,7 @@ struct AuthorityFolder: Sendable {
     }
 
     /// Throws if anything but an empty directory exists at the path.
-    func requireFree() throws(ChannelError) {
+    func requireAbsentOrEmpty() throws(ChannelError) {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { return }
         guard status.isDirectory, try Self.names(in: path).isEmpty else {
@@ -58,17 +59,18 @@ struct AuthorityFolder: Sendable {
         NewFile.synchronizeDirectory(of: place.path)
     }
 
-    /// Makes the directories; errors name `place`, their final path.
-    func make(for place: AuthorityFolder) throws(ChannelError) {
+    /// Makes the directories. An error names `finalPath`, to which they are to be moved.
+    func makeDirectories(finalPath: String) throws(ChannelError) {
         for directory in [path, issuedPath] {
             // chmod, because the umask may have removed permissions.
             guard unsafe mkdir(directory, 0o700) == 0, unsafe chmod(directory, 0o700) == 0 else {
-                throw NewFile.cannotCreate(place.path, errno)
+                throw NewFile.cannotCreate(finalPath, errno)
             }
         }
     }
 
-    /// Removes the directories of ``make(for:)``, and the files that an authority begins with.
+    /// Removes the directories of ``makeDirectories(finalPath:)``, and the files that an authority
+    /// begins with.
     func remove() {
         for file in [certificatePath, keyPath, revocationListPath] { unsafe unlink(file) }
         for directory in [issuedPath, path] { unsafe rmdir(directory) }

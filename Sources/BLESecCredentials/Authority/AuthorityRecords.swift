@@ -24,7 +24,7 @@ struct AuthorityRecords: Sendable {
         at path: String, _ revocations: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
         let found = try CertificateFile.certificates(path)
-        return try naming(path) { () throws(ChannelError) in
+        return try withPathInErrors(path) { () throws(ChannelError) in
             let certificate = try Certificate(der: found[0])
             guard certificate.isIssued(by: authority) else {
                 throw .badKey("holds a certificate of another authority")
@@ -35,13 +35,13 @@ struct AuthorityRecords: Sendable {
 
     func revocations() throws(ChannelError) -> RevokedSerials {
         let path = folder.revocationListPath
-        guard let listing = try KeyListing(path) else {
+        guard let listing = try ListFile(path) else {
             throw ChannelError(
                 .noSuchFile,
                 "\(path): no such file: put the newest copy of the list there, so that nothing "
                     + "revoked is forgotten")
         }
-        return try naming(path) { () throws(ChannelError) in
+        return try withPathInErrors(path) { () throws(ChannelError) in
             guard let list = CertificateFile.revocationList(listing.text) else {
                 throw .badKey("is not one revocation list in PEM form")
             }

@@ -20,11 +20,11 @@ package struct CertificateAuthority: Sendable {
 
     package var certificatePath: String { folder.certificatePath }
     package var revocationListPath: String { folder.revocationListPath }
-    /// The fingerprint of its key.
+    /// The fingerprint of the authority's key.
     package var fingerprint: Fingerprint {
         Fingerprint(subjectPublicKeyInfo: certificate.subjectPublicKeyInfo)
     }
-    /// The last second of its certificate's validity, in seconds since 1970.
+    /// The last second of the validity of the authority's certificate, in seconds since 1970.
     package var expiry: Int64 { validity.upperBound }
 
     /// Opens the authority in a directory.
@@ -33,10 +33,12 @@ package struct CertificateAuthority: Sendable {
     ///   the directory, or its certificate is not an authority's.
     package init(_ directory: String) throws(ChannelError) {
         folder = AuthorityFolder(directory)
-        try folder.requireClosed()
+        try folder.requirePrivate()
         let path = folder.certificatePath
         let found = try CertificateFile.certificates(path)
-        certificate = try naming(path) { () throws(ChannelError) in try Certificate(der: found[0]) }
+        certificate = try withPathInErrors(path) { () throws(ChannelError) in
+            try Certificate(der: found[0])
+        }
         guard found.count == 1, certificate.isAuthority, let validity = certificate.validity else {
             throw .badKey("\(path) is not the certificate of one authority")
         }
@@ -68,9 +70,9 @@ package struct CertificateAuthority: Sendable {
             }
             throw NewFile.cannotCreate(folder.path, number)
         }
-        try folder.requireFree()
+        try folder.requireAbsentOrEmpty()
         let key = try SigningKey.generate()
-        let keyText = try IdentityFile.text(
+        let keyText = try IdentityFile.pemText(
             key.privateKeyInfo, for: folder.keyPath, passphrase: passphrase)
         let subject = CertificateProfile.name(name)
         let certificate = try key.signed(
@@ -84,7 +86,7 @@ package struct CertificateAuthority: Sendable {
 
         let draft = AuthorityFolder(NewFile.temporaryPath(beside: folder.path))
         do throws(ChannelError) {
-            try draft.make(for: folder)
+            try draft.makeDirectories(finalPath: folder.path)
             try NewFile.create(draft.keyPath, keyText.span)
             try PEM.write(certificate, "CERTIFICATE", to: draft.certificatePath)
             try PEM.write(list, "X509 CRL", to: draft.revocationListPath)
@@ -123,7 +125,7 @@ package struct CertificateAuthority: Sendable {
             try NewFile.refuseIfPresent(newKeyPath)
             let authorityKey = try key(passphrase)
             let deviceKey = try SigningKey.generate()
-            let text = try IdentityFile.text(
+            let text = try IdentityFile.pemText(
                 deviceKey.privateKeyInfo, for: newKeyPath, passphrase: nil)
             let (der, issued) = try record(
                 uri, validity, deviceKey.subjectPublicKeyInfo, authorityKey)
@@ -249,7 +251,7 @@ package struct CertificateAuthority: Sendable {
         do throws(ChannelError) {
             key = try SigningKey(info)
         } catch {
-            throw error.naming(path)
+            throw error.withPath(path)
         }
         guard key.subjectPublicKeyInfo == certificate.subjectPublicKeyInfo else {
             throw .badKey("\(path) is not the key of \(folder.certificatePath)")

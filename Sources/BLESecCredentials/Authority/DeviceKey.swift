@@ -15,13 +15,13 @@ enum DeviceKey {
             return try read(path)
         } catch {
             guard error.code == .badKey, !error.reason.hasPrefix(path) else { throw error }
-            throw error.naming(path)
+            throw error.withPath(path)
         }
     }
 
     private static func read(_ path: String) throws(ChannelError) -> [UInt8] {
         let limit = IdentityFile.maximumLength
-        let text = try SecretFile.read(path, limit: limit, mayBeShared: true)
+        let text = try SecretFile.read(path, limit: limit, othersMayRead: true)
         let pem: PEM
         do throws(PEM.Fault) {
             pem = try PEM(text.span)
@@ -51,7 +51,7 @@ enum DeviceKey {
         try unsafe requireSigning(key)
         let info = unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
         guard CanonicalKey.matches(info) else {
-            throw .badKey("holds a key that is \(CanonicalKey.remedy)")
+            throw .badKey("holds a key that is \(CanonicalKey.problemAndRemedy)")
         }
         return info
     }

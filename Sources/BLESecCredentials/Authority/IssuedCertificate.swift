@@ -36,5 +36,5 @@ package struct IssuedCertificate: Sendable {
     }
 
     /// A time of the validity or the revocation as text, such as 2026-11-21T19:13:37Z.
-    package static func text(_ time: Int64) -> String { CalendarTime(time).text }
+    package static func timeText(_ time: Int64) -> String { CalendarTime(time).text }
 }

@@ -41,8 +41,9 @@ struct SigningKey: ~Copyable {
         privateKeyInfo = info
     }
 
-    /// The DER form of a certificate or revocation list: `content`, the algorithm, the signature.
-    func signed(_ content: [UInt8]) throws(ChannelError) -> [UInt8] {
+    /// The DER form of a certificate or revocation list: `tbs` (the TBSCertificate or TBSCertList),
+    /// the algorithm, and the signature over `tbs`.
+    func signed(_ tbs: [UInt8]) throws(ChannelError) -> [UInt8] {
         let key = unsafe try Self.pkey(privateKeyInfo)
         defer { unsafe EVP_PKEY_free(key) }
         let context = unsafe EVP_MD_CTX_new()
@@ -50,10 +51,10 @@ struct SigningKey: ~Copyable {
         var signature = [UInt8](repeating: 0, count: 64)
         var count = signature.count
         guard unsafe EVP_DigestSignInit(context, nil, nil, nil, key) == 1,
-            unsafe EVP_DigestSign(context, &signature, &count, content, content.count) == 1,
+            unsafe EVP_DigestSign(context, &signature, &count, tbs, tbs.count) == 1,
             count == signature.count
         else { throw Self.failure }
-        return DER.sequence(content, Self.algorithm, DER.bitString(signature))
+        return DER.sequence(tbs, Self.algorithm, DER.bitString(signature))
     }
 
     /// OpenSSL's copy of the key, which `EVP_PKEY_free` wipes.

@@ -32,9 +32,11 @@ struct ReceivingHalf: Sendable {
         step = max(1, self.window / 2)
     }
 
-    /// The peer keeps at most `peerWindow` bytes that this side has not acknowledged. So that the
-    /// peer can write on, a new limit follows after half of the smaller window.
-    mutating func meet(peerWindow: UInt64) { step = max(1, min(window, peerWindow) / 2) }
+    /// Sets ``step`` to half of the smaller window. The peer keeps at most `peerWindow` bytes that
+    /// this side has not acknowledged, so it can write on only if new limits come that often.
+    mutating func adaptStep(toPeerWindow peerWindow: UInt64) {
+        step = max(1, min(window, peerWindow) / 2)
+    }
 
     var keptCount: Int { kept.count - head }
     var hasBytes: Bool { keptCount > 0 }

@@ -58,7 +58,7 @@ struct SendingHalf: Sendable {
     }
 
     /// Handles the peer's `done`; false if the peer cannot be done, or has said so before.
-    mutating func didEnd() -> Bool {
+    mutating func handleDone() -> Bool {
         guard mayBeDone, !isDone else { return false }
         isDone = true
         (kept, head) = ([], 0)
@@ -72,7 +72,7 @@ struct SendingHalf: Sendable {
         (hasSentEnd, isStopped) = (false, false)
         switch progress {
         case .receiving(let count, let limit):
-            guard allow(received: count, limit: limit) else { return false }
+            guard acknowledge(received: count, limit: limit) else { return false }
             next = count
         case .complete:
             guard mayBeDone, isFinished else { return false }
@@ -80,13 +80,14 @@ struct SendingHalf: Sendable {
             next = sentMost
             hasSentEnd = resetCode == nil
         case .done:
-            return isDone || didEnd()
+            return isDone || handleDone()
         }
         return true
     }
 
-    /// The peer has `received` bytes, and takes those up to `limit`; false if this is impossible.
-    mutating func allow(received: UInt64, limit: UInt64) -> Bool {
+    /// Handles that the peer has `received` bytes and takes those up to `limit`; false if this is
+    /// impossible.
+    mutating func acknowledge(received: UInt64, limit: UInt64) -> Bool {
         guard received >= acknowledged, received <= sentMost, limit >= self.limit,
             limit >= received
         else { return false }

@@ -22,11 +22,11 @@ package final class Streams {
         let priority: FramePriority
         var sending: SendingHalf
         var receiving: ReceivingHalf
-        /// Whether the peer may know of the stream.
+        /// Whether its `open` was sent or received, so that the peer may know of the stream.
         var isOpened = false
         var isLost = false
         /// Whether the program has it, or will get it.
-        var isHeld = true
+        var belongsToProgram = true
         /// Whether it is in `controls`.
         var isInControls = false
         /// Whether it is in the queue `ready` of its class.
@@ -37,8 +37,9 @@ package final class Streams {
         /// Whether both sides are done with both directions, as far as this side can know.
         var isOver: Bool { isLost || sending.isDone && receiving.hasToldDone }
 
-        /// The queues to which the stream has to be added now; it is marked as being in them.
-        mutating func takeNext() -> (hasControl: Bool, data: FramePriority?, isOver: Bool) {
+        /// Marks the stream as being in the queues to which it has to be added now, and returns
+        /// these queues.
+        mutating func joinQueues() -> (hasControl: Bool, data: FramePriority?, isOver: Bool) {
             guard !isOver else { return (false, nil, true) }
             guard isOpened else { return (false, nil, false) }
             let hasControl = !isInControls && (receiving.owesRecord || sending.owesEnd)
@@ -71,7 +72,7 @@ package final class Streams {
     /// The peer's instance that these streams are shared with.
     private var peerToken = Identifier.none
     /// Whether that instance has received a `resume` of this one.
-    private var isBound = false
+    private var hasPeerReceivedResume = false
     private var isLinked = false
 
     /// How many streams this side's program has opened.
@@ -232,7 +233,7 @@ package final class Streams {
 
     /// Success once the peer's program has taken everything that was written, or the reason why it
     /// has not; nil while this is undecided.
-    package func isTaken(_ handle: Handle) -> Result<Void, Failure>? {
+    package func writeResult(_ handle: Handle) -> Result<Void, Failure>? {
         guard let stream = streams[handle] else { return .failure(.sessionLost) }
         if let code = stream.sending.resetCode { return .failure(.reset(code: code)) }
         if stream.sending.isDone { return .success(()) }
@@ -243,7 +244,7 @@ package final class Streams {
     /// finished it, and stops the peer's.
     package func release(_ handle: Handle) {
         change(handle) { stream in
-            stream.isHeld = false
+            stream.belongsToProgram = false
             if stream.sending.isOpen { stream.sending.reset(0) }
             stream.receiving.stop(0)
         }
@@ -317,7 +318,7 @@ package final class Streams {
             let window = peerWindow
             change(handle) { stream in
                 stream.isOpened = true
-                stream.receiving.meet(peerWindow: window)
+                stream.receiving.adaptStep(toPeerWindow: window)
                 _ = stream.sending.resume(.receiving(count: 0, limit: window))
             }
             return .open(id: id(number), stream.priority, label: stream.label)
@@ -383,7 +384,7 @@ package final class Streams {
 
     /// Handles the peer's `resume`: `summary` from the instance `peer`. `token` is that of this
     /// side's instance.
-    func resumed(
+    func receiveResume(
         _ summary: StreamSummary, from peer: Identifier, token: Identifier, _ order: Order
     ) throws(DeliveryError) {
         guard (1...StreamRecord.greatestOffset).contains(summary.window) else {
@@ -391,12 +392,12 @@ package final class Streams {
         }
         // Fields that belong to another instance than this one mean nothing.
         let isShared = summary.peerToken == token
-        if peerToken != .none, peer != peerToken || isBound && !isShared { lose() }
+        if peerToken != .none, peer != peerToken || hasPeerReceivedResume && !isShared { lose() }
         let isKnown = peer == peerToken
         guard !isKnown || summary.window == peerWindow && summary.firstLimit == peerFirstLimit
         else { throw .violation("a window or first limit of streams that has changed") }
         peerToken = peer
-        isBound = isShared
+        hasPeerReceivedResume = isShared
         self.order = order
         (peerWindow, peerFirstLimit) = (summary.window, summary.firstLimit)
         let opened = isShared ? summary.opened : 0
@@ -426,7 +427,7 @@ package final class Streams {
         let window = peerWindow
         let fits = change(handle) { stream in
             stream.isOpened = isKnown
-            stream.receiving.meet(peerWindow: window)
+            stream.receiving.adaptStep(toPeerWindow: window)
             guard isKnown else {
                 return stream.sending.resume(.receiving(count: 0, limit: window))
             }
@@ -439,8 +440,9 @@ package final class Streams {
         touch(handle)
     }
 
-    /// The peer has sent a record, so it has this side's `resume`.
-    func meetPeer() { isBound = true }
+    /// Marks this side's `resume` as received by the peer, as any record after the peer's own
+    /// `resume` shows.
+    func markResumeAsReceived() { hasPeerReceivedResume = true }
 
     /// Ends all streams, because the peer or this side has begun a new instance.
     func lose() {
@@ -458,7 +460,7 @@ package final class Streams {
         (ownOpen, peerLimit) = (0, 0)
         (peerCount, acceptedCount, peerOverCount) = (0, 0, 0)
         toldLimit = openLimit
-        (peerToken, isBound, isLinked) = (.none, false, false)
+        (peerToken, hasPeerReceivedResume, isLinked) = (.none, false, false)
     }
 
     // MARK: - Records of the peer
@@ -482,7 +484,7 @@ package final class Streams {
             let window = peerWindow
             change(handle) { stream in
                 stream.isOpened = true
-                stream.receiving.meet(peerWindow: window)
+                stream.receiving.adaptStep(toPeerWindow: window)
                 _ = stream.sending.resume(.receiving(count: 0, limit: window))
             }
             arrived.append(handle)
@@ -508,7 +510,8 @@ package final class Streams {
         case .limit(let id, let received, let limit):
             return try with(id) { stream throws(DeliveryError) in
                 let (oldReceived, oldLimit) = (stream.sending.acknowledged, stream.sending.limit)
-                guard limit > oldLimit, stream.sending.allow(received: received, limit: limit)
+                guard limit > oldLimit,
+                    stream.sending.acknowledge(received: received, limit: limit)
                 else {
                     throw .violation(
                         "a limit of a stream that is impossible, or not greater than the last one")
@@ -517,7 +520,7 @@ package final class Streams {
             }
         case .done(let id):
             try with(id) { stream throws(DeliveryError) in
-                guard stream.sending.didEnd() else {
+                guard stream.sending.handleDone() else {
                     throw .violation("a stream that is done before its end, or twice")
                 }
             }
@@ -572,7 +575,7 @@ package final class Streams {
     ) throws(Failure) -> Result? {
         guard let index = streams.index(forKey: handle) else { return nil }
         let result = try body(&streams.values[index])
-        let next = streams.values[index].takeNext()
+        let next = streams.values[index].joinQueues()
         if next.hasControl { controls.append(handle) }
         if let priority = next.data { ready[Int(priority.rawValue)].append(handle) }
         if next.isOver { forget(handle) }
@@ -587,7 +590,7 @@ package final class Streams {
             hasForgotten = true
             if stream.number.isOwn { ownOpen -= 1 } else { peerOverCount += 1 }
         }
-        if !stream.isHeld { streams[handle] = nil }
+        if !stream.belongsToProgram { streams[handle] = nil }
     }
 
     private func touch(_ handle: Handle) {

@@ -10,8 +10,8 @@ package struct GATTStreamDialer: Sendable {
     /// The bytes that ATT adds to the value of a notification: an opcode, a handle, and a length
     /// where one packet holds several notifications.
     private static let notificationOverhead = 5
-    /// The ATT MTU while the two devices have not negotiated another.
-    private static let leastMTU = 23
+    /// The ATT MTU until the two devices negotiate another.
+    private static let defaultMTU = 23
 
     private let device: RemoteDevice
     private let toListener: RemoteCharacteristic
@@ -85,7 +85,7 @@ package struct GATTStreamDialer: Sendable {
             let reply = try? await bluetoothd.call(
                 to: "ask for an MTU", toListener.path, Interface.properties, "Get",
                 [.string(Interface.characteristic), .string("MTU")])
-            return reply?.first?.integer ?? Self.leastMTU
+            return reply?.first?.integer ?? Self.defaultMTU
         }
     }
 

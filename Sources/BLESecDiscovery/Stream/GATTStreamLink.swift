@@ -32,10 +32,10 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     private let carrier: Carrier
     private weak var handler: (any LinkHandler)?
     private var timer: LoopTimer?
-    /// The number of fragments that were passed to bluetoothd and have not been confirmed.
-    private var pending = 0
+    /// The number of fragments that were passed to bluetoothd and that it has not answered yet.
+    private var unansweredCount = 0
     private var failure: LinkError?
-    /// When the device counts as disconnected, after it has ended its subscription.
+    /// The time at which a device that has ended its subscription counts as disconnected.
     private var lossDeadline = MonotonicTime.distantFuture
     /// Whether ``lose()`` was called.
     private(set) var isLost = false
@@ -115,7 +115,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     /// Whether bluetoothd has accepted everything that was sent.
     var isDrained: Bool {
         loop.assertCurrent()
-        return pending == 0
+        return unansweredCount == 0
     }
 
     /// Not supported: the end of a stream ends both directions.
@@ -168,12 +168,12 @@ extension GATTStreamLink {
     }
 
     private func carry(_ fragment: [UInt8]) {
-        pending += 1
+        unansweredCount += 1
         carrier.carry(fragment) { [weak self] error in self?.carried(error) }
     }
 
     private func carried(_ error: DiscoveryError?) {
-        pending -= 1
+        unansweredCount -= 1
         if error != nil { lose() }
     }
 }

@@ -77,7 +77,7 @@ package struct ManualPage: Sendable {
         ]
         sections = [Section("SYNOPSIS", forms.map { .synopsis(program.name, $0) })]
         add(program.description, [], program.statuses)
-        let commands = program.table.map { word, summary in
+        let commands = program.commandSummaries.map { word, summary in
             Block.entry(word, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
         }
         sections.insert(Section("COMMANDS", commands), at: 2)

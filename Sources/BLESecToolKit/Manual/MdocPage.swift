@@ -69,8 +69,7 @@ struct MdocPage {
         let flag =
             "Fl \\-" + option.name.dropFirst(2).map { $0 == "-" ? "\\-" : String($0) }.joined()
         guard let value = option.valueName else { return flag }
-        guard option.valueBeginnings != nil else { return "\(flag) Ar \(argument(value))" }
-        return "\(flag) Op Ar \(argument(value))"
+        return "\(flag) \(option.isValueOptional ? "Op Ar" : "Ar") \(argument(value))"
     }
 
     /// Adds a text of sentences. Each sentence begins a line, as mdoc(7) recommends.
@@ -80,7 +79,7 @@ struct MdocPage {
             .enumerated()
         {
             guard index % 2 == 1 else {
-                addWords(String(part), after: index > 0, to: &line)
+                addWords(String(part), followsLiteral: index > 0, to: &line)
                 continue
             }
             end(&line)
@@ -92,7 +91,7 @@ struct MdocPage {
     /// Adds words to `line`. If `followsLiteral`, `line` is the macro line of a literal, and
     /// punctuation directly after the literal stays on that line.
     private mutating func addWords(
-        _ words: String, after followsLiteral: Bool, to line: inout String
+        _ words: String, followsLiteral: Bool, to line: inout String
     ) {
         var words = words[...]
         if followsLiteral {

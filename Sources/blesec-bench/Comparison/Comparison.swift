@@ -3,7 +3,7 @@ struct Comparison: Sendable {
     /// A ratio that changed by more than noise.
     struct Change: Sendable, Equatable {
         var name: String
-        /// The name of the ratio's limit, by which the ratio divides.
+        /// The name of the limit, by which the measured figure is divided.
         var denominator: String
         /// The medians of the earlier run and of this one.
         var before: Double
@@ -90,7 +90,8 @@ extension Summary {
 }
 
 extension Comparison {
-    func text(_ path: String) -> String {
+    /// The changes as text. `path` is that of the earlier run's report.
+    func text(comparedWith path: String) -> String {
         let word = common == 1 ? "ratio" : "ratios"
         guard !changes.isEmpty else {
             return "\nCompared with \(path): no change in \(common) \(word)\n"

@@ -34,10 +34,11 @@ struct Ratio: Sendable {
 
 extension Ratio {
     fileprivate init(
-        _ name: String, to denominator: String, _ basis: Basis, less: Bool, _ summary: Summary
+        _ name: String, to denominator: String, _ basis: Basis, lessIsBetter: Bool,
+        _ summary: Summary
     ) {
         self.init(
-            name: name, denominator: denominator, basis: basis, lessIsBetter: less,
+            name: name, denominator: denominator, basis: basis, lessIsBetter: lessIsBetter,
             summary: summary)
     }
 }
@@ -45,78 +46,87 @@ extension Ratio {
 extension Report {
     /// The ratios of all figures that have a limit.
     var ratios: [Ratio] {
-        engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
-            + link.flatMap(\.toLimits) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
-            + many.flatMap(\.toLimits) + loops.flatMap(\.toOneLoop)
-            + listeners.map(\.toLimit) + radio.flatMap(\.toLimits)
-            + streams.flatMap(\.toLimits) + radioStreams.flatMap(\.toLimits)
+        engine.compactMap(\.ratioToLimit) + handshake.compactMap(\.ratioToLimit)
+            + link.flatMap(\.ratiosToLimits) + sdus.compactMap(\.ratioToPlainLink)
+            + packets.flatMap(\.ratiosToComputed)
+            + many.flatMap(\.ratiosToLimits) + loops.flatMap(\.ratiosToOneLoop)
+            + listeners.map(\.ratio) + radio.flatMap(\.ratiosToLimits)
+            + streams.flatMap(\.ratiosToLimits) + radioStreams.flatMap(\.ratiosToLimits)
     }
 }
 
 extension EngineScenario.Result {
     /// The ratio to the limit; nil for the limit itself.
-    fileprivate var toLimit: Ratio? {
+    fileprivate var ratioToLimit: Ratio? {
         guard library == nil else { return nil }
         return Ratio(
-            "engine/\(suite)/\(size)/\(layer)", to: "primitive", .processor, less: true, ratio)
+            "engine/\(suite)/\(size)/\(layer)", to: "primitive", .processor, lessIsBetter: true,
+            ratio)
     }
 }
 
 extension HandshakeScenario.Result {
-    fileprivate var toLimit: Ratio? {
+    fileprivate var ratioToLimit: Ratio? {
         reference.map {
             Ratio(
                 "handshake/\(name)", to: $0.calls == nil ? "openssl" : "primitives", .processor,
-                less: true, $0.ratio)
+                lessIsBetter: true, $0.ratio)
         }
     }
 }
 
 extension LinkScenario.Result {
-    fileprivate var toLimits: [Ratio] {
+    fileprivate var ratiosToLimits: [Ratio] {
         func ratio(
-            _ figure: String, to denominator: String, less: Bool, _ summary: Summary?
+            _ figure: String, to denominator: String, lessIsBetter: Bool, _ summary: Summary?
         ) -> Ratio? {
             let name = "link/\(transport)/\(engine)/\(size)/\(figure)"
-            return summary.map { Ratio(name, to: denominator, .wall, less: less, $0) }
+            return summary.map {
+                Ratio(name, to: denominator, .wall, lessIsBetter: lessIsBetter, $0)
+            }
         }
         return [
-            ratio("goodput", to: "plain link", less: false, goodputRatio),
-            ratio("goodput-to-c", to: "blocking C", less: false, goodputRatioToBlocking),
-            ratio("round-trip", to: "plain link", less: true, roundTripRatio),
-            ratio("round-trip-to-c", to: "blocking C", less: true, roundTripRatioToBlocking),
+            ratio("goodput", to: "plain link", lessIsBetter: false, goodputRatio),
+            ratio("goodput-to-c", to: "blocking C", lessIsBetter: false, goodputRatioToBlocking),
+            ratio("round-trip", to: "plain link", lessIsBetter: true, roundTripRatio),
+            ratio(
+                "round-trip-to-c", to: "blocking C", lessIsBetter: true, roundTripRatioToBlocking),
         ].compactMap(\.self)
     }
 }
 
 extension SDUScenario.Result {
     /// The ratio to the plain link; nil for the plain link itself.
-    fileprivate var toPlain: Ratio? {
+    fileprivate var ratioToPlainLink: Ratio? {
         let name = "sdus/\(sizes.mtu)/\(sizes.sdu)/\(link.engine)/goodput"
-        return link.goodputRatio.map { Ratio(name, to: "plain link", .wall, less: false, $0) }
+        return link.goodputRatio.map {
+            Ratio(name, to: "plain link", .wall, lessIsBetter: false, $0)
+        }
     }
 }
 
 extension PacketScenario.Result {
-    fileprivate var toComputed: [Ratio] {
+    fileprivate var ratiosToComputed: [Ratio] {
         let name = "packets/\(engine)/\(size)"
         let quotient = Double(packets) / Double(max(1, computedPackets))
         return [
             Ratio(
-                "\(name)/message-share", to: "bytes of SDUs", .counted, less: false,
+                "\(name)/message-share", to: "bytes of SDUs", .counted, lessIsBetter: false,
                 Summary([messageShare])),
-            Ratio("\(name)/packets", to: "computed", .counted, less: true, Summary([quotient])),
+            Ratio(
+                "\(name)/packets", to: "computed", .counted, lessIsBetter: true, Summary([quotient])
+            ),
         ]
     }
 }
 
 extension ManyScenario.Result {
-    fileprivate var toLimits: [Ratio] {
+    fileprivate var ratiosToLimits: [Ratio] {
         let name = "many/\(engine)/\(channels)"
         let ratiosToC = [("single", goodputRatioToC), ("batch", batchRatioToC)].compactMap {
             figure, summary in
             summary.map {
-                Ratio("\(name)/\(figure)", to: "epoll in C", .processor, less: false, $0)
+                Ratio("\(name)/\(figure)", to: "epoll in C", .processor, lessIsBetter: false, $0)
             }
         }
         // With few channels, memory that the process allocates only once distorts the figures.
@@ -125,28 +135,28 @@ extension ManyScenario.Result {
         let reference = engine == TLSContext.protocolName ? 64 << 10 : 16 << 10
         return ratiosToC + [
             Ratio(
-                "\(name)/idle-memory", to: reference.bytes, .wall, less: true,
+                "\(name)/idle-memory", to: reference.bytes, .wall, lessIsBetter: true,
                 Summary([idle.memory / Double(reference)])),
-            Ratio("\(name)/slowest", to: "mean", .wall, less: false, Summary([fairness])),
+            Ratio("\(name)/slowest", to: "mean", .wall, lessIsBetter: false, Summary([fairness])),
         ]
     }
 }
 
 extension ListenerScenario.Result {
-    fileprivate var toLimit: Ratio {
+    fileprivate var ratio: Ratio {
         Ratio(
-            "many/\(engine)/listener", to: "primitives and sockets", .processor, less: true,
-            ratioToLimit)
+            "many/\(engine)/listener", to: "primitives and sockets", .processor,
+            lessIsBetter: true, ratioToLimit)
     }
 }
 
 extension LoopsScenario.Result {
-    fileprivate var toOneLoop: [Ratio] {
+    fileprivate var ratiosToOneLoop: [Ratio] {
         let figures = [("single", goodput), ("batch", batchGoodput), ("opened", handshakes)]
         return figures.compactMap { figure, compared in
             compared.ratioToOneLoop.map {
                 let name = "many/\(engine)/\(channels)/loops-\(loops)/\(figure)"
-                return Ratio(name, to: "one loop", .wall, less: false, $0)
+                return Ratio(name, to: "one loop", .wall, lessIsBetter: false, $0)
             }
         }
     }
@@ -155,48 +165,51 @@ extension LoopsScenario.Result {
 extension RadioScenario.Result {
     /// An engine's ratios to the bare L2CAP channel and to the computed number of packets; none for
     /// a variation.
-    fileprivate var toLimits: [Ratio] {
+    fileprivate var ratiosToLimits: [Ratio] {
         guard variation == nil, let engine, let ratio, let opening else { return [] }
         let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/\(engine)"
         let sent = opening.shortMessage
-        let quotient = Double(sent.packets) / Double(max(1, parameters.frames(sent.bytes)))
+        let computed = max(1, parameters.frameCount(ofSDU: sent.bytes))
+        let quotient = Double(sent.packets) / Double(computed)
         return [
             Ratio(
-                "\(name)/goodput", to: "bare L2CAP channel", .counted, less: false,
+                "\(name)/goodput", to: "bare L2CAP channel", .counted, lessIsBetter: false,
                 Summary([ratio])),
             Ratio(
-                "\(name)/short-message", to: "computed", .counted, less: true,
+                "\(name)/short-message", to: "computed", .counted, lessIsBetter: true,
                 Summary([quotient])),
         ]
     }
 }
 
 extension StreamScenario.Result {
-    fileprivate var toLimits: [Ratio] {
+    fileprivate var ratiosToLimits: [Ratio] {
         func ratio(
-            _ figure: String, to denominator: String, less: Bool, _ summary: Summary
+            _ figure: String, to denominator: String, lessIsBetter: Bool, _ summary: Summary
         ) -> Ratio {
             Ratio(
-                "link/\(transport)/streams/\(figure)", to: denominator, .wall, less: less, summary)
+                "link/\(transport)/streams/\(figure)", to: denominator, .wall,
+                lessIsBetter: lessIsBetter, summary)
         }
         return [
-            ratio("urgent", to: "idle link", less: true, busyRatio),
-            ratio("urgent-paced", to: "idle link", less: true, pacedRatio),
-            ratio("bulk", to: "bulk alone", less: false, busyShare),
-            ratio("bulk-paced", to: "bulk alone", less: false, pacedShare),
-            ratio("two-bulk", to: "one bulk stream", less: false, twoStreams),
+            ratio("urgent", to: "idle link", lessIsBetter: true, busyRatio),
+            ratio("urgent-paced", to: "idle link", lessIsBetter: true, pacedRatio),
+            ratio("bulk", to: "bulk alone", lessIsBetter: false, busyShare),
+            ratio("bulk-paced", to: "bulk alone", lessIsBetter: false, pacedShare),
+            ratio("two-bulk", to: "one bulk stream", lessIsBetter: false, twoStreams),
         ]
     }
 }
 
 extension RadioStreams.Result {
-    fileprivate var toLimits: [Ratio] {
+    fileprivate var ratiosToLimits: [Ratio] {
         let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/streams"
         return [
             Ratio(
-                "\(name)/urgent", to: "2 intervals and 16 KiB", .counted, less: true,
+                "\(name)/urgent", to: "2 intervals and 16 KiB", .counted, lessIsBetter: true,
                 Summary([busy.longest / limit])),
-            Ratio("\(name)/bulk", to: "bulk alone", .counted, less: false, Summary([share])),
+            Ratio(
+                "\(name)/bulk", to: "bulk alone", .counted, lessIsBetter: false, Summary([share])),
         ]
     }
 }

@@ -4,8 +4,8 @@ internal import CBLESecBench
 
 /// All calls of primitives in a Noise handshake, on both sides, in order.
 ///
-/// The list follows from Noise §5 and the pattern. It does not use `HandshakeState`, which is
-/// measured.
+/// The list follows from Noise §5 and the pattern. It is made without `HandshakeState`, since the
+/// bench measures `HandshakeState`.
 struct HandshakeCalls {
     /// The number of calls of each kind.
     struct Counts: Sendable, Equatable {

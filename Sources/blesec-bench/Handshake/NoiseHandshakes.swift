@@ -3,6 +3,7 @@ internal import BLESecPrimitives
 
 /// Handshakes of one Noise protocol, with empty payloads.
 final class NoiseHandshakes: HandshakeSubject {
+    /// The handshake's primitives alone, called from C. Reports call their time the limit.
     let reference: (any HandshakeReference)?
     private let protocolName: ProtocolName
     private let dialer: Party

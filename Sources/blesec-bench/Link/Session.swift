@@ -16,8 +16,8 @@ struct Session: Sendable {
         }.value
     }
 
-    /// Sends messages one way, and returns the nanoseconds until the peer has confirmed all of
-    /// them.
+    /// Sends messages one way, and returns the nanoseconds until the responder has answered that
+    /// all of them have arrived.
     func transfer(count: Int, size: Int) async throws -> Double {
         try await onLoop { channel in
             try await Self.transfer(over: channel, count: count, size: size)

@@ -1,7 +1,7 @@
 internal import BLESec
 
-/// One open channel for each engine, over links of one kind. The channel without encryption is the
-/// first.
+/// One open channel for each engine, over links of one kind. The first is the plain channel,
+/// without encryption.
 struct SessionSet: Sendable {
     let sessions: [Session]
     /// The packet counter of the sessions' links, if their packets can be counted.

@@ -13,8 +13,8 @@ struct StreamPair: Sendable {
         var roundTrip: Double
     }
 
-    /// The figures of a span of time.
-    struct Span: Sendable {
+    /// The figures of a period of time.
+    struct Measurement: Sendable {
         var urgent: [Sample] = []
         /// Bytes of all bulk streams a second.
         var goodput = 0.0
@@ -130,15 +130,15 @@ struct StreamPair: Sendable {
     /// nil, none are sent.
     func measure(
         after settling: Duration, for time: Duration, pause: Duration? = nil
-    ) async throws -> Span {
+    ) async throws -> Measurement {
         try await loop.sleep(for: settling)
-        var span = Span()
+        var measurement = Measurement()
         let start = loop.now
         let end = start.advanced(by: time)
         let before = arrivals.withLock { $0.bulkBytes }
         if let pause {
             while loop.now < end {
-                span.urgent.append(try await send())
+                measurement.urgent.append(try await send())
                 if pause > .zero { try await loop.sleep(for: pause) }
             }
         } else {
@@ -146,8 +146,8 @@ struct StreamPair: Sendable {
         }
         let passed = loop.now.nanoseconds - start.nanoseconds
         let bytes = arrivals.withLock { $0.bulkBytes } - before
-        span.goodput = Double(bytes) / Double(passed) * 1e9
-        return span
+        measurement.goodput = Double(bytes) / Double(passed) * 1e9
+        return measurement
     }
 
     /// Sends an urgent message, and waits until the acceptor has sent it back.

@@ -39,11 +39,12 @@ struct StreamScenario: Sendable {
         var twoStreams: Summary
     }
 
-    /// One round's spans.
+    /// One round's measurements.
     private struct Round {
-        var idle, pacedIdle, bulkAlone, busy, paced, twoBulk: StreamPair.Span
+        var idle, pacedIdle, bulkAlone, busy, paced, twoBulk: StreamPair.Measurement
 
-        static func ratio(_ busy: StreamPair.Span, _ idle: StreamPair.Span) -> Double {
+        static func ratio(_ busy: StreamPair.Measurement, _ idle: StreamPair.Measurement) -> Double
+        {
             busy.urgent.map(\.roundTrip).median / idle.urgent.map(\.roundTrip).median
         }
     }
@@ -59,9 +60,11 @@ struct StreamScenario: Sendable {
             measured.append(try await measureRound(pair))
         }
         await pair.close()
-        func percentiles(_ span: KeyPath<Round, StreamPair.Span>) -> LinkScenario.Percentiles {
+        func percentiles(
+            _ measurement: KeyPath<Round, StreamPair.Measurement>
+        ) -> LinkScenario.Percentiles {
             LinkScenario.Percentiles(
-                measured.flatMap { $0[keyPath: span].urgent.map(\.roundTrip) })
+                measured.flatMap { $0[keyPath: measurement].urgent.map(\.roundTrip) })
         }
         let alone = measured.map(\.bulkAlone.goodput)
         return Result(
@@ -80,15 +83,18 @@ struct StreamScenario: Sendable {
         let (time, settling) = (
             Duration.nanoseconds(Int64(sampleTime)), Duration.nanoseconds(Int64(sampleTime / 4))
         )
-        @Sendable func span(_ pause: Duration? = nil) async throws -> StreamPair.Span {
+        @Sendable func measurement(_ pause: Duration? = nil) async throws -> StreamPair.Measurement
+        {
             try await pair.measure(after: settling, for: time, pause: pause)
         }
-        let (idle, pacedIdle) = (try await span(.zero), try await span(Self.pause))
+        let (idle, pacedIdle) = (
+            try await measurement(.zero), try await measurement(Self.pause)
+        )
         let one = try await pair.withBulk(streams: bulkStreams) {
-            let (alone, busy) = (try await span(), try await span(.zero))
-            return (alone: alone, busy: busy, paced: try await span(Self.pause))
+            let (alone, busy) = (try await measurement(), try await measurement(.zero))
+            return (alone: alone, busy: busy, paced: try await measurement(Self.pause))
         }
-        let twoBulk = try await pair.withBulk(streams: 2) { try await span() }
+        let twoBulk = try await pair.withBulk(streams: 2) { try await measurement() }
         return Round(
             idle: idle, pacedIdle: pacedIdle, bulkAlone: one.alone, busy: one.busy,
             paced: one.paced, twoBulk: twoBulk)

@@ -37,14 +37,14 @@ struct Panel {
         drawing.text(title, .title, x: x + 8, y: y + 24)
         drawing.text(unit, .small, x: x + 8, y: top - 10)
         for tick in yAxis.ticks {
-            let height = yAxis.position(tick)
-            drawing.line(.grid, left, height, right, height)
-            drawing.text(tick.plain, .small, x: left - 6, y: height + 4, anchor: "end")
+            let tickY = yAxis.position(tick)
+            drawing.line(.grid, left, tickY, right, tickY)
+            drawing.text(tick.plain, .small, x: left - 6, y: tickY + 4, anchor: "end")
         }
         for size in sizes {
-            let tick = xAxis.position(Double(size))
-            drawing.line(.axis, tick, bottom, tick, bottom + 4)
-            drawing.text(size.bytes, .small, x: tick, y: bottom + 18, anchor: "middle")
+            let tickX = xAxis.position(Double(size))
+            drawing.line(.axis, tickX, bottom, tickX, bottom + 4)
+            drawing.text(size.bytes, .small, x: tickX, y: bottom + 18, anchor: "middle")
         }
         drawing.line(.axis, left, bottom, right, bottom)
         drawing.line(.axis, left, top, left, bottom)
@@ -85,8 +85,8 @@ struct Panel {
             if let colour { drawing.dot(place.x, place.y, series: colour) }
             guard let last = point.above.last else { continue }
             drawing.line(style, place.x, place.y, place.x, yAxis.position(last))
-            for height in point.above.map(yAxis.position) {
-                drawing.line(style, place.x - 3, height, place.x + 3, height)
+            for tickY in point.above.map(yAxis.position) {
+                drawing.line(style, place.x - 3, tickY, place.x + 3, tickY)
             }
         }
     }

@@ -59,7 +59,7 @@ struct RadioStreams: Sendable {
         // With this pause, each message begins at another point of the connection interval.
         let pause = Duration.nanoseconds(Int64(parameters.interval * 5 / 13))
         let run = try await RadioRun(parameters)
-        let spans = try await run.whileTimePasses { [self] ends in
+        let measured = try await run.whileTimePasses { [self] ends in
             let ends = LinkEnds(dialer: wrap(ends.dialer), acceptor: wrap(ends.acceptor))
             let pair = try await StreamPair(over: ends, urgentClass: urgentClass)
             let idle = try await pair.measure(after: .seconds(1), for: time, pause: pause)
@@ -74,7 +74,8 @@ struct RadioStreams: Sendable {
         }
         await run.end()
         return Result(
-            parameters: parameters, idle: Times(spans.idle.urgent), busy: Times(spans.busy.urgent),
-            goodput: spans.alone.goodput, busyGoodput: spans.busy.goodput)
+            parameters: parameters, idle: Times(measured.idle.urgent),
+            busy: Times(measured.busy.urgent), goodput: measured.alone.goodput,
+            busyGoodput: measured.busy.goodput)
     }
 }

@@ -4,6 +4,7 @@ internal import BLESecTLSEngine
 /// Full handshakes of mutual TLS, with certificates as `blesec ca` writes them.
 final class TLSHandshakes: HandshakeSubject {
     let name = TLSContext.protocolName
+    /// The same handshakes by OpenSSL alone, driven from C. Reports call their time the limit.
     let reference: (any HandshakeReference)?
     private let devices: TLSDevices
 

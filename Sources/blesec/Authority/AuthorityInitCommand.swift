@@ -48,7 +48,7 @@ enum AuthorityInitCommand {
             [
                 ("fingerprint", authority.fingerprint.description),
                 ("authority", authority.certificatePath), ("revoked", authority.revocationListPath),
-                ("expires", IssuedCertificate.text(authority.expiry)),
+                ("expires", IssuedCertificate.timeText(authority.expiry)),
             ])
     }
 }

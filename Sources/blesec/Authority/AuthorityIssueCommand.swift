@@ -62,7 +62,7 @@ enum AuthorityIssueCommand {
             [
                 ("serial", issued.serial.description), ("uri", issued.uri),
                 ("fingerprint", issued.fingerprint.description),
-                ("expires", IssuedCertificate.text(issued.validity.upperBound)),
+                ("expires", IssuedCertificate.timeText(issued.validity.upperBound)),
             ])
     }
 }

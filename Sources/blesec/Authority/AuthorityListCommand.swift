@@ -37,7 +37,7 @@ enum AuthorityListCommand {
         return [
             certificate.serial.description,
             state + String(repeating: " ", count: stateWidth - state.count),
-            IssuedCertificate.text(time), certificate.fingerprint.description, certificate.uri,
+            IssuedCertificate.timeText(time), certificate.fingerprint.description, certificate.uri,
         ].joined(separator: " ")
     }
 
@@ -46,11 +46,14 @@ enum AuthorityListCommand {
             .object([
                 ("serial", .string(certificate.serial.description)),
                 ("state", .string(certificate.state(at: now).rawValue)),
-                ("not-before", .string(IssuedCertificate.text(certificate.validity.lowerBound))),
-                ("not-after", .string(IssuedCertificate.text(certificate.validity.upperBound))),
+                (
+                    "not-before",
+                    .string(IssuedCertificate.timeText(certificate.validity.lowerBound))
+                ),
+                ("not-after", .string(IssuedCertificate.timeText(certificate.validity.upperBound))),
                 (
                     "revoked",
-                    certificate.revocation.map { .string(IssuedCertificate.text($0)) } ?? .null
+                    certificate.revocation.map { .string(IssuedCertificate.timeText($0)) } ?? .null
                 ),
                 ("fingerprint", .string(certificate.fingerprint.description)),
                 ("uri", .string(certificate.uri)),

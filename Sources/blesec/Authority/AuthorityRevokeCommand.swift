@@ -38,7 +38,7 @@ enum AuthorityRevokeCommand {
         try StandardOutput.print(
             [
                 ("serial", revoked.serial.description), ("uri", revoked.uri),
-                ("revoked", IssuedCertificate.text(revoked.revocation ?? now)),
+                ("revoked", IssuedCertificate.timeText(revoked.revocation ?? now)),
             ])
     }
 }

@@ -83,8 +83,8 @@ struct BluetoothdArguments {
         return enabled?.contains { Self.matches($0, plugin) } ?? true
     }
 
-    /// The same command line, with these plugins left out as well; nil if it has characters that
-    /// systemd would read differently, or if the program's path is not absolute.
+    /// The command line that excludes these plugins too. Nil if it has characters that systemd
+    /// would read differently, or if the program's path is not absolute.
     func leavingOut(_ plugins: [String]) -> String? {
         let patterns = (disabled + plugins).joined(separator: ",")
         let words = [program] + others + ["--noplugin=" + patterns]

@@ -14,8 +14,8 @@ enum BluetoothdPlugins {
         + ["bap", "bass", "mcp", "vcp", "micp", "ccp", "csip", "tmap", "asha"]
         .map { ($0, "audio/\($0).c", true) } + [("rap", "ranging/rap.c", true)]
 
-    /// The plugins that run; nil if bluetoothd's program, in which they are searched for, cannot be
-    /// read or names no plugin.
+    /// The plugins that run, according to bluetoothd's program, arguments and configuration. Nil if
+    /// the program cannot be read or names no plugin.
     static func running(
         _ arguments: BluetoothdArguments, _ configuration: MainConfiguration?, _ facts: SystemFacts
     ) -> [String]? {

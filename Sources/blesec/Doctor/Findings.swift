@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecJSON
 internal import BLESecToolKit
 
-/// How bluetoothd answered this user.
+/// How bluetoothd answered this user's request for its objects.
 enum BluetoothdAnswer { case objects, refused, none, notAsked }
 
 /// What the doctor has found, in the order of its output.

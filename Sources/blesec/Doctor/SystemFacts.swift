@@ -6,8 +6,9 @@ struct SystemFacts {
     enum Content {
         case bytes([UInt8])
         case absent
-        /// The reason follows the file's path in a sentence, such as `is no regular file`.
-        case unreadable(String)
+        /// The reason is the rest of a sentence that begins with the file's path, such as `is no
+        /// regular file`.
+        case unreadable(reason: String)
     }
 
     /// The folder that is read in place of `/`; empty for `/` itself.
@@ -83,7 +84,9 @@ struct SystemFacts {
         defer { close(descriptor) }
         var status = stat()
         guard unsafe fstat(descriptor, &status) == 0 else { return Self.failure(errno) }
-        guard status.st_mode & S_IFMT == S_IFREG else { return .unreadable("is no regular file") }
+        guard status.st_mode & S_IFMT == S_IFREG else {
+            return .unreadable(reason: "is no regular file")
+        }
         var bytes: [UInt8] = []
         var piece = [UInt8](repeating: 0, count: 65_536)
         while bytes.count <= limit {
@@ -93,14 +96,16 @@ struct SystemFacts {
             guard count > 0 else { return .bytes(bytes) }
             bytes += piece.prefix(count)
         }
-        return .unreadable("has more than \(limit) bytes")
+        return .unreadable(reason: "has more than \(limit) bytes")
     }
 
     private static func failure(_ number: Int32) -> Content {
         switch number {
         case ENOENT, ENOTDIR: .absent
-        case EACCES, EPERM: .unreadable("may not be read by this user")
-        default: .unreadable(unsafe "cannot be read: \(String(cString: strerror(number)))")
+        case EACCES, EPERM: .unreadable(reason: "may not be read by this user")
+        default:
+            .unreadable(
+                reason: unsafe "cannot be read: \(String(cString: strerror(number)))")
         }
     }
 

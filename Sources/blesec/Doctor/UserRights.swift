@@ -15,14 +15,14 @@ struct UserRights {
     ]
 
     init(_ facts: SystemFacts) {
-        isInGroup = Self.group(facts).flatMap { group in Self.groups?.contains(group) }
-        missingCapabilities = Self.effective(facts).map { set in
+        isInGroup = Self.bluetoothGroup(facts).flatMap { group in Self.groups?.contains(group) }
+        missingCapabilities = Self.effectiveCapabilities(facts).map { set in
             Self.capabilities.filter { set >> $0.bit & 1 == 0 }.map(\.name)
         }
     }
 
     /// The ID of the group `bluetooth`; nil if there is no such group, or it cannot be read.
-    private static func group(_ facts: SystemFacts) -> gid_t? {
+    private static func bluetoothGroup(_ facts: SystemFacts) -> gid_t? {
         guard case .bytes(let bytes) = facts.read("/etc/group") else { return nil }
         let prefix = Array("bluetooth:".utf8)
         for line in bytes.split(separator: UInt8(ascii: "\n")) where line.starts(with: prefix) {
@@ -41,7 +41,7 @@ struct UserRights {
     }
 
     /// The effective capabilities of this process, as bits; nil if they cannot be read.
-    private static func effective(_ facts: SystemFacts) -> UInt64? {
+    private static func effectiveCapabilities(_ facts: SystemFacts) -> UInt64? {
         guard case .bytes(let bytes) = facts.read("/proc/self/status") else { return nil }
         let prefix = Array("CapEff:".utf8)
         for line in bytes.split(separator: UInt8(ascii: "\n")) where line.starts(with: prefix) {

@@ -157,7 +157,7 @@ private final class Inbox: Sendable {
             }
             group.addTask { await TransferConnection.refuseOthers(connection) }
             for await offer in connection.incomingFiles {
-                group.addTask { await self.take(offer, from: connection, display) }
+                group.addTask { await self.handle(offer, from: connection, display) }
             }
         }
         if Task.isCancelled { throw ChannelError(.cancelled, "interrupted") }
@@ -166,7 +166,8 @@ private final class Inbox: Sendable {
         return true
     }
 
-    private func take(
+    /// Asks whether the offer is accepted, and then refuses it or receives it.
+    private func handle(
         _ offer: FileOffer, from connection: PeerConnection, _ display: TransferDisplay
     ) async {
         let peer = await connection.status.peer?.description ?? "the peer"

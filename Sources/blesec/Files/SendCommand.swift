@@ -46,7 +46,7 @@ enum SendCommand {
         var files = arguments.operands
         let target = try TransferConnection.takeTarget(&files, arguments)
         guard !files.isEmpty else { throw arguments.usage("FILE is missing") }
-        try require(files)
+        try checkReadable(files)
         let interruption = Interruption()
         let transferConnection = try await TransferConnection.start(
             arguments, target: target, interruption)
@@ -61,7 +61,7 @@ enum SendCommand {
     }
 
     /// Checks, before a peer is looked for, that all files can be read.
-    private static func require(_ paths: [String]) throws(ChannelError) {
+    private static func checkReadable(_ paths: [String]) throws(ChannelError) {
         for path in paths where !SourcePath(path).isReadable {
             throw ChannelError(.noSuchFile, "\(path) does not exist or cannot be read")
         }

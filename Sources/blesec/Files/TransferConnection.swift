@@ -19,8 +19,8 @@ struct TransferConnection: Sendable {
     /// Ends the search for the peer, the service or the listener.
     private let end: @Sendable () async -> Void
 
-    /// Takes TARGET from the operands; nil with --service, unless the first operand is peer:NAME or
-    /// peer:KEY.
+    /// Removes TARGET from the operands, and returns it. With --service, returns nil unless the
+    /// first operand is peer:NAME or peer:KEY.
     static func takeTarget(
         _ operands: inout [String], _ arguments: Arguments
     ) throws(ChannelError) -> String? {
@@ -55,7 +55,7 @@ struct TransferConnection: Sendable {
         let options = try ChannelOptions(
             arguments, operandKey: dialTarget?.peer, onlyKey: remembered, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
-        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.firstComer }
+        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
         let route: PeerRoute
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
         let end: @Sendable () async -> Void
@@ -78,9 +78,12 @@ struct TransferConnection: Sendable {
             notes: notes, explained: explained, end: end)
     }
 
-    /// Reports the connection's states while `body` runs, and then ends the connection: in good
-    /// order if `body` returns true. Throws the error of a signal or of the time limit, if there is
-    /// one, and otherwise the error of `body`, or that of the connection if it is the cause.
+    /// Reports the connection's states while `body` runs, and then ends the connection. If `body`
+    /// returns true, this side first waits for the peer's end.
+    ///
+    /// Throws the error of a signal or of the time limit, if there is one. Otherwise throws the
+    /// error of `body`, or, if `body` failed because the connection was closed, the error that
+    /// closed the connection.
     func run(
         _ body: @escaping @Sendable () async throws(ChannelError) -> Bool
     ) async throws(ChannelError) {
@@ -98,7 +101,7 @@ struct TransferConnection: Sendable {
         }
         let limiting = Task(executorPreference: connection.loop) { () -> ChannelError? in
             do throws(ChannelError) {
-                try await timeLimit?.run("channel") { () async throws(ChannelError) in
+                try await timeLimit?.run(awaiting: "channel") { () async throws(ChannelError) in
                     for await status in await connection.states()
                     where status.state == .connected || status.state == .closed { return }
                 }

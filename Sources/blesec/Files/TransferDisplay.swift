@@ -16,7 +16,8 @@ final class TransferDisplay: Sendable {
         var endedBytes: UInt64 = 0
         /// The redrawn lines that are on the terminal now.
         var lines: [String] = []
-        var lastObject: ContinuousClock.Instant?
+        /// When the last JSON object was written.
+        var lastObjectTime: ContinuousClock.Instant?
     }
 
     /// The number of all files and folders to transfer, and their bytes, as far as that is known.
@@ -71,8 +72,8 @@ final class TransferDisplay: Sendable {
         let isDue = state.withLock { state -> Bool in
             let now = ContinuousClock.now
             let isLast = progress.state == .done || progress.state == .failed
-            if let last = state.lastObject, now - last < .seconds(1), !isLast { return false }
-            state.lastObject = now
+            if let last = state.lastObjectTime, now - last < .seconds(1), !isLast { return false }
+            state.lastObjectTime = now
             return true
         }
         guard isDue else { return }

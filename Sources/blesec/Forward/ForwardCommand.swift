@@ -77,7 +77,7 @@ enum ForwardCommand {
         let interruption = Interruption()
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
-        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.firstComer }
+        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
         // The local socket is opened first. If that fails, no peer has connected yet.
         let listener: ForwardListener?
         do throws(LinkError) {

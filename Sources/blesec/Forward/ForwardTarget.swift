@@ -74,7 +74,7 @@ enum ForwardTarget: Sendable, Hashable, CustomStringConvertible {
                 }
                 let listener = SocketListener(owning: descriptor, name: name, loop: loop) {
                     descriptor throws(LinkError) in
-                    TCPAddress.prepare(descriptor)
+                    TCPAddress.setNoDelay(descriptor)
                     return TCPAddress.traits(name)
                 }
                 return .tcp(listener)
@@ -141,13 +141,13 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
     /// A socket of the address's family, which the caller owns.
     func open() throws(SystemError) -> Int32 {
         let descriptor = try Socket.open(family: family, kind: .stream)
-        Self.prepare(descriptor)
+        Self.setNoDelay(descriptor)
         return descriptor
     }
 
     /// Sets TCP_NODELAY, so that small pieces are sent at once. A failure only delays them, and is
     /// ignored.
-    static func prepare(_ descriptor: Int32) {
+    static func setNoDelay(_ descriptor: Int32) {
         try? Socket.setOption(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, to: 1)
     }
 

@@ -51,7 +51,8 @@ actor ForwardedSocket {
     }
 
     private func wait(for event: LoopEvent) async throws(LinkError) {
-        // Events come on the loop's thread, on which this code runs, so none was missed.
+        // Events come on the loop's thread, on which this code runs. So no event has come since the
+        // caller's last attempt to read or write.
         let isCancelled = await waiting.wait(for: event, isolation: self) {
             false
         }

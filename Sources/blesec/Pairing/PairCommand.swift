@@ -91,7 +91,9 @@ enum PairCommand {
         try folder.check()
         let identity = try identity(arguments, folder)
         let way = wayOfPairing(request, identity, place)
-        if case .invitation(let read) = way, !read.isOwn, read.expires < time(nil) {
+        if case .invitation(let invitation) = way, !invitation.isOwn,
+            invitation.expires < time(nil)
+        {
             Diagnostics.note(
                 "by this side's clock the invitation has expired; the inviter decides whether it "
                     + "is still valid", "old")

@@ -21,7 +21,7 @@ struct PairingPlace: Sendable {
                 throw arguments.usage(
                     "TARGET is an endpoint or service:UUID: a peer that is not paired has no name")
             }
-            try arguments.refuse(NearbyArguments.all, "goes without an endpoint")
+            try arguments.refuse(NearbyArguments.all, "cannot be used with an endpoint")
             let endpoint = try ChannelOptions.endpoint(
                 text, arguments, for: isWaiting ? .listening : .dialing,
                 or: isWaiting ? [] : ["service:UUID"])
@@ -54,7 +54,7 @@ struct PairingPlace: Sendable {
         _ arguments: Arguments, _ request: PairCommand.Request
     ) throws(ChannelError) -> BluetoothUUID {
         if let text = arguments.operands.first {
-            try arguments.refuse([NearbyArguments.service], "goes without service:UUID")
+            try arguments.refuse([NearbyArguments.service], "cannot be used with service:UUID")
             return try NearbyArguments.uuid(text.dropFirst(8), arguments)
         }
         if !arguments.has(NearbyArguments.service), case .invitation(let invitation) = request {

@@ -42,7 +42,7 @@ enum PeersForgetCommand {
             .protocolError, .untrusted,
         ], run: run)
 
-    /// The messages that wait for the peer in a directory. Its stores stay locked.
+    /// The messages that wait for the peer in a directory. The peer's stores there stay locked.
     private struct Waiting {
         let directory: String
         let outboxes: [Outbox]
@@ -60,14 +60,15 @@ enum PeersForgetCommand {
         let others = remembered.peers.filter { $0.key == peer.key && $0.name != peer.name }
         // The stores are opened before anything is removed: a store in use stops the command.
         var waiting: [Waiting] = []
-        // A directory that is given twice is opened once, since its stores are then locked.
+        // A directory that is given twice is opened only once: the first opening locks its stores.
         for directory in arguments.values(store)
         where !waiting.contains(where: { $0.directory == directory }) {
             waiting.append(try open(directory, peer.key))
         }
-        let isPairing = try hasPairing(peer, folder)
+        let isPairingUnfinished = try hasUnfinishedPairing(peer, folder)
         if !arguments.has(yes) {
-            let lines = description(of: peer, others, waiting, isPairing, in: folder)
+            let lines = description(
+                of: peer, others, waiting, isPairingUnfinished, in: folder)
             guard
                 try TerminalQuestion.ask(
                     "Remove this?", after: lines, remedy: "use --yes to forget without a question")
@@ -108,12 +109,12 @@ enum PeersForgetCommand {
     /// The lines that say what will be removed and dropped, and what stays.
     private static func description(
         of peer: RememberedPeer, _ others: [RememberedPeer], _ waiting: [Waiting],
-        _ isPairing: Bool, in folder: StateFolder
+        _ isPairingUnfinished: Bool, in folder: StateFolder
     ) -> [String] {
         var lines = ["This will be removed from \(folder.path):"]
         lines.append("  the name `\(peer.name)` of the key \(peer.key)")
         if !peer.comment.isEmpty { lines.append("  its comment `\(peer.comment)`") }
-        if isPairing { lines.append("  the unfinished pairing as `\(peer.name)`") }
+        if isPairingUnfinished { lines.append("  the unfinished pairing as `\(peer.name)`") }
         if let other = others.first {
             let address = peer.address == nil ? "" : ", and its last address stays"
             lines.append("The key stays known as `\(other.name)`\(address).")
@@ -165,7 +166,7 @@ enum PeersForgetCommand {
     }
 
     /// Whether an unfinished pairing would bind the name to the key again.
-    private static func hasPairing(
+    private static func hasUnfinishedPairing(
         _ peer: RememberedPeer, _ folder: StateFolder
     ) throws(ChannelError) -> Bool {
         try folder.knownPeers.pendingPeer(peer.key)?.name == peer.name
@@ -179,7 +180,9 @@ enum PeersForgetCommand {
         // The file is read again, since another process may have changed it during the question.
         let names = try folder.knownPeers.peers().filter { $0.key == peer.key }.map(\.name)
         let hasOther = names.contains { $0 != peer.name }
-        if try hasPairing(peer, folder) { try folder.knownPeers.forgetPending(peer.key) }
+        if try hasUnfinishedPairing(peer, folder) {
+            try folder.knownPeers.forgetPending(peer.key)
+        }
         let hasAddress = hasOther ? false : try folder.lastAddresses.remove(peer.key)
         let isRemoved = try folder.knownPeers.remove(peer.name, boundTo: peer.key)
         if !isRemoved, let other = try folder.knownPeers.key(named: peer.name) {

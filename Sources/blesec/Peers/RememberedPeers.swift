@@ -3,8 +3,8 @@ internal import BLESecToolKit
 
 /// The peers in the folder of `--state`, for the commands of `blesec peers`.
 struct RememberedPeers: Sendable {
-    /// Nil if the folder is the default one, and does not exist.
-    private let existing: StateFolder?
+    /// The folder; nil if it is the default one, and does not exist.
+    private let folder: StateFolder?
     /// Each name once, in the order of the file.
     let peers: [RememberedPeer]
 
@@ -17,15 +17,15 @@ struct RememberedPeers: Sendable {
             throw arguments.usage("neither --state nor a home directory says where peers are")
         }
         do throws(ChannelError) {
-            existing = try StateFolder(path)
+            folder = try StateFolder(path)
         } catch {
             guard error.code == .noSuchFile, !arguments.has(PeerMemory.state) else { throw error }
-            existing = nil
+            folder = nil
         }
-        let addresses = try existing?.lastAddresses.addresses() ?? [:]
+        let addresses = try folder?.lastAddresses.addresses() ?? [:]
         var peers: [RememberedPeer] = []
         var indexes: [String: Int] = [:]
-        for line in try existing?.knownPeers.peers() ?? [] {
+        for line in try folder?.knownPeers.peers() ?? [] {
             guard let index = indexes[line.name] else {
                 indexes[line.name] = peers.count
                 peers.append(RememberedPeer(line, address: addresses[line.key]))
@@ -46,11 +46,11 @@ struct RememberedPeers: Sendable {
         _ operand: String, _ arguments: Arguments
     ) throws(ChannelError) -> (peer: RememberedPeer, folder: StateFolder) {
         let found = peers.filter { $0.name == operand || $0.listedName == operand }
-        guard let existing, let peer = found.first else {
+        guard let folder, let peer = found.first else {
             throw ChannelError(
                 .noSuchPeer,
                 "nobody called `\(operand)` is remembered"
-                    + (existing.map { " in \($0.path)" } ?? "")
+                    + (folder.map { " in \($0.path)" } ?? "")
                     + Suggestion.text(for: operand, among: peers.map(\.listedName)))
         }
         guard found.count == 1 else {
@@ -59,6 +59,6 @@ struct RememberedPeers: Sendable {
                 "`\(operand)` is the name of one peer, and what `blesec peers list` prints for "
                     + "another; write \(ways.alternatives)")
         }
-        return (peer, existing)
+        return (peer, folder)
     }
 }

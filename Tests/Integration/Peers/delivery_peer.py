@@ -85,7 +85,7 @@ class CutStream:
     def sendall(self, data):
         self.queue += data
 
-    def part(self, count):
+    def permitted_count(self, count):
         """How many of `count` bytes the link may still carry. Cuts the link if it may carry none."""
         if self.allowance is None:
             return count
@@ -97,21 +97,21 @@ class CutStream:
     def push(self):
         """Sends as much of the queue as the socket takes."""
         if self.queue:
-            count = self.stream.send(self.queue[:self.part(len(self.queue))])
+            count = self.stream.send(self.queue[:self.permitted_count(len(self.queue))])
             del self.queue[:count]
             self.carried += count
 
     def recv(self, count):
         while self.queue and self.is_handshake:
             self.push()
-        data = self.stream.recv(self.part(count))
+        data = self.stream.recv(self.permitted_count(count))
         self.carried += len(data)
         return data
 
     def wait(self, seconds):
         """Waits until a record arrives or the socket takes bytes, and sends bytes. Tells whether bytes can
         be read."""
-        self.part(1)
+        self.permitted_count(1)
         readable, writable, _ = select.select(
             [self.stream], [self.stream] if self.queue else [], [], seconds)
         if writable:
@@ -129,7 +129,7 @@ class Sender:
     """The direction of this side's messages."""
 
     def __init__(self, messages):
-        self.past = set()
+        self.past_epochs = set()
         self.unknown = 0
         self.begin(messages)
 
@@ -171,7 +171,7 @@ class Sender:
         """Decides the fate of each message, since the peer's state is lost."""
         pending = sorted(self.messages)
         self.unknown += sum(number <= self.left for number in pending)
-        self.past.add(self.epoch)
+        self.past_epochs.add(self.epoch)
         self.begin([self.messages[number] for number in pending if number > self.left])
 
 
@@ -179,7 +179,7 @@ class Receiver:
     """The direction of the peer's messages."""
 
     def __init__(self):
-        self.past = set()
+        self.past_epochs = set()
         # The peer's token and epoch that were taken over, and those in its last `resume`.
         self.token = self.epoch = NOBODY
         self.last_token = self.last_epoch = None
@@ -194,7 +194,7 @@ class Receiver:
     def begin(self, epoch, first):
         """Takes over an epoch."""
         if self.epoch != NOBODY:
-            self.past.add(self.epoch)
+            self.past_epochs.add(self.epoch)
         self.epoch = epoch
         self.confirmed = self.held = first - 1
         self.part, self.part_length, self.end = bytearray(), None, None
@@ -232,11 +232,11 @@ class DeliveryPeer(Peer):
         self.limit_time(MOST_SECONDS)
         # Whether the peer is known to have taken over this side's token, and whether this side may exit,
         # because the peer has said that it is complete.
-        self.is_known = self.may_go = False
+        self.is_known = self.may_exit = False
         # Whether the peer's `ready` was verified on the link in use.
         self.is_ready = False
         # On how many links a message has continued from an earlier link: one of this side, one of the peer.
-        self.inside = [0, 0]
+        self.continued = [0, 0]
 
     def limit_time(self, seconds):
         """Sets for how long the program runs."""
@@ -275,7 +275,7 @@ class DeliveryPeer(Peer):
         self.send(RESUME, self.token + receiver.token + sender.epoch + receiver.epoch
                   + write_numbers(*numbers) + self.streams.resume_fields())
         # The position *confirmed* that the peer was told last.
-        self.said = receiver.confirmed
+        self.told_confirmed = receiver.confirmed
         # The message of the peer that was begun last on this link.
         self.message_on_link = None
 
@@ -293,10 +293,10 @@ class DeliveryPeer(Peer):
         if peer_epoch == NOBODY:
             check(confirmed == held == offset == 0, "positions in no epoch")
         # Step 2. A process that keeps its state in memory is never rolled back.
-        check(epoch not in receiver.past, "the peer has left this epoch before")
+        check(epoch not in receiver.past_epochs, "the peer has left this epoch before")
         # Step 3.
-        goes_on = token == receiver.last_token or epoch == receiver.last_epoch
-        check(goes_on or self.has_restarts or receiver.last_token is None, "the peer's state is lost")
+        continues = token == receiver.last_token or epoch == receiver.last_epoch
+        check(continues or self.has_restarts or receiver.last_token is None, "the peer's state is lost")
         if not self.has_restarts:
             # Neither side's state was ever lost.
             check(peer_token in (self.token, NOBODY), "the peer shows a token that never was")
@@ -311,14 +311,14 @@ class DeliveryPeer(Peer):
         self.sends_epoch = False
         if peer_epoch == sender.epoch:
             check(confirmed <= held, "*confirmed* exceeds *held*")
-            if goes_on:
+            if continues:
                 check(confirmed >= before, "*confirmed* goes back")
             if confirmed >= before:
                 sender.check_positions(held, offset)
-        if goes_on and peer_epoch == sender.epoch:
+        if continues and peer_epoch == sender.epoch:
             sender.confirm(confirmed)
             self.cursor = (held + 1, offset)
-        elif goes_on:
+        elif continues:
             check(before == 0, "the peer forgets this side's epoch")
             self.cursor = (1, 0)
         else:
@@ -328,8 +328,9 @@ class DeliveryPeer(Peer):
                 sender.lose_peer()
                 self.sends_epoch = True
             self.cursor = (sender.confirmed + 1, 0)
-        self.inside[0] += self.cursor[1] > 0
+        self.continued[0] += self.cursor[1] > 0
         receiver.last_token, receiver.last_epoch = token, epoch
+        # What `take_over` takes over.
         self.offered = (token, epoch, first)
         self.own_cost = 0
         self.streams.resume(token, streams, self.has_restarts)
@@ -346,13 +347,13 @@ class DeliveryPeer(Peer):
     def begin_peers_epoch(self, epoch, first):
         self.receiver.begin(epoch, first)
         # Nothing has to be said about messages that the peer does not keep.
-        self.said = self.receiver.confirmed
+        self.told_confirmed = self.receiver.confirmed
 
     def begin_peers_message(self, number, cost):
         """Checks that the peer may begin a message, or its end, on this link."""
         if self.message_on_link != number:
             check(self.peers_cost < self.granted, "a message is begun without credit")
-            self.inside[1] += self.message_on_link is None and bool(self.receiver.part)
+            self.continued[1] += self.message_on_link is None and bool(self.receiver.part)
             self.message_on_link = number
             self.peers_cost += cost
 
@@ -398,12 +399,12 @@ class DeliveryPeer(Peer):
                 sender.confirm(number)
                 self.is_known = True
             else:
-                check(epoch in sender.past, "a `confirm` of an epoch that never was")
+                check(epoch in sender.past_epochs, "a `confirm` of an epoch that never was")
         elif kind == EPOCH:
             epoch = fields.identifier()
             fields.end()
             check(self.has_restarts, "the peer begins an epoch, although nothing was lost")
-            check(epoch not in receiver.past | {receiver.epoch, NOBODY}, "`epoch` begins an old epoch")
+            check(epoch not in receiver.past_epochs | {receiver.epoch, NOBODY}, "`epoch` begins an old epoch")
             check(self.message_on_link is None, "`epoch` follows chunks")
             self.begin_peers_epoch(epoch, 1)
             receiver.last_epoch = epoch
@@ -426,8 +427,8 @@ class DeliveryPeer(Peer):
         elif kind == END:
             check(len(payload) == 1 and not self.has_peers_end, "a malformed `end`")
             check(payload[0] == 0, f"the peer ends the channel with reason {payload[0]}")
-            check(self.is_complete, "the peer says that it is complete, and cannot be")
-            self.has_peers_end = self.may_go = True
+            check(self.is_complete, "the peer says that it is complete, but it cannot be complete")
+            self.has_peers_end = self.may_exit = True
             self.send(ACK, struct.pack(">Q", 1))
         elif kind == ACK:
             check(payload == struct.pack(">Q", 1), "an `ack` that does not count the `end`")
@@ -480,9 +481,9 @@ class DeliveryPeer(Peer):
             self.send(EPOCH, sender.epoch)
             self.sends_epoch = False
         # The positions belong to the peer's epoch that was taken over.
-        if receiver.confirmed != self.said:
+        if receiver.confirmed != self.told_confirmed:
             self.send(CONFIRM, receiver.epoch + write_number(receiver.confirmed))
-            self.said = receiver.confirmed
+            self.told_confirmed = receiver.confirmed
         credit = self.peers_taken_cost + self.window
         if credit - self.granted >= self.window / 2 and time.monotonic() >= self.grants_at:
             self.send(CREDIT, write_number(credit))
@@ -500,7 +501,7 @@ class DeliveryPeer(Peer):
                 self.streams.send_frame(member, self.send)
             self.streams.send_control(self.send)
         if self.is_complete:
-            # `said` is the peer's end: `resume` or `confirm` has said so on this link.
+            # `resume` or `confirm` has told the peer on this link that its end is confirmed.
             self.is_end_sent = True
             self.send(END, b"\0")
 
@@ -587,7 +588,8 @@ def split(data):
 
 def allowances(count, size, generator):
     """After how many bytes each link is cut: three of ten links while they shake hands and resume, or soon
-    after that. The others together do not carry more than each side has to send."""
+    after that. Each of the others is cut so early that all cuts are made before both sides have sent
+    everything."""
     return [
         generator.randrange(1_000 if generator.random() < 0.3 else max(1_000, 2 * size // count))
         for _ in range(count)]
@@ -644,7 +646,7 @@ def carry(peer, options, cuts, late=None):
                 "the peer has closed the link")
         finally:
             stream.close()
-        if peer.may_go:
+        if peer.may_exit:
             break
     check(cuts_made == options.cuts, f"only {cuts_made} of {options.cuts} cuts were made")
     return links
@@ -669,8 +671,8 @@ def run(options):
     check(not peer.programs, "a program waits for what its stream never gets")
     opened = [len(peer.streams.own), len(peer.streams.peers)]
     check(opened == [options.streams, options.peers_streams], f"{opened} streams were opened")
-    say(f"complete: {links} links; a message was continued on {peer.inside[0]} of them by this side, and on "
-        f"{peer.inside[1]} by the peer; {peer.sender.unknown} messages unknown")
+    say(f"complete: {links} links; a message was continued on {peer.continued[0]} of them by this side, and on "
+        f"{peer.continued[1]} by the peer; {peer.sender.unknown} messages unknown")
 
 
 def main():

@@ -42,9 +42,9 @@ class Outgoing:
         # What the peer is known to have, what was ever sent, and what is sent next on this link.
         self.acknowledged = self.sent = self.cursor = 0
         self.limit = None
-        self.size = self.code = None
+        self.size = self.reset_code = None
         # The code of the peer's `stop`, if this side had not given the direction up before.
-        self.stopped = None
+        self.stop_code = None
         # Whether `fin` or `reset` was ever sent, and whether it was sent on this link.
         self.is_fin_sent = self.is_reset_sent = False
         self.is_fin_on_link = self.is_reset_on_link = False
@@ -59,29 +59,29 @@ class Outgoing:
 
     def write(self, data):
         """Queues bytes, and returns how many."""
-        if self.stopped is not None:
-            raise WasReset(self.stopped)
-        assert self.size is None and self.code is None
+        if self.stop_code is not None:
+            raise WasReset(self.stop_code)
+        assert self.size is None and self.reset_code is None
         data = data[:max(0, QUEUE - len(self.data))]
         self.data += data
         return len(data)
 
     def finish(self):
-        if self.code is None:
+        if self.reset_code is None:
             self.size = self.written
 
     def reset(self, code):
-        if self.code is None and not self.is_done:
-            self.code = code
+        if self.reset_code is None and not self.is_done:
+            self.reset_code = code
 
     @property
-    def ready(self):
+    def sendable_count(self):
         """How many bytes may be sent now."""
-        if self.code is not None or self.is_done:
+        if self.reset_code is not None or self.is_done:
             return 0
         return max(0, min(self.limit, self.written) - self.cursor)
 
-    def begin_link(self, limit):
+    def begin_anew(self, limit):
         """Begins a direction of which the peer has nothing."""
         assert self.acknowledged == 0
         self.cursor, self.limit = 0, limit
@@ -120,10 +120,10 @@ class Incoming:
         # What the program has not taken.
         self.data = bytearray()
         # What has arrived, and what the peer was told of it.
-        self.received = self.said = 0
+        self.received = self.told_received = 0
         self.has_fin = self.is_complete_said = False
         # The code of the peer's `reset`, and the code of this side's `stop`.
-        self.code = self.stopped = None
+        self.reset_code = self.stop_code = None
         # Whether `reset` has come on this link, and whether `stop` was sent on it.
         self.has_reset = self.is_stop_on_link = False
         # Whether the program had taken all bytes when it wanted no more.
@@ -134,9 +134,9 @@ class Incoming:
 
     def read(self, count):
         """The next bytes, at most so many: none if the program has to wait, `None` at the end."""
-        if self.code is not None:
+        if self.reset_code is not None:
             self.is_taken = True
-            raise WasReset(self.code)
+            raise WasReset(self.reset_code)
         data = bytes(self.data[:count])
         del self.data[:count]
         if data or not self.has_fin:
@@ -145,10 +145,10 @@ class Incoming:
         return None
 
     def stop(self, code):
-        self.stopped = code
+        self.stop_code = code
         self.had_all = not self.data
         self.data.clear()
-        self.is_taken = self.code is not None or self.has_fin and self.had_all
+        self.is_taken = self.reset_code is not None or self.has_fin and self.had_all
 
     @property
     def next_limit(self):
@@ -162,13 +162,14 @@ class Incoming:
         if self.has_fin:
             self.is_complete_said = True
             return [COMPLETE]
-        self.said = self.received
+        self.told_received = self.received
         return [RECEIVING, self.received, self.limit]
 
     def drop(self):
         """Drops what the peer was not told of."""
-        if self.code is None and self.stopped is None and not self.is_taken and not self.is_complete_said:
-            count = min(self.received - self.said, len(self.data))
+        if (self.reset_code is None and self.stop_code is None and not self.is_taken
+                and not self.is_complete_said):
+            count = min(self.received - self.told_received, len(self.data))
             del self.data[len(self.data) - count:]
             self.received -= count
             self.has_fin = self.has_fin and count == 0
@@ -249,32 +250,32 @@ class Streams:
                 # If the stream is over with this entry, the entry may be left out.
                 if not stream.is_over or self.generator.random() < 0.5:
                     entries.append(write_numbers(stream.identifier, *entry))
-        self.named = self.peer_token
+        self.told_stream_peer = self.peer_token
         self.generator.shuffle(entries)
         return b"".join([
-            write_numbers(self.window, self.first_limit), self.named,
+            write_numbers(self.window, self.first_limit), self.told_stream_peer,
             write_numbers(len(self.peers), self.granted, len(entries)), *entries])
 
     def read_fields(self, fields):
         """The fields in the peer's `resume`."""
         window, first_limit = fields.numbers(2)
-        named = fields.identifier()
+        stream_peer = fields.identifier()
         opened, limit, count = fields.numbers(3)
         check(window >= 1, "the window of streams is empty")
         check(count <= MOST_ENTRIES, "too many entries")
         entries = {}
         for _ in range(count):
             identifier, state = fields.numbers(2)
-            check(state <= TAKEN, "a state that there is not")
+            check(state <= TAKEN, "an unknown state")
             check(identifier not in entries, "a stream has two entries")
             entries[identifier] = Entry(state, *(fields.numbers(2) if state == RECEIVING else (None, None)))
-        return window, first_limit, named, opened, limit, entries
+        return window, first_limit, stream_peer, opened, limit, entries
 
-    def resume(self, token, said, may_be_lost):
+    def resume(self, token, peers_fields, may_be_lost):
         """Continues, after the steps for messages."""
-        window, first_limit, named, opened, limit, entries = said
+        window, first_limit, stream_peer, opened, limit, entries = peers_fields
         is_replaced = token != self.peer_token != NOBODY
-        if is_replaced or self.is_known and named != self.token:
+        if is_replaced or self.is_known and stream_peer != self.token:
             check(may_be_lost, "the streams are lost")
             self.lost += len(self.all)
             self.is_known = False
@@ -284,11 +285,11 @@ class Streams:
             check(first_limit == self.peers_first_limit, "the first limit changes")
         self.peers_window, self.peers_first_limit = window, first_limit
         self.peer_token = token
-        if self.named != token:
+        if self.told_stream_peer != token:
             self.granted = self.first_limit
-        if named != self.token:
-            check(may_be_lost or named == NOBODY, "the streams belong to an instance that never was")
-            if named == NOBODY:
+        if stream_peer != self.token:
+            check(may_be_lost or stream_peer == NOBODY, "the streams belong to an instance that never was")
+            if stream_peer == NOBODY:
                 check(opened == 0 and not entries, "streams that belong to nobody")
             opened, limit, entries = 0, first_limit, {}
         else:
@@ -329,7 +330,7 @@ class Streams:
         return stream
 
     def read(self, kind, fields, has_peers_finish):
-        """Takes a record of a stream. Returns the stream if it is new."""
+        """Handles a record of a stream. Returns the stream if it is new."""
         if kind == OPEN:
             return self.read_open(fields, has_peers_finish)
         if kind == STREAMS:
@@ -344,20 +345,20 @@ class Streams:
         if kind in (BYTES, FIN):
             position = fields.number()
             check(not incoming.has_fin, f"a record of type {kind} behind `fin`")
-            check(incoming.code is None, f"a record of type {kind} behind `reset`")
+            check(incoming.reset_code is None, f"a record of type {kind} behind `reset`")
             check(position == incoming.received, f"a record of type {kind} at another offset than the next")
         if kind == BYTES:
             data = fields.rest()
             check(data, "`bytes` is empty")
             incoming.received += len(data)
             check(incoming.received <= incoming.limit, "`bytes` exceeds the limit")
-            if incoming.stopped is None:
+            if incoming.stop_code is None:
                 incoming.data += data
             else:
                 incoming.had_all = False
         elif kind == FIN:
             incoming.has_fin = True
-            if incoming.stopped is not None and incoming.had_all and self.generator.random() < 0.5:
+            if incoming.stop_code is not None and incoming.had_all and self.generator.random() < 0.5:
                 # Everything has been taken; the `reset` that comes will have no effect.
                 incoming.is_taken = True
         elif kind in (RESET, STOP):
@@ -367,14 +368,14 @@ class Streams:
                 check(not incoming.has_reset, "`reset` comes twice")
                 incoming.has_reset = True
                 if not incoming.is_taken:
-                    incoming.code = code
-                    incoming.is_taken = incoming.stopped is not None
+                    incoming.reset_code = code
+                    incoming.is_taken = incoming.stop_code is not None
             else:
                 check(not outgoing.is_done, "`stop` of a direction that is done")
                 check(not outgoing.has_stop, "`stop` comes twice")
                 outgoing.has_stop = True
-                if outgoing.code is None:
-                    outgoing.stopped = outgoing.code = code
+                if outgoing.reset_code is None:
+                    outgoing.stop_code = outgoing.reset_code = code
         elif kind == LIMIT:
             check(not outgoing.is_done, "`limit` of a direction that is done")
             received, limit = fields.numbers(2)
@@ -395,7 +396,7 @@ class Streams:
         check(not has_peers_finish, "`open` follows `finish`")
         check(identifier == 2 * len(self.peers) + 1 - self.parity, "`open` has another number than the next")
         check(len(self.peers) < self.granted, "`open` exceeds the limit")
-        check(priority < CLASSES, "a class that there is not")
+        check(priority < CLASSES, "an unknown class")
         check(len(label) <= 255, "a label is too long")
         try:
             label = label.decode()
@@ -403,7 +404,7 @@ class Streams:
             check(False, "a label is not UTF-8")
         stream = Stream(identifier, label, priority, self.window)
         stream.may_be_known = stream.is_open = True
-        stream.outgoing.begin_link(self.peers_window)
+        stream.outgoing.begin_anew(self.peers_window)
         self.peers.append(stream)
         return stream
 
@@ -414,7 +415,7 @@ class Streams:
         for stream in self.own[:self.allowed]:
             if not stream.is_open:
                 send(OPEN, write_numbers(stream.identifier, stream.priority) + stream.label.encode())
-                stream.outgoing.begin_link(self.peers_window)
+                stream.outgoing.begin_anew(self.peers_window)
                 stream.may_be_known = stream.is_open = True
         for stream in self.all:
             if stream.is_open and not stream.is_over:
@@ -429,9 +430,9 @@ class Streams:
         outgoing = stream.outgoing
         if outgoing.is_done:
             return
-        if outgoing.code is not None:
+        if outgoing.reset_code is not None:
             if not outgoing.is_reset_on_link:
-                send(RESET, write_numbers(stream.identifier, outgoing.code))
+                send(RESET, write_numbers(stream.identifier, outgoing.reset_code))
                 outgoing.is_reset_on_link = outgoing.is_reset_sent = True
         elif outgoing.size == outgoing.cursor and not outgoing.is_fin_on_link and not outgoing.is_complete:
             send(FIN, write_numbers(stream.identifier, outgoing.size))
@@ -442,18 +443,19 @@ class Streams:
         incoming = stream.incoming
         if incoming.is_done:
             return
-        if incoming.stopped is not None and not incoming.is_taken and not incoming.is_stop_on_link:
-            send(STOP, write_numbers(stream.identifier, incoming.stopped))
+        if incoming.stop_code is not None and not incoming.is_taken and not incoming.is_stop_on_link:
+            send(STOP, write_numbers(stream.identifier, incoming.stop_code))
             incoming.is_stop_on_link = True
         limit = incoming.next_limit
         # The peer may keep less than the window, and then it waits for an acknowledgement.
         is_due = (
             2 * (limit - incoming.limit) >= incoming.window
-            or not incoming.data and incoming.received > incoming.said and self.generator.random() < 0.3)
-        is_receiving = incoming.stopped is None and incoming.code is None and not incoming.has_fin
+            or not incoming.data and incoming.received > incoming.told_received
+            and self.generator.random() < 0.3)
+        is_receiving = incoming.stop_code is None and incoming.reset_code is None and not incoming.has_fin
         if is_receiving and limit > incoming.limit and (is_due or self.generator.random() < 0.01):
             send(LIMIT, write_numbers(stream.identifier, incoming.received, limit))
-            incoming.limit, incoming.said = limit, incoming.received
+            incoming.limit, incoming.told_received = limit, incoming.received
         if incoming.is_taken:
             send(DONE, write_number(stream.identifier))
             incoming.is_done = True
@@ -461,7 +463,7 @@ class Streams:
     def next_frame(self, messages):
         """What has the next frame: a stream, or `MESSAGES`, or nothing. `messages` is the class of the
         messages, or nothing if there are none."""
-        waiting = [stream for stream in self.all if stream.is_open and stream.outgoing.ready]
+        waiting = [stream for stream in self.all if stream.is_open and stream.outgoing.sendable_count]
         classes = {stream.priority for stream in waiting} | ({messages} - {None})
         if not classes:
             return None
@@ -483,7 +485,7 @@ class Streams:
 
     def send_frame(self, stream, send):
         outgoing = stream.outgoing
-        count = min(outgoing.ready, self.generator.choice(FRAMES))
+        count = min(outgoing.sendable_count, self.generator.choice(FRAMES))
         start = outgoing.cursor - outgoing.acknowledged
         send(BYTES, write_numbers(stream.identifier, outgoing.cursor) + outgoing.data[start:start + count])
         outgoing.cursor += count

@@ -141,10 +141,10 @@ def expect_done(frames, name):
 
 
 def expect_violation(frames, codes=(VIOLATION,)):
-    """Expects that the peer gives the stream up, as far as it has not ended, with one of these codes."""
+    """Expects that the peer gives up each direction that has not ended, with one of these codes."""
     outgoing, has_reset = frames.stream.outgoing, False
     deadline = time.monotonic() + MOST_SECONDS
-    while outgoing.stopped is None and not (has_reset and outgoing.is_done):
+    while outgoing.stop_code is None and not (has_reset and outgoing.is_done):
         check(time.monotonic() < deadline, "the peer does nothing about a violation")
         check(
             not (frames.has_ended and outgoing.is_done), "the peer ends the stream as if nothing were wrong")
@@ -157,7 +157,7 @@ def expect_violation(frames, codes=(VIOLATION,)):
             check(reset.args[0] in codes, f"the peer gives up with code {reset.args[0]}")
             has_reset = True
         yield
-    check(outgoing.stopped in (None, *codes), f"the peer stops with code {outgoing.stopped}")
+    check(outgoing.stop_code in (None, *codes), f"the peer stops with code {outgoing.stop_code}")
     # A direction of the peer that has not ended is given up as well.
     while not has_reset and not frames.has_ended:
         try:
@@ -375,8 +375,8 @@ for name, value in PATHS.items():
 
 def answers(*sent, after=FILE, ends=False):
     """Accepts the offer, unless `after` is `OFFER`. Sends these frames as soon as a frame of type `after` has
-    come, and ends the direction if `ends`. Expects that the peer then gives up with the code for a violation,
-    or after an end with the code for a failure."""
+    come, and ends the direction if `ends`. Expects that the peer then gives up with the code for a violation;
+    if `ends`, the code for a failure is expected as well."""
     codes = (VIOLATION, FAILURE) if ends else (VIOLATION,)
 
     def attack(frames):

@@ -72,7 +72,7 @@ def read_offer(fields):
 def read_file(fields):
     file = File(*fields.numbers(4), read_text(fields))
     check(file.nanoseconds < BILLION, "a second or more in nanoseconds")
-    check(file.mode <= 1, "a mode that there is not")
+    check(file.mode <= 1, "an unknown mode")
     return file
 
 

@@ -90,7 +90,8 @@ class FrameStream:
         check(frame is None, "a frame where the stream should end")
         while not self.stream.outgoing.is_done:
             yield
-        check(self.stream.outgoing.stopped is None, "the peer wants no more, although everything is done")
+        check(
+            self.stream.outgoing.stop_code is None, "the peer wants no more, although everything is done")
 
 
 # The sender
@@ -139,7 +140,8 @@ class FileSender:
         self.generator = generator
         # `give_up`: after how many bytes of data the user ends the transfer; nothing for a whole transfer.
         # `settles`: whether the sender, before it gives up, waits until all files that have ended are stored.
-        # `prefix`: whether the hash in `prefix` is `right`, `early` (right, and sent before all data) or `wrong`.
+        # `prefix`: whether the hash in `prefix` is `right`, `early` (right, and sent before all data) or
+        # `wrong`.
         self.give_up, self.settles, self.prefix = give_up, settles, prefix
         self.sent = 0
         self.files = [entry for entry in self.source.entries if entry[1]]
@@ -150,8 +152,8 @@ class FileSender:
         self.ended = self.stored = self.received = 0
         self.failed = set()
         # Whether a `prefix` has no answer yet, the answer, and the name in `done`.
-        self.is_prefix_open = False
-        self.verdict = None
+        self.is_prefix_unanswered = False
+        self.prefix_answer = None
         self.name = None
 
     def run(self):
@@ -230,8 +232,8 @@ class FileSender:
                 self.answers.append((HAVE, None))
             elif kind in (AGREED, RESTART):
                 number = read_count(fields)
-                check(number == self.ended and self.is_prefix_open, "an answer to no `prefix`")
-                self.is_prefix_open, self.verdict = False, kind
+                check(number == self.ended and self.is_prefix_unanswered, "an answer to no `prefix`")
+                self.is_prefix_unanswered, self.prefix_answer = False, kind
                 if kind == RESTART:
                     # What was held is not held any more.
                     self.received = 0
@@ -283,7 +285,7 @@ class FileSender:
         with open(place, "rb") as opened:
             content = opened.read()
         digest = hashlib.sha256(content).digest()
-        self.verdict, cursor = None, offset
+        self.prefix_answer, cursor = None, offset
         owes_prefix = offset != 0
         prefix_at = offset
         if self.prefix != "early" and offset < file.size:
@@ -295,16 +297,17 @@ class FileSender:
             if owes_prefix and cursor >= prefix_at:
                 wrong = b"wrong" if self.prefix == "wrong" else b""
                 frames.put(PREFIX, hashlib.sha256(content[:offset] + wrong).digest())
-                owes_prefix, self.is_prefix_open = False, True
-            if self.verdict == RESTART:
+                owes_prefix, self.is_prefix_unanswered = False, True
+            if self.prefix_answer == RESTART:
                 frames.put(AGAIN)
-                cursor, self.verdict = 0, AGREED
+                cursor, self.prefix_answer = 0, AGREED
             if cursor < file.size:
                 piece = content[cursor:cursor + self.generator.choice(PIECES)]
                 frames.put(DATA, piece)
                 cursor += len(piece)
                 self.sent += len(piece)
-            elif not owes_prefix and not self.is_prefix_open and (offset == 0 or self.verdict == AGREED):
+            elif (not owes_prefix and not self.is_prefix_unanswered
+                    and (offset == 0 or self.prefix_answer == AGREED)):
                 frames.put(END, digest)
                 return
             yield
@@ -328,7 +331,7 @@ class FileReceiver:
         self.ended = 0
         self.failed = set()
         # How many bytes are written, how many the peer was told of, and how many files it knows as stored.
-        self.written = self.said = self.stored = 0
+        self.written = self.told_received = self.stored = 0
         # The content of the current file, and what its `prefix` is compared with.
         self.content, self.held = None, b""
         self.has_prefix = self.is_dropping = self.is_agreed = False
@@ -347,7 +350,7 @@ class FileReceiver:
             frame = frames.take()
             if frame:
                 self.read_frame(*frame)
-            if self.written - self.said >= MEBIBYTE or not frame:
+            if self.written - self.told_received >= MEBIBYTE or not frame:
                 self.report()
             if not frame:
                 frames.push()
@@ -369,9 +372,9 @@ class FileReceiver:
 
     def report(self):
         """Says what was received and stored, if it is more than before."""
-        if self.written > self.said:
+        if self.written > self.told_received:
             self.frames.put(RECEIVED, self.written)
-            self.said = self.written
+            self.told_received = self.written
         if self.ended > self.stored:
             self.frames.put(STORED, self.ended)
             self.stored = self.ended
@@ -458,7 +461,7 @@ class FileReceiver:
             self.is_dropping, self.is_agreed = False, True
             # The file's bytes come again, and are then counted again.
             self.written -= len(self.content)
-            self.said = min(self.said, self.written)
+            self.told_received = min(self.told_received, self.written)
             self.content.clear()
         elif kind == END:
             digest = read_hash(fields)

@@ -161,7 +161,7 @@ class Peer:
         self.finish_handshake(link, writes=index == 0)
 
     def finish_handshake(self, link, writes):
-        """Reads and writes messages in turn; `writes` tells whether the next one is written."""
+        """Reads and writes messages in turn; `writes` tells whether this side writes the next one."""
         state = self.noise_state.noise_protocol.handshake_state
         while not self.noise_state.handshake_finished:
             if writes:

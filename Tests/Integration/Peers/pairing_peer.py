@@ -18,7 +18,8 @@ and how many it keeps as pending.
     N outcome refuses known=0 pending=0         this side has sent `reject`
     N outcome closed known=0 pending=0          the peer has closed the link
     N outcome unreadable known=0 pending=0      the handshake has failed
-    N outcome cut known=0 pending=1             this side has closed the link, as it was told
+    N outcome cut known=0 pending=1             this side has closed the link: it was told so, or the
+                                                acceptor is not the inviter
 
 A comparison writes `N digits DIGITS` before that line. Further values of dial and accept:
 
@@ -76,7 +77,7 @@ class RefusesPeer(Exception):
 
 
 class Cut(Exception):
-    """This side closes the link, as it was told."""
+    """This side closes the link without a word to the peer."""
 
 
 def label(word):
@@ -308,10 +309,10 @@ class Pairing:
 
     # What is stored
 
-    def keep(self, standing):
+    def keep_pending(self, standing):
         self.device.pending[self.peer] = (self.transcript, standing)
 
-    def store(self):
+    def store_known(self):
         if self.values.get("cut") == "unstored":
             raise Cut
         self.device.known.add(self.peer)
@@ -333,7 +334,7 @@ class Pairing:
             self.put(DONE)
         elif (own, other) == (VERIFIED, KNOWN) or own == other == KNOWN:
             self.get(DONE, 0)
-            self.store()
+            self.store_known()
         elif way != WAYS[self.way]:
             self.channel.refuse()
         else:
@@ -341,21 +342,21 @@ class Pairing:
 
     def dialer_confirms(self, standing, confirm=b"", expected=b""):
         """The dialer's part, from its `confirm` on."""
-        self.keep(standing)
+        self.keep_pending(standing)
         self.put(CONFIRM, confirm)
         if not hmac.compare_digest(self.get(CONFIRM, len(expected)), expected):
             self.channel.refuse()
-        self.store()
+        self.store_known()
         self.put(DONE)
 
     def acceptor_confirms(self, confirm=b"", expected=b""):
         """The acceptor's part, from the dialer's `confirm` on."""
         if not hmac.compare_digest(self.get(CONFIRM, len(expected)), expected):
             self.channel.refuse()
-        self.keep(VERIFIED)
+        self.keep_pending(VERIFIED)
         self.put(CONFIRM, confirm)
         self.get(DONE, 0)
-        self.store()
+        self.store_known()
 
     def by_invitation(self):
         self.transcript = sha256(label("transcript"), self.h)
@@ -406,13 +407,13 @@ class Pairing:
             self.device.pending.pop(self.peer, None)
             self.channel.refuse()
         if self.role == 0:
-            self.store()
+            self.store_known()
             self.put(DONE)
         else:
             self.device.pending[self.peer] = (transcript, VERIFIED)
             self.put(SETTLE, proof(1))
             self.get(DONE, 0)
-            self.store()
+            self.store_known()
 
 
 def connect(role, path, report):

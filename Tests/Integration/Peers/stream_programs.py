@@ -59,7 +59,7 @@ def read_piece(stream, generator, most=1 << 20):
 
 
 def read_all(stream, generator):
-    """Everything up to the end, and the code if the peer has given its direction up instead."""
+    """All bytes up to the end or the `reset`, and the code of the `reset`; `None` at the end."""
     everything = b""
     try:
         while (data := (yield from read_piece(stream, generator))) is not None:
@@ -85,7 +85,7 @@ def wait_until_done(stream):
     """Waits for `done`. Returns the code with which the peer has wanted no more."""
     while not stream.outgoing.is_done:
         yield
-    return stream.outgoing.stopped
+    return stream.outgoing.stop_code
 
 
 def programs(stream, is_opener, generator):
@@ -111,11 +111,11 @@ def begin(stream, kind, data, code, generator):
             stream.outgoing.reset(code)
     except WasReset as reset:
         check(kind in ("refuse", "leave", "enough") and reset.args[0] == code, "the peer wants no more")
-    stopped = yield from wait_until_done(stream)
+    stop_code = yield from wait_until_done(stream)
     if kind in ("refuse", "leave"):
-        check(stopped == code, f"a direction was taken in spite of `{kind}`")
+        check(stop_code == code, f"a direction was taken in spite of `{kind}`")
     else:
-        check(stopped is None or kind == "enough" and stopped == code, "the peer wants no more")
+        check(stop_code is None or kind == "enough" and stop_code == code, "the peer wants no more")
 
 
 def check_answer(stream, kind, count, data, code, generator):
@@ -150,8 +150,8 @@ def answer(stream, kind, count, code, generator):
             yield from write_some(stream, pattern(count), generator)
         except WasReset as reset:
             check(reset.args[0] == code, "`quit` has another code")
-        stopped = yield from wait_until_done(stream)
-        check(stopped == code, "a direction that the peer's program quits was taken")
+        stop_code = yield from wait_until_done(stream)
+        check(stop_code == code, "a direction that the peer's program quits was taken")
         rest, reset = yield from read_all(stream, generator)
         check(rest == b"" and reset is None, "`quit` has bytes")
     else:

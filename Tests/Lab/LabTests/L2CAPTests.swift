@@ -237,7 +237,7 @@ extension Laboratory {
             }
         }
 
-        @Test("when all dynamic PSMs are taken, the error says so")
+        @Test("when all dynamic PSMs are in use, the error says so")
         func exhausted() async throws {
             try await withLoop { loop in
                 let adapter = try Adapter.named("hci1")

@@ -2,8 +2,9 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// The content of a small file of keys, addresses or revocations, and the version of the file.
-struct KeyListing: Sendable {
+/// The content of a small file that lists keys, addresses or revocations, and the version of the
+/// file.
+struct ListFile: Sendable {
     /// The longest file that is read or written, in bytes.
     static let maximumLength = 1 << 20
 
@@ -78,7 +79,7 @@ struct KeyListing: Sendable {
         Array(lines.joined(separator: [UInt8(ascii: "\n")]))
     }
 
-    /// Whether a byte is between words.
+    /// Whether a byte separates words.
     static func isBlank(_ byte: UInt8) -> Bool {
         byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") || byte == UInt8(ascii: "\r")
     }
@@ -89,10 +90,10 @@ struct KeyListing: Sendable {
     /// - Throws: `cannotCreate`; `timedOut` when the file stays locked; the errors of reading the
     ///   file and of `edit`.
     static func change(
-        _ path: String, _ edit: (KeyListing) throws(ChannelError) -> [UInt8]?
+        _ path: String, _ edit: (ListFile) throws(ChannelError) -> [UInt8]?
     ) throws(ChannelError) {
         let lock = try FileLock(path)
-        guard let listing = try KeyListing(lock.path) else {
+        guard let listing = try ListFile(lock.path) else {
             throw ChannelError(.noSuchFile, "\(path) vanished while it was being changed")
         }
         if let text = try edit(listing) { try NewFile.replace(lock.path, text.span) }
