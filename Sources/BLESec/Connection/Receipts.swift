@@ -3,6 +3,8 @@ struct Receipts {
     /// Messages from one channel that are consecutive on the connection too.
     private struct Run {
         let channel: SecureChannel
+        /// The run's first message, as numbered from 1 on the connection.
+        let first: UInt64
         /// The run's last message, as numbered from 1 on the connection, and on the channel.
         var last: UInt64
         var lastOnChannel: UInt64
@@ -21,7 +23,7 @@ struct Receipts {
             runs[runs.count - 1].last = count
             runs[runs.count - 1].lastOnChannel = number
         } else {
-            runs.append(Run(channel: channel, last: count, lastOnChannel: number))
+            runs.append(Run(channel: channel, first: count, last: count, lastOnChannel: number))
         }
     }
 
@@ -38,9 +40,8 @@ struct Receipts {
                 runs.removeFirst()
                 continue
             }
-            let unconfirmed = run.last - number
-            if unconfirmed < run.lastOnChannel {
-                confirmed.append((run.channel, run.lastOnChannel - unconfirmed))
+            if number >= run.first {
+                confirmed.append((run.channel, run.lastOnChannel - (run.last - number)))
             }
             break
         }
