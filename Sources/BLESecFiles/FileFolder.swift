@@ -127,6 +127,8 @@ final class FileFolder {
     /// Space that is reserved for one offer, until the object is released.
     final class Reservation {
         fileprivate let key: String
+        /// How many folders the quota allows in addition to the offer's files.
+        fileprivate(set) var mostFolders: UInt64 = 0
 
         fileprivate init(_ key: String) { self.key = key }
         deinit { FileFolder.reserved.withLock { $0[key] = nil } }
@@ -149,12 +151,14 @@ final class FileFolder {
             reserved[reservation.key] = need
             return reserved.filter { $0.key != reservation.key }
         }
-        // The bytes of all the peer's offers.
-        var total = max(heldSize, needed)
+        // The bytes of the peer's other offers, and then of all.
+        var total: UInt64 = 0
         for name in try partial.names() where name != Self.name(of: offer) {
             guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
             total.add(max(Self.size(of: folder), others[Self.key(folder)]?.bytes ?? 0))
         }
+        reservation.mostFolders = rules.quota.subtracting(total).subtracting(needed) / Self.block
+        total.add(max(heldSize, needed))
         guard total <= rules.quota else {
             throw FileFailure(
                 .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")

@@ -168,7 +168,7 @@ extension FileFrame {
         case .skip(let problem): body.append(number: UInt64(problem.rawValue))
         case .refuse(let problem, let text):
             body.append(number: UInt64(problem.rawValue))
-            body += text.utf8.prefix(1_024)
+            body += FileName.shortened(text, toBytes: 1_024).utf8
         case .from(let number), .received(let number), .stored(let number), .agreed(let number),
             .restart(let number):
             body.append(number: number)

@@ -18,6 +18,18 @@ enum FileName {
         return name.unicodeScalars.allSatisfy { !isForbidden($0) }
     }
 
+    /// The beginning of a text, of at most `limit` bytes and whole code points.
+    static func shortened(_ text: String, toBytes limit: Int) -> String {
+        guard text.utf8.count > limit else { return text }
+        var count = 0
+        return String(
+            String.UnicodeScalarView(
+                text.unicodeScalars.prefix { scalar in
+                    count += UTF8.width(scalar)
+                    return count <= limit
+                }))
+    }
+
     /// The parts of a path in a tree; nil if one of them is not allowed.
     static func parts(of path: String, allowsHidden: Bool) -> [String]? {
         guard (1...longestPath).contains(path.utf8.count) else { return nil }

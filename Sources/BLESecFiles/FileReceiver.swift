@@ -129,17 +129,19 @@ final class FileReceiver {
                 state.name = name
                 folder.remove(offer, ifEmpty: true)
             } else {
+                let reservation: FileFolder.Reservation
                 do throws(FileFailure) {
                     reservation = try folder.reserve(offer, in: held)
                 } catch {
                     folder.remove(offer, ifEmpty: true)
                     throw error
                 }
-                self.held = held
+                (self.held, self.reservation) = (held, reservation)
                 isFresh = try held.names().isEmpty
                 if offer.isFolder {
                     tree = TreeFolder(
-                        try held.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh)
+                        try held.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh,
+                        mostFolders: reservation.mostFolders)
                 }
             }
         } catch {

@@ -76,23 +76,25 @@ struct IncomingFiles: Sendable {
 
     private func receive() async throws(ChannelError) {
         let (reply, isAccepted, failureToAccept) = await thread.run {
-            [receiver, folder, peer, rules] in
+            [receiver, folder, peer, rules] () -> ([UInt8], Bool, FileFailure?) in
             let receiver = receiver.value
             do throws(FileFailure) {
                 let answer = receiver.accept(into: try FileFolder(folder, from: peer, rules))
-                return (
-                    answer, receiver.isReceiving,
-                    FileFailure(.other, "the offer was answered before")
-                )
+                return (answer, receiver.isReceiving, nil)
             } catch {
-                return (receiver.refuse(error.problem, ""), false, error)
+                // In a folder that cannot be opened, nothing can be made. The peer learns only the kind
+                // of problem.
+                let failure =
+                    error.problem == .cannotRead ? FileFailure(.cannotWrite, error.text) : error
+                return (receiver.refuse(failure.problem, ""), false, failure)
             }
         }
         try await stream.write(reply)
         guard isAccepted else {
             await stream.endRefused()
             let refusal = await thread.run { [receiver] in receiver.value.refusal }
-            throw ChannelError(refusal ?? failureToAccept)
+            throw ChannelError(
+                failureToAccept ?? refusal ?? FileFailure(.other, "the offer was answered before"))
         }
         let (events, feed) = AsyncStream<Event>.makeStream()
         let (permits, permitFeed) = AsyncStream<Void>.makeStream()

@@ -152,7 +152,7 @@ public struct FileOffer: Sendable {
     ) {
         // A name of more than 255 bytes will be refused. Its beginning is kept only to be shown.
         let isWhole = offer.name.utf8.count <= 255
-        name = isWhole ? offer.name : offer.name.prefix(40) + "..."
+        name = isWhole ? offer.name : FileName.shortened(offer.name, toBytes: 40) + "..."
         (isFolder, bytes, id) = (offer.isFolder, offer.bytes, offer.id)
         files = Int(clamping: offer.files)
         self.connection = connection

@@ -10,14 +10,20 @@ final class TreeFolder {
     private let isFresh: Bool
     /// The hashes of the paths that belong to the tree.
     private var paths: Set<Int> = []
-    /// The inodes of the files that this transfer has put here; empty if the folder was fresh.
-    private var stored: Set<UInt> = []
+    /// How many folders the tree may have, and how many it has.
+    private let mostFolders: UInt64
+    private var folderCount: UInt64 = 0
+    /// The inodes of the tree's files and folders; empty if the folder was fresh. Some file systems
+    /// store a name in another form, or ignore the case of letters, so a name in the folder does not
+    /// always show what it belongs to.
+    private var kept: Set<UInt> = []
     /// The folder inside the tree that was used last.
     private var lastUsed: (path: String, folder: Descriptor)?
 
-    init(_ folder: Descriptor, isFresh: Bool) {
+    init(_ folder: Descriptor, isFresh: Bool, mostFolders: UInt64 = .max) {
         self.folder = folder
         self.isFresh = isFresh
+        self.mostFolders = min(mostFolders, UInt64(FileSource.mostEntries))
     }
 
     /// Makes all files and folders durable.
@@ -26,17 +32,17 @@ final class TreeFolder {
     /// Records that a file belongs to the tree, and returns whether it is already in its place.
     /// Anything else that an earlier version of the tree has left in that place is removed.
     func addFile(_ entry: FileEntry, _ parts: [String]) throws(FileFailure) -> Bool {
-        guard addPath(entry.path, parts) else {
+        guard try addPath(entry.path, parts) else {
             throw FileFailure(.badName, "the folder has two files or folders of this name")
         }
         let (place, name) = try place(of: entry.path)
         // A fresh folder has nothing of an earlier version.
         guard !isFresh, let status = place.status(of: name) else { return false }
-        // On a file system that ignores the case of letters, this may be another file of the tree.
-        guard !stored.contains(status.st_ino) else {
-            throw FileFailure(.badName, "for the file system, another file has the same name")
+        try requireForeign(status)
+        if Self.isSame(status, entry) {
+            kept.insert(status.st_ino)
+            return true
         }
-        if Self.isSame(status, entry) { return true }
         FileFolder.removeAll(place, name)
         lastUsed = nil
         return false
@@ -44,8 +50,15 @@ final class TreeFolder {
 
     /// Makes a folder, and those above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
-        _ = addPath(path, parts)
+        if try addPath(path, parts) { try countFolder() }
         lastUsed = (path, try folder(path))
+    }
+
+    /// Throws if a file or folder belongs to the tree: on a file system that ignores the case of
+    /// letters, it may have the name of another one.
+    private func requireForeign(_ status: stat) throws(FileFailure) {
+        guard kept.contains(status.st_ino) else { return }
+        throw FileFailure(.badName, "for the file system, another file has the same name")
     }
 
     /// Moves a complete file from the folder `held` to its place in the tree, and returns the
@@ -57,25 +70,27 @@ final class TreeFolder {
         guard try held.renameNoReplace(name, to: place, final) else {
             throw FileFailure(.cannotWrite, "another file has the place of \(path)")
         }
-        if !isFresh, let inode = place.status(of: final)?.st_ino { stored.insert(inode) }
+        keep(place.status(of: final))
         return place
     }
 
-    /// Removes what does not belong to the tree.
-    func removeOthers() { removeOthers(folder, "") }
+    private func keep(_ status: stat?) {
+        if !isFresh, let status { kept.insert(status.st_ino) }
+    }
 
-    private func removeOthers(_ folder: Descriptor, _ prefix: String) {
+    /// Removes what an earlier version of the tree has left and what does not belong to this one.
+    func removeOthers() { if !isFresh { removeOthers(folder) } }
+
+    private func removeOthers(_ folder: Descriptor) {
         guard let names = try? folder.names() else { return }
         for name in names {
-            let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
-            guard paths.contains(Self.hash(path)) else {
+            guard let status = folder.status(of: name) else { continue }
+            if !kept.contains(status.st_ino) {
                 FileFolder.removeAll(folder, name)
-                continue
-            }
-            if folder.status(of: name)?.isFolder == true,
+            } else if status.isFolder,
                 let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY)
             {
-                removeOthers(inner, path)
+                removeOthers(inner)
             }
         }
     }
@@ -98,15 +113,23 @@ final class TreeFolder {
 
     /// Records that a path and the folders above it belong to the tree. Returns whether the path
     /// was not recorded before.
-    private func addPath(_ path: String, _ parts: [String]) -> Bool {
+    private func addPath(_ path: String, _ parts: [String]) throws(FileFailure) -> Bool {
         let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
         // Mostly the folder is the one that was used last, and is recorded already.
         if let slash, lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {
             for count in 1..<parts.count {
-                paths.insert(Self.hash(parts.prefix(count).joined(separator: "/")))
+                let hash = Self.hash(parts.prefix(count).joined(separator: "/"))
+                if paths.insert(hash).inserted { try countFolder() }
             }
         }
         return paths.insert(Self.hash(path)).inserted
+    }
+
+    private func countFolder() throws(FileFailure) {
+        folderCount += 1
+        guard folderCount <= mostFolders else {
+            throw FileFailure(.noSpace, "the tree has more folders than the quota allows")
+        }
     }
 
     /// A hash of the path's bytes. Swift's strings would give equal hashes for different encodings
@@ -129,11 +152,13 @@ final class TreeFolder {
         var folder = folder
         for part in path.utf8.split(separator: UInt8(ascii: "/")) {
             let name = String(Substring(part))
-            if !isFresh, folder.status(of: name)?.isFolder == false {
+            if !isFresh, let status = folder.status(of: name), !status.isFolder {
                 // It was a file in an earlier version of the tree.
+                try requireForeign(status)
                 folder.remove(name)
             }
             folder = try folder.folder(name, mode: 0o777)
+            keep(folder.status)
         }
         return folder
     }

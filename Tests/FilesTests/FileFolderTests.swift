@@ -83,6 +83,31 @@ struct FileFolderTests {
         withExtendedLifetime((first, third)) {}
     }
 
+    @Test("folders count towards the quota, also those that occur only in a path")
+    func folderQuota() throws {
+        var rules = FileFolder.Rules()
+        rules.quota = 100_000
+        let receiver = try receiver("tree", isFolder: true, rules: rules)
+        func make(_ paths: [String]) throws {
+            var frames: [UInt8] = []
+            for path in paths { FileFrame.folder(path).append(to: &frames) }
+            _ = try receiver.receive(frames)
+        }
+        // The file that is offered counts 4 KiB, so there is room for 23 folders.
+        try make([(1...20).map(String.init).joined(separator: "/"), "a", "b", "c"])
+        #expect(receiver.state.failures.count == 0)
+        try make(["a/d/e"])
+        #expect(receiver.state.failures.listed.map(\.problem) == [.noSpace])
+    }
+
+    @Test("a shortened text has whole code points and at most the given number of bytes")
+    func shortened() {
+        #expect(FileName.shortened("abc", toBytes: 3) == "abc")
+        #expect(FileName.shortened("éé", toBytes: 3) == "é")
+        #expect(FileName.shortened("e\u{301}\u{301}", toBytes: 4) == "e\u{301}")
+        #expect(FileName.shortened("é", toBytes: 1).isEmpty)
+    }
+
     @Test("an offer needs space in addition to what the transfers of other peers still need")
     func space() throws {
         var status = statvfs()
