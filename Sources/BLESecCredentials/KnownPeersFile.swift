@@ -97,8 +97,7 @@ public final class KnownPeersFile: TrustStore {
                 return false
             }
             // A pairing that is not complete could bind the name again at the next meeting.
-            let isPending = try pending.peers().contains { $0.key == bound && $0.name == name }
-            if isPending { try pending.forget(bound) }
+            try forgetPending(bound, named: name)
             let numbers = present.peers.filter { $0.name == name }.map(\.line)
             var lines = ListFile.rawLines(of: text)
             for number in numbers.reversed() { lines.remove(at: number - 1) }
@@ -125,6 +124,8 @@ public final class KnownPeersFile: TrustStore {
                     "\(newName) is known with \(bound) in \(path), and \(name) with \(key): remove "
                         + "one of them first")
             }
+            // Otherwise it would outlive the removal of the new name.
+            try forgetPending(key, named: name)
             var lines = ListFile.rawLines(of: text)
             for peer in present.peers where peer.name == name {
                 let line = lines[peer.line - 1]
@@ -158,6 +159,11 @@ public final class KnownPeersFile: TrustStore {
 
     /// Removes the pairing with this key that is not complete; throws as ``bind(_:to:)`` does.
     public func forgetPending(_ key: Fingerprint) throws(ChannelError) { try pending.forget(key) }
+
+    private func forgetPending(_ key: Fingerprint, named name: String) throws(ChannelError) {
+        let isPending = try pending.peers().contains { $0.key == key && $0.name == name }
+        if isPending { try pending.forget(key) }
+    }
 
     private static func check(_ name: String) throws(ChannelError) {
         guard (1...maximumNameLength).contains(name.utf8.count) else {

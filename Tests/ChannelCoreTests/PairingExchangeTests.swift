@@ -161,6 +161,37 @@ struct PairingExchangeTests {
         #expect(outcome.confirmed.count <= 1)
     }
 
+    @Test("a comparison that the program ends while a person decides pairs with nobody")
+    func endedMeanwhile() async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        let ended = Locked<TrustPolicy.PairingComparison?>(nil)
+        let comparison = TrustPolicy.PairingComparison { _ in
+            ended.withLock { $0?.close() }
+            return true
+        }
+        ended.withLock { $0 = comparison }
+        let outcome = try await PairingRun().pair(
+            alice, .comparison { _ in true }, bob, .comparing(comparison))
+        #expect(outcome.errors[.acceptor]?.code == .untrusted)
+        #expect(outcome.complete.isEmpty && alice.names.isEmpty && bob.names.isEmpty)
+    }
+
+    @Test(
+        "a peer that has lost its store pairs again, and nothing stays pending",
+        arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
+    func pairsAgain(way: Way, forgetful: ChannelRole) async throws {
+        let (alice, bob) = (try PairingDevice(), try PairingDevice())
+        for round in 0..<2 {
+            let ways = try way.ways(bob)
+            let outcome = try await PairingRun().pair(alice, ways.dialer, bob, ways.acceptor)
+            #expect(outcome.errors.isEmpty, "\(round): \(outcome.errors)")
+            #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
+            #expect(bob.names == ["alice": alice.key] && bob.pending.isEmpty)
+            let device = forgetful == .dialer ? alice : bob
+            device.store.content.withLock { $0 = PairingStore.Content() }
+        }
+    }
+
     @Test("if the sides pair in different ways, the pairing ends, and each error names both ways")
     func differentWays() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())

@@ -85,12 +85,15 @@ import Testing
         #expect(throws: ChannelError(.badKey, "")) { try store.pendingPeers() }
     }
 
-    @Test("removing a name removes the pending pairing of its key under this name")
+    @Test("removing a name removes the pending pairing of its key, also after the name was changed")
     func removing() throws {
-        let store = KnownPeersFile(path)
-        try store.bind("b", to: peer(1).key)
-        try store.keepPending(peer(1, name: "b"))
-        #expect(try store.remove("b"))
-        #expect(try store.pendingPeers().isEmpty)
+        for newName in ["b", "c"] {
+            let store = KnownPeersFile(path)
+            try store.bind("b", to: peer(1).key)
+            try store.keepPending(peer(1, name: "b"))
+            if newName != "b" { #expect(try store.rename("b", to: newName)) }
+            #expect(try store.remove(newName))
+            #expect(try store.pendingPeers().isEmpty)
+        }
     }
 }

@@ -128,7 +128,12 @@ package final class PairingExchange {
         case .confirm: try didReceiveConfirmation(value)
         case .settle: try didReceiveProof(value)
         case .done:
-            if standing == .known { finish(sendsDone: false) } else { bind(sendsDone: false) }
+            // Binding also removes the pending entry of this exchange, if there is one.
+            if standing == .known, !hasKeptPeer {
+                finish(sendsDone: false)
+            } else {
+                bind(sendsDone: false)
+            }
         }
     }
 
@@ -155,6 +160,8 @@ package final class PairingExchange {
         }
     }
 
+    /// Whether this exchange has stored the peer as pending.
+    private var hasKeptPeer = false
     private var isDialer: Bool { parties.role == .dialer }
 
     private func send(_ step: PairingStep, _ value: [UInt8]) {
@@ -287,10 +294,12 @@ package final class PairingExchange {
         }
     }
 
-    /// Throws if another peer was verified with the same code or comparison.
+    /// Throws if another peer was verified with the same code or comparison, or if the program has
+    /// ended the pairing.
     private func claim() throws(ChannelError) {
         guard rule.way.claim(parties.peer) else {
-            throw ChannelError(.untrusted, "another peer was first to pair")
+            throw ChannelError(
+                .untrusted, "another peer was first to pair, or the pairing was ended here")
         }
     }
 
@@ -382,6 +391,7 @@ package final class PairingExchange {
 
     private func keep(isVerified: Bool) throws(ChannelError) {
         if isVerified { try claim() }
+        hasKeptPeer = true
         let peer = TrustPolicy.PendingPeer(
             name: rule.name, key: parties.peer, transcript: transcript, isVerified: isVerified)
         let store = rule.store

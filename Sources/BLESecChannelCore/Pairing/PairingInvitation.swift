@@ -95,6 +95,9 @@ public final class PairingInvitation: Sendable {
     /// Ends the invitation: nobody can pair with it any more.
     public func close() { state.withLock { $0.isUsed = true } }
 
+    /// Whether ``close()`` was not called yet.
+    var isOpen: Bool { state.withLock { !$0.isUsed } }
+
     /// The reason why nobody can pair with this side's invitation any more; nil while it is valid.
     package var refusal: String? {
         if state.withLock({ $0.isUsed }) { return "the invitation was used already" }
