@@ -48,6 +48,9 @@ package final class EventSource: @unchecked Sendable {
         watch(for: Poller.Events(read: read || watched.reads, write: write || watched.writes))
     }
 
+    /// Lets ``want(read:write:)`` try again after the kernel has refused to watch the descriptor.
+    package func forgetFailure() { failure = 0 }
+
     /// Stops watching and closes the descriptor. A second call does nothing.
     package func close() {
         loop.assertCurrent()

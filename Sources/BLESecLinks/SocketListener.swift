@@ -91,6 +91,8 @@ package final class SocketListener: @unchecked Sendable {
         if isClosed || loop.isShutDown { return finish(waiter, .failure(closedError)) }
         if waiter.isCancelled { return finish(waiter, .failure(cancelledError)) }
         waiters.append(waiter)
+        // An earlier failure was reported to the tasks that waited then.
+        source.forgetFailure()
         serve()
     }
 
