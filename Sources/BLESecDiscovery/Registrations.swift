@@ -103,7 +103,12 @@ actor Registrations {
         // In a task of its own, because bluetoothd must be asked even if the caller was cancelled.
         await Task(executorPreference: loop) {
             await entry.lastCall?.value
-            guard case .lapsed = entry.state else { return await self.cancel(entry.request) }
+            if case .lapsed = entry.state {
+                // While the adapter is off, bluetoothd may hold what it has granted before.
+                let mayBeHeld = await self.state(of: entry.request.adapter) != .noService
+                guard entry.wasGranted, mayBeHeld else { return }
+            }
+            await self.cancel(entry.request)
         }.value
     }
 
