@@ -105,12 +105,15 @@ package struct Outbox: Sendable {
         }
         defer { unsafe closedir(directory) }
         var names: [String] = []
-        while let entry = unsafe readdir(directory) {
+        while true {
+            errno = 0
+            guard let entry = unsafe readdir(directory) else { break }
             names.append(
                 unsafe withUnsafePointer(to: &entry.pointee.d_name) {
                     unsafe String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
                 })
         }
+        if errno != 0 { throw .system(.noSuchFile, "\(path) cannot be read", errno) }
         return names
     }
 }

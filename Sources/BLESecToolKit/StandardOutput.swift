@@ -27,7 +27,7 @@ package enum StandardOutput {
                 var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             } else if count < 0, errno != EINTR {
-                throw failure(errno)
+                throw failure(errno, descriptor)
             }
         }
     }
@@ -66,7 +66,7 @@ package enum StandardOutput {
             let copy = dup(STDOUT_FILENO)
             defer { close(devNull) }
             guard devNull >= 0, copy >= 0, dup2(devNull, STDOUT_FILENO) >= 0, close(copy) == 0
-            else { throw failure(errno) }
+            else { throw failure(errno, STDOUT_FILENO) }
         }
     }
 
@@ -82,7 +82,10 @@ package enum StandardOutput {
     }
 
     /// The error of a failed write or close.
-    private static func failure(_ number: Int32) -> ChannelError {
+    private static func failure(_ number: Int32, _ descriptor: Int32) -> ChannelError {
+        guard descriptor == STDOUT_FILENO else {
+            return .system(.inputOutput, "the file cannot be written", number)
+        }
         guard number == EPIPE else {
             return .system(.inputOutput, "standard output cannot be written", number)
         }
