@@ -34,12 +34,6 @@ import Glibc
         }
     }
 
-    /// Reads and discards bytes until the other end closes.
-    func drain() {
-        var bytes = [UInt8](repeating: 0, count: 4096)
-        while unsafe read(descriptor, &bytes, bytes.count) > 0 {}
-    }
-
     func close() {
         if descriptor >= 0 { Glibc.close(descriptor) }
         descriptor = -1

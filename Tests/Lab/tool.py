@@ -509,8 +509,10 @@ def main(names, tests=None):
     result = runner.run(loader.loadTestsFromTestCase(tests or ToolTests))
     failed = len({str(test).split(" [")[0] for test, _ in result.failures + result.errors})
     skipped = len(result.skipped)
-    passed = result.testsRun - failed - skipped
-    print(f"{result.testsRun} tests, {passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    # A failure before the first test counts as one failed test.
+    count = max(result.testsRun, failed + skipped)
+    passed = count - failed - skipped
+    print(f"{count} tests, {passed} passed, {failed} failed, {skipped} skipped", flush=True)
     return 0 if result.wasSuccessful() and result.testsRun and not skipped else 1
 
 

@@ -83,6 +83,7 @@ private actor Counter {
         let loop = EventLoop(name: "test")
         do throws(LinkError) {
             try await loop.run { () throws(LinkError) in throw LinkError(.refused, "no") }
+            Issue.record("nothing was thrown")
         } catch {
             #expect(error.code == .refused)
         }

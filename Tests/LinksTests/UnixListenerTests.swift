@@ -33,10 +33,13 @@ import Testing
             let listener = try await UnixListener.listen(address, loop: loop)
             #expect(mode(address.path) == 0o600)
             await listener.close()
+            // The umask may take the group's permissions away, but not the owner's.
             let forGroup = try await UnixListener.listen(address, permissions: 0o660, loop: loop)
-            // The umask may take the group's permissions away.
             #expect((mode(address.path) ?? 0) & 0o600 == 0o600)
             await forGroup.close()
+            let readable = try await UnixListener.listen(address, permissions: 0o400, loop: loop)
+            #expect(mode(address.path) == 0o400)
+            await readable.close()
         }
     }
 

@@ -103,8 +103,8 @@ internal import Glibc
     /// Ends standard input, once a waiting call has written the bytes that were sent.
     public func endInput() { endsInput = true }
 
-    /// Sends a signal.
-    public func signal(_ number: Int32) { kill(process, number) }
+    /// Sends a signal, unless the program has ended: its process ID may belong to another one then.
+    public func signal(_ number: Int32) { if status == nil { kill(process, number) } }
 
     /// Waits for a line of standard error that begins with `prefix`, and returns the first such
     /// line.
@@ -172,7 +172,7 @@ internal import Glibc
         let secondsLeft = deadline - now
         let ready = unsafe poll(&polled, nfds_t(polled.count), Int32(max(0, secondsLeft) * 1000))
         if ready == 0 || secondsLeft <= 0 {
-            for program in programs { kill(program.process, SIGKILL) }
+            for program in programs { program.signal(SIGKILL) }
             throw Failure.deadline(
                 programs.map { $0.text($0.errors) }.joined(separator: "\n--\n"))
         }

@@ -50,6 +50,7 @@ RESUME, CHUNK, CONFIRM, EPOCH, CREDIT, FINISH = range(0x09, 0x0F)
 DELIVERY = 2
 # What a message costs in addition to its bytes, and what an end costs.
 OVERHEAD = 64
+LONGEST_MESSAGE = 16 << 20
 # The most bytes that a record carries after its type.
 PAYLOAD = 65_518
 # The lengths of messages and of the chunks that they are sent in, in bytes. A chunk has three numbers of
@@ -365,7 +366,7 @@ class DeliveryPeer(Peer):
         check(number == receiver.held + 1, "a chunk is of another message than the next")
         check(offset == len(receiver.part), "a chunk has another offset than the next")
         check(receiver.part_length in (None, length), "a message changes its length")
-        check(offset + len(data) <= length, "a chunk exceeds its message")
+        check(offset + len(data) <= length <= LONGEST_MESSAGE, "a chunk exceeds its message, or the limit")
         check(data or length == 0, "a chunk is empty")
         self.begin_peers_message(number, length - offset + OVERHEAD)
         total_cost = self.peers_cost
@@ -394,8 +395,8 @@ class DeliveryPeer(Peer):
             fields.end()
             if epoch == sender.epoch:
                 check(
-                    sender.confirmed <= number < self.cursor[0],
-                    "a `confirm` that goes back, or of what was not sent")
+                    sender.confirmed < number < self.cursor[0],
+                    "a `confirm` of what was confirmed before, or was not sent")
                 sender.confirm(number)
                 self.is_known = True
             else:

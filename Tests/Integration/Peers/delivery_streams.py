@@ -197,7 +197,6 @@ class Streams:
         # The token of the peer's last `resume`, and whether the peer surely has one of this side.
         self.peer_token = NOBODY
         self.is_known = False
-        self.lost = 0
         self.begin()
 
     def begin(self):
@@ -277,7 +276,6 @@ class Streams:
         is_replaced = token != self.peer_token != NOBODY
         if is_replaced or self.is_known and stream_peer != self.token:
             check(may_be_lost, "the streams are lost")
-            self.lost += len(self.all)
             self.is_known = False
             self.begin()
         if self.peers_window is not None:
