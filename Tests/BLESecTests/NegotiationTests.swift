@@ -107,10 +107,13 @@ struct NegotiationTests {
         "an answer with an index beyond the hello's offers ends the dial with protocolViolation",
         arguments: [2, 15, 16, 255])
     func unoffered(index: UInt8) throws {
-        let pair = try PinnedPeers().pair([Self.xx, Self.aes])
         for status in [Answer.Status.fallback, .switch] {
+            let pair = try PinnedPeers().pair([Self.xx, Self.aes])
             pair.deliver(Hello.magic + [0, 2, status.rawValue, index], to: .dialer)
-            #expect(pair.dialer.outcome?.code == .protocolViolation)
+            let error = pair.dialer.outcome?.error
+            #expect(error?.code == .protocolViolation)
+            // A fallback that no offer permits has the same code, and another reason.
+            #expect(error?.reason.hasSuffix("its index \(index) does not fit its status") == true)
         }
     }
 
