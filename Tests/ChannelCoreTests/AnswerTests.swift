@@ -67,19 +67,62 @@ struct AnswerTests {
         }
     }
 
-    @Test(
-        "if a reflected hello parses as an answer, the index is the length of the hello's first name"
-    )
+    @Test("a reflected hello whose names are not single characters is refused as an answer")
     func reflected() throws {
         var random = Random(seed: 4)
-        for _ in 0..<500 {
-            let hello = try HelloTests.random(&random)
-            let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: hello.offers.count)
-            // A random hello may happen to have the form of an answer. Its number of offers is then
-            // read as the status, and the length of its first name as the index.
-            if let answer {
-                #expect(answer.index == hello.offers[0].utf8.count)
+        var hellos = try (0..<500).map { _ in try HelloTests.random(&random) }
+        // In these, everything after the length of the first name has the form of one extension, with
+        // the name's second character as its length. So only status and index are wrong.
+        let length = 100
+        for count in 1...16 {
+            for firstLength in count == 1 ? length + 2...length + 2 : 2...20 {
+                let end = String(decoding: [UInt8(length)], as: UTF8.self)
+                var offers = ["A" + end + String(repeating: "x", count: firstLength - 2)]
+                var rest = length - (firstLength - 2)
+                for number in 1..<max(count - 1, 1) {
+                    offers.append("\(number)")
+                    rest -= 1 + offers[number].utf8.count
+                }
+                if count > 1 { offers.append(String(repeating: "y", count: rest - 1)) }
+                hellos.append(try Hello(offers: offers))
             }
         }
+        for hello in hellos {
+            #expect(throws: ChannelError(.protocolViolation, ""), "\(hello.offers)") {
+                try Answer(prefixOf: hello.encoded.span, offerCount: hello.offers.count)
+            }
+        }
+    }
+
+    @Test("a hello has the form of an answer only with two offers and a first name of one byte")
+    func reflectedShortNames() throws {
+        var random = Random(seed: 6)
+        var accepted = 0
+        for _ in 0..<4_000 {
+            let offers = (0..<random.number(1...5)).map { _ in
+                let length = random.number(1...3)
+                let name = (0..<length).map { _ in UInt8(random.number(0x21...0x7E)) }
+                return String(decoding: name, as: UTF8.self)
+            }
+            let types = Set((0..<random.number(0...2)).map { _ in random.number(0x20...0x40) })
+            let extensions = types.sorted().map {
+                HelloExtension(type: UInt8($0), value: random.bytes(random.number(0...3)))
+            }
+            // Two random names may be the same, which a hello does not permit.
+            guard let hello = try? Hello(offers: offers, extensions: extensions) else { continue }
+            let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: offers.count)
+            // The number of offers is read as the status, and the length of the first name as the
+            // index. The first name is then the type of an extension, and the second its value.
+            let type = Array(offers[0].utf8)
+            let hasForm =
+                offers.count == 2 && type.count == 1
+                && !extensions.contains { $0.type == type[0] }
+            #expect((answer != nil) == hasForm, "\(hello)")
+            guard let answer else { continue }
+            accepted += 1
+            #expect(answer.status == .switch && answer.index == 1)
+            #expect(answer.extensions.first?.value == Array(offers[1].utf8))
+        }
+        #expect(accepted > 100)
     }
 }
