@@ -69,12 +69,47 @@ struct PayloadTests {
     @Test("random bytes cause no trap, and a payload that is accepted is written back unchanged")
     func random() {
         var generator = SeededGenerator(seed: 2)
+        var accepted = 0
         for _ in 0..<20_000 {
-            let bytes = generator.bytes(Int.random(in: 0...12, using: &generator))
-            if let payload = AdvertisementPayload(bytes) { #expect(payload.bytes == bytes) }
+            var bytes = generator.bytes(Int.random(in: 0...12, using: &generator))
             let text = String(decoding: bytes, as: UTF8.self)
             if let payload = AdvertisementPayload(text: text) { #expect(payload.text == text) }
+            // One in four has the version that is accepted.
+            if !bytes.isEmpty, Bool.random(using: &generator), Bool.random(using: &generator) {
+                bytes[0] = AdvertisementPayload.version << 4 | bytes[0] & 0x0F
+            }
+            guard let payload = AdvertisementPayload(bytes) else { continue }
+            accepted += 1
+            #expect(payload.bytes == bytes)
         }
+        #expect(accepted > 100)
+    }
+
+    @Test("a random change of a payload in text form is refused, or written back unchanged")
+    func changedTexts() {
+        var generator = SeededGenerator(seed: 3)
+        let alphabet = Array("ABCDEFGHIJKLMNOPwxyz0189-_+/= ".utf8)
+        var accepted = 0
+        for _ in 0..<20_000 {
+            let payload = AdvertisementPayload(
+                capabilities: .init(rawValue: generator.next() as UInt8), psm: nil,
+                tag: .random(using: &generator))
+            var bytes = Array(payload.text.utf8)
+            for _ in 0..<Int.random(in: 1...2, using: &generator) {
+                let position = Int.random(in: 0..<bytes.count, using: &generator)
+                let byte = alphabet[Int.random(in: 0..<alphabet.count, using: &generator)]
+                switch Int.random(in: 0..<8, using: &generator) {
+                case 0: bytes.remove(at: position)
+                case 1: bytes.insert(byte, at: position)
+                default: bytes[position] = byte
+                }
+            }
+            let text = String(decoding: bytes, as: UTF8.self)
+            guard let payload = AdvertisementPayload(text: text) else { continue }
+            accepted += 1
+            #expect(payload.text == text)
+        }
+        #expect((1_000...19_000).contains(accepted), "\(accepted) are accepted")
     }
 }
 
