@@ -52,7 +52,9 @@ struct DeliveryWorld {
         var sentCount = 0
         /// Whether this side's state was ever lost.
         var hasLostState = false
-        var rollbackReports = 0
+        /// Whether the store is an older copy, the peer has met a later state, and this side has
+        /// not noticed that yet.
+        var mustNoticeRollback = false
     }
 
     struct Copy {
@@ -75,6 +77,8 @@ struct DeliveryWorld {
     private let limits: DeliveryEndpoint.Limits
     /// Contents that were sent, in order, by side.
     private(set) var sentContents: [[Content]] = [[], []]
+    /// How many rollbacks were noticed that had to be.
+    private(set) var noticedRollbacks = 0
 
     init(seed: UInt64, _ hazards: Hazards, window: Int = 4_000) {
         generator = SeededGenerator(seed: seed)
@@ -99,7 +103,7 @@ struct DeliveryWorld {
         case 80..<430: transmit(side)
         case 430..<700: try deliver(to: side)
         case 700..<830: commit(side)
-        case 830..<930: take(side)
+        case 830..<930: try take(side)
         case 930..<950: connect()
         case 950..<952: cut()
         case 952..<956: if hazards.crashes { crash(side, to: nil) }
@@ -155,8 +159,11 @@ struct DeliveryWorld {
     }
 
     /// The program takes a message if one waits, deals with it, and confirms it.
-    private mutating func take(_ side: Int) {
+    private mutating func take(_ side: Int) throws {
         if let bytes = sides[side].endpoint.take() {
+            guard !sides[side].mustNoticeRollback else {
+                throw Failure(description: "side \(side) takes a message, but was rolled back")
+            }
             sides[side].effects.append(Self.decode(bytes))
         }
         // A crash undoes the effects and the confirmations that are not committed yet.
@@ -202,6 +209,12 @@ struct DeliveryWorld {
             sides[side].dropped = copy.dropped
             sides[side].life += 1
             sides[side].hasLostState = true
+            // This side must notice that. The peer need not notice an earlier rollback any more if
+            // this side has forgotten what it met.
+            for one in 0...1 where one == side || sides[one].mustNoticeRollback {
+                sides[one].mustNoticeRollback = Self.hasMet(
+                    sides[1 - one].store, later: sides[one].store)
+            }
         } else {
             sides[side].effects.removeLast(
                 sides[side].effects.count - sides[side].committedEffects)
@@ -251,6 +264,23 @@ struct DeliveryWorld {
         crash(side, to: copy)
     }
 
+    /// Whether a peer with this state has met a later state of a side than `store`, as
+    /// `docs/delivery.md` defines it ("A received `resume`", step 1). What the peer has met and not
+    /// committed is later still.
+    private static func hasMet(_ peer: StoredEndpoint, later store: StoredEndpoint) -> Bool {
+        // Only a store that has been used is continued.
+        guard !store.own.isEmpty else { return false }
+        if [peer.peerToken, peer.peerEpoch].contains(where: {
+            $0 != .none && !store.own.contains($0)
+        }) {
+            return true
+        }
+        // The peer's program has taken messages that have not left, or the peer has learned that
+        // this side's program has taken messages that it has not taken.
+        return peer.peerEpoch == store.epoch && peer.confirmed > max(store.left, store.first - 1)
+            || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1
+    }
+
     // MARK: - What the programs learn
 
     private mutating func learn(_ side: Int) throws {
@@ -278,10 +308,11 @@ struct DeliveryWorld {
                     throw Failure(description: "the end of side \(side) was not taken")
                 }
             case .storeRolledBack:
-                sides[side].rollbackReports += 1
                 guard sides[side].hasLostState else {
                     throw Failure(description: "side \(side) was never rolled back")
                 }
+                if sides[side].mustNoticeRollback { noticedRollbacks += 1 }
+                sides[side].mustNoticeRollback = false
             }
         }
     }
@@ -301,7 +332,7 @@ struct DeliveryWorld {
                 let before = (underWay[newestLink]?.map(\.count) ?? [], sides.map(\.effects.count))
                 for side in 0...1 {
                     for _ in 0..<2 { commit(side) }
-                    take(side)
+                    try take(side)
                     transmit(side)
                     try deliver(to: side)
                     try learn(side)
@@ -329,6 +360,9 @@ struct DeliveryWorld {
             guard sides[side].endpoint.isComplete, sides[side].endpoint.hasToldPeerOfCompletion
             else {
                 throw Failure(description: "side \(side) is not complete")
+            }
+            guard !sides[side].mustNoticeRollback else {
+                throw Failure(description: "side \(side) has not noticed that it was rolled back")
             }
             for content in sides[side].sent.values
             where !sides[side].confirmed.contains(content)

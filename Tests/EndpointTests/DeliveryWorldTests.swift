@@ -2,8 +2,11 @@ import Testing
 
 /// Random chains of events, and what `docs/delivery.md` promises after each.
 struct DeliveryWorldTests {
-    /// Runs `count` chains of 1,000 events each.
-    private static func run(_ hazards: DeliveryWorld.Hazards, count: UInt64 = 120) {
+    /// Runs `count` chains of 1,000 events each. Returns how many rollbacks were noticed that had to
+    /// be.
+    @discardableResult
+    private static func run(_ hazards: DeliveryWorld.Hazards, count: UInt64 = 120) -> Int {
+        var noticedRollbacks = 0
         for seed in ChainSeed.value * 10_000..<ChainSeed.value * 10_000 + count {
             var world = DeliveryWorld(seed: seed, hazards)
             do {
@@ -11,9 +14,11 @@ struct DeliveryWorldTests {
                 try world.settle()
             } catch {
                 Issue.record("chain \(seed): \(error)")
-                return
+                return noticedRollbacks
             }
+            noticedRollbacks += world.noticedRollbacks
         }
+        return noticedRollbacks
     }
 
     @Test("every message arrives once and in order, however often links are lost")
@@ -29,7 +34,10 @@ struct DeliveryWorldTests {
     func lostStates() { Self.run(.init(crashes: true, crashesWithoutStore: true)) }
 
     @Test("a store that was replaced with an older copy is noticed")
-    func rollbacks() { Self.run(.init(crashes: true, rollbacks: true)) }
+    func rollbacks() {
+        let noticed = Self.run(.init(crashes: true, rollbacks: true))
+        #expect(noticed > 10)
+    }
 
     @Test("stores that are lost or replaced with older copies break no promise")
     func everything() {
