@@ -5,15 +5,17 @@
 
 Each side sends N random bytes, in pieces of random lengths. The proxy cuts the link N times: three of ten
 times within the first 2,000 bytes, that is in the handshake or in the records that resume the connection. With
---kills, the tools have stores, and read and write files, and each is killed N times and started again. The
-output of each side must equal the input of the other side, and both exit statuses must be 0. Prints a line
-about the run, and ends with `N passed, N failed`.
+--kills, the tools have stores, and read and write files, and each is killed N times and started again. Until then
+the proxy limits the rate, so that no tool ends before its last kill. The output of each side must equal the input
+of the other side, both exit statuses must be 0, and no cut and no kill may be missing. Prints a line about the
+run, and ends with `N passed, N failed`.
 """
 
 import argparse
 import hashlib
 import random
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -28,11 +30,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 class Proxy(threading.Thread):
     """Accepts links on the Unix socket `front`, connects each to the socket `back`, and cuts links: `cuts` in all.
 
-    A link is cut after a random number of bytes, less than `allowance_limit`.
+    A link is cut after a random number of bytes, less than `allowance_limit`. `pace`, if given, returns how many bytes may have been carried by now.
     """
 
-    def __init__(self, front, back, cuts, allowance_limit, generator):
+    def __init__(self, front, back, cuts, allowance_limit, generator, pace=None):
         super().__init__(daemon=True)
+        self.pace = pace
         self.back, self.cut_limit, self.allowance_limit, self.generator = back, cuts, allowance_limit, generator
         self.cuts = self.carried = 0
         self.listener = socket.socket(socket.AF_UNIX)
@@ -68,6 +71,9 @@ class Proxy(threading.Thread):
                 self.cuts += 1
                 return
             while opposite:
+                if self.pace is not None and self.carried > self.pace():
+                    time.sleep(0.005)
+                    continue
                 for key, _ in ready.select():
                     end = key.fileobj
                     if end not in opposite:
@@ -97,6 +103,7 @@ class Side:
             cwd=folder)
         self.input_hash, self.output_hash = hashlib.sha256(), hashlib.sha256()
         self.output_length = 0
+        self.kills_done = 0
         self.threads = [
             threading.Thread(target=self.write_input, args=(count, random.Random(seed)), daemon=True),
             threading.Thread(target=self.read_output, daemon=True)]
@@ -146,6 +153,7 @@ class StoredSide(threading.Thread):
             *arguments, "--store", folder / f"{name}.store", "--input", folder / f"{name}.input",
             "--output", self.output]
         self.folder, self.kills, self.pause = folder, kills, pause
+        self.kills_done = 0
         self.process, self.status = None, "late"
         self.start()
 
@@ -159,12 +167,14 @@ class StoredSide(threading.Thread):
                 return
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait()
+            if (status := self.process.wait()) != -signal.SIGKILL:
+                self.status = status  # the tool has ended by itself just before the kill
+                return
+            self.kills_done += 1
 
     def wait(self, deadline):
         self.join(max(0.1, deadline - time.monotonic()))
         if self.is_alive():
-            self.kills = 0
             self.process.kill()
             return "late"
         return self.status
@@ -195,12 +205,23 @@ def main():
         for name in ("listener", "dialer"):
             made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
             keys.append(made.stdout.split()[-1])
-        # On average, the links that are cut carry about a third of the bytes. So enough bytes are left for all cuts.
-        allowance_limit = max(4_000, 2 * options.bytes // max(1, options.cuts))
-        proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit, generator)
-        proxy.start()
+        # All links that are cut, or end with a kill, carry fewer bytes than there are; on average about a third. So
+        # enough bytes are left for all cuts.
+        allowance_limit = max(4_000, 2 * options.bytes // max(1, options.cuts + 2 * options.kills))
         start_time = time.monotonic()
         sides = []
+
+        def pace():
+            """At this rate, all bytes take longer than all kills. There is no limit after the last kill."""
+            if len(sides) == 2 and all(side.kills_done == options.kills for side in sides):
+                return sys.maxsize
+            rate = 2 * options.bytes / (options.kills * (options.pause + 1))
+            return rate * (time.monotonic() - start_time)
+
+        proxy = Proxy(
+            str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit, generator,
+            pace if options.kills else None)
+        proxy.start()
         for name, command, end, key, seed in (
                 ("listener", "listen", "back", keys[1], 2 * options.seed),
                 ("dialer", "connect", "front", keys[0], 2 * options.seed + 1)):
@@ -215,10 +236,13 @@ def main():
         statuses = [side.wait(deadline) for side in sides]
         is_equal = [
             side.input_hash.digest() == sides[1 - index].output_hash.digest() for index, side in enumerate(sides)]
-        good = statuses == [0, 0] and all(is_equal) and proxy.cuts == options.cuts
+        kills = [side.kills_done for side in sides]
+        good = (
+            statuses == [0, 0] and all(is_equal) and proxy.cuts == options.cuts
+            and kills == [options.kills, options.kills])
         print(
-            f"seed {options.seed}: {options.bytes} bytes each way, {proxy.cuts} cuts, {options.kills} kills of each "
-            f"side, {proxy.carried} bytes carried, "
+            f"seed {options.seed}: {options.bytes} bytes each way, {proxy.cuts} of {options.cuts} cuts, kills of the "
+            f"two sides {kills} of {options.kills}, {proxy.carried} bytes carried, "
             f"{time.monotonic() - start_time:.0f} s, statuses {statuses}, equal {is_equal}", flush=True)
         if not good:
             for side in sides:

@@ -4,10 +4,10 @@
     Tests/Campaigns/files.py [--tool PATH] [--bytes N] [--cuts N] [--kills N] [--tree N] [--seed N] [--only NAME]
 
 Sends a file of N bytes, a mix of random bytes and holes, while a proxy cuts the link N times at random bytes and each
-side is killed N times and started again. The file must arrive, and only bytes that were in flight at a cut or a kill
-may be sent twice. Then it prints the rates of a tree of N files of 1 KiB and of one file with as many bytes, over a
-Unix link and over a link with the rate and the delay of LE 2M; over the latter, the tree must reach 0.8 of the file's
-rate. Then it tests other cases: a full disk, a folder that cannot be written, a source that grows, shrinks or is
+side is killed N times and started again. The file must arrive, no cut and no kill may be missing, and only bytes that
+were in flight at a cut or a kill may be sent twice. Then it prints the rates of a tree of N files of 1 KiB and of one
+file with as many bytes, over a Unix link and over a link with the rate and the delay of LE 2M; over the latter, the
+tree must reach 0.8 of the file's rate. Then it tests other cases: a full disk, a folder that cannot be written, a source that grows, shrinks or is
 replaced, a receiver that refuses, empty files, names that exist, a sender or a receiver that is interrupted. Prints
 what failed, and ends with `N passed, N failed`.
 """
@@ -75,15 +75,14 @@ class Tools:
             self.keys[name] = made.stdout.split()[-1]
         self.count = 0
 
-    def start(self, command, *arguments, before=(), group=None):
+    def start(self, command, *arguments, before=()):
         other = "send" if command == "receive" else "receive"
         self.count += 1
         reports = self.folder / f"{command}.{self.count}"
         process = subprocess.Popen(
             [*before, self.tool, command, *arguments, "--identity", self.folder / command,
              "--peer", self.keys[other], "--idle", "5"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=reports.open("wb"), cwd=self.folder,
-            start_new_session=group is not None)
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=reports.open("wb"), cwd=self.folder)
         process.reports = reports
         return process
 
@@ -176,6 +175,7 @@ class KilledSide(threading.Thread):
         super().__init__(daemon=True)
         self.begin, self.reached, self.marks = start, reached, marks
         self.status, self.reports = "late", []
+        self.kills_done = 0
         self.is_over = False
         self.start()
 
@@ -190,8 +190,9 @@ class KilledSide(threading.Thread):
             if self.is_over:
                 process.kill()
             self.status = process.wait()
-            if self.status != -signal.SIGKILL:
+            if self.status != -signal.SIGKILL or self.is_over:
                 return
+            self.kills_done += 1
 
     def wait(self, deadline):
         self.join(max(0.1, deadline - time.monotonic()))
@@ -208,10 +209,13 @@ def interrupted(tools, options, generator, check):
     source, target = folder / "source.bin", folder / "target"
     target.mkdir()
     make_file(source, options.bytes, generator)
-    allowance_limit = max(20_000, 2 * options.bytes // max(1, options.cuts))
+    # All links that are cut, or end with a kill, carry fewer bytes than there are, and on average about a third. So
+    # enough bytes are left for all cuts.
+    allowance_limit = max(20_000, options.bytes // max(1, options.cuts + 2 * options.kills))
     proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit, generator)
     proxy.start()
-    marks = sorted(generator.randrange(options.bytes) for _ in range(2 * options.kills))
+    # Each tool is killed at three quarters of the file or before, so that it does not end before its last kill.
+    marks = sorted(generator.randrange(options.bytes * 3 // 4) for _ in range(2 * options.kills))
     start_time = time.monotonic()
 
     def reached():
@@ -232,11 +236,15 @@ def interrupted(tools, options, generator, check):
     is_equal = arrived.exists() and digest(arrived) == digest(source)
     # 2 % covers the overhead of records, about 21 bytes in 4 KiB, and the acknowledgements.
     resent = proxy.carried - options.bytes * 1.02
-    interruptions = proxy.cuts + 2 * options.kills
+    kills = [sender.kills_done, receiver.kills_done]
+    interruptions = proxy.cuts + sum(kills)
     print(
-        f"seed {options.seed}: {options.bytes} bytes, {proxy.cuts} cuts, {options.kills} kills of each side, "
+        f"seed {options.seed}: {options.bytes} bytes, {proxy.cuts} of {options.cuts} cuts, kills of sender and "
+        f"receiver {kills} of {options.kills}, "
         f"{proxy.carried} bytes carried, {seconds:.0f} s, statuses {statuses}, equal {is_equal}", flush=True)
     check(statuses == [0, 0], f"statuses {statuses}: {reports(sender, receiver)}")
+    check(proxy.cuts == options.cuts, f"{proxy.cuts} of {options.cuts} cuts")
+    check(kills == [options.kills, options.kills], f"kills {kills} of {options.kills}")
     check(is_equal, "the received file differs")
     check(sorted(path.name for path in target.iterdir()) == ["source.bin"], f"there is {list(target.iterdir())}")
     # Each interruption may lose 3 MB: the stream's window, and the bytes that are being written to disk.

@@ -6,8 +6,8 @@
 N connections, half of them over TCP and half over a Unix socket, and several at a time, send random bytes to a
 program that echoes them. Each connection shuts down its sending direction after its last byte; some send more
 than a stream's window. Each byte must come back once and in order, and then the end. A TCP connection must be
-reset if its target is not allowed, if nothing listens at its target, or if the peer is killed. Prints what
-failed, and ends with `N passed, N failed`.
+reset if its target is not allowed, if nothing listens at its target, or if the peer is killed. No cut may be
+missing. Prints what failed, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -145,9 +145,9 @@ def main():
                 "--allow", f"tcp:127.0.0.1:{closed}", "--at", f"unix:{folder / 'back'}", "--listen",
                 "--identity", folder / "far", "--peer", keys[0], "--idle", "5"])
 
-        def near(name, here, there, end="front"):
+        def near(name, here, there):
             return Tool(folder, name, [
-                tool, "forward", here, there, "--at", f"unix:{folder / end}",
+                tool, "forward", here, there, "--at", f"unix:{folder / 'front'}",
                 "--identity", folder / "near", "--peer", keys[1], "--idle", "5"])
 
         server = far()
@@ -209,7 +209,8 @@ def main():
             check(client.has_said(reason), f"{name}: the reason is not reported")
             client.end()
         check(server.end() == 130, "the far side does not end")
-        print(f"seed {options.seed}: {proxy.cuts} cuts, {proxy.carried} bytes carried", flush=True)
+        check(proxy.cuts == options.cuts, f"{proxy.cuts} of {options.cuts} cuts")
+        print(f"seed {options.seed}: {proxy.cuts} of {options.cuts} cuts, {proxy.carried} bytes carried", flush=True)
         if failures:
             for reports in sorted(folder.glob("*.reports")):
                 print(f"{reports.name}:\n{reports.read_text()[-1_500:]}")
