@@ -23,9 +23,11 @@ struct Page {
             }
     }
 
-    /// The targets of the page's links.
+    /// The targets of the page's links. Code blocks have none: `[UInt8](…)` is code there.
     var links: [String] {
-        text.split(separator: "](", omittingEmptySubsequences: false).dropFirst()
+        let prose = text.split(separator: "```", omittingEmptySubsequences: false).enumerated()
+            .filter { $0.offset % 2 == 0 }.map(\.element).joined()
+        return prose.split(separator: "](", omittingEmptySubsequences: false).dropFirst()
             .map { part in String(part.prefix { $0 != ")" }) }
     }
 }

@@ -4,13 +4,16 @@ import Testing
 
 /// Checks that the files, commands and make targets that the documentation names exist.
 @Suite struct PageTests {
-    static let pages = [
-        "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md",
-        "docs/assurance.md", "docs/authority.md", "docs/choosing.md", "docs/dependencies.md",
-        "docs/delivery.md", "docs/discovery.md", "docs/files.md",
-    ]
+    /// The pages in the package's folder, and all pages in `docs`.
+    static func pages() throws -> [String] {
+        let names = try FileManager.default.contentsOfDirectory(
+            atPath: Page.root.appending(path: "docs").path)
+        return [
+            "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "TestVectors/README.md",
+        ] + names.filter { $0.hasSuffix(".md") }.sorted().map { "docs/\($0)" }
+    }
 
-    @Test("a page's links to files lead to existing files", arguments: pages)
+    @Test("a page's links to files lead to existing files", arguments: try pages())
     func links(_ path: String) throws {
         let page = try Page(path)
         for target in page.links where !target.contains("://") && !target.hasPrefix("#") {

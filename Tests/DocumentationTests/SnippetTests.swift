@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test("README.md names products that this package has, and shows a dependency on BLESec")
+    @Test("README.md names all libraries of this package, and shows a dependency on BLESec")
     func products() throws {
         let readme = try Page("README.md")
         let manifest = try #require(readme.blocks("swift").first { $0.hasPrefix("dependencies:") })
@@ -43,10 +43,14 @@ import Testing
         #expect(manifest.contains(product))
         #expect(try Page("Examples/Package.swift").text.contains(product))
         let package = try Page("Package.swift").text
-        for name in ["BLESec", "BLESecNoise", "BLESecTesting"] {
-            #expect(package.contains(".library(name: \"\(name)\""))
-            #expect(readme.text.contains("`\(name)`"))
-        }
+        let products = package.split(separator: ".library(name: \"").dropFirst()
+            .map { $0.prefix { $0 != "\"" } }
+        let sentence = try #require(readme.text.split(separator: "The products are ").last)
+            .prefix { $0 != "." }
+        // Names are between backticks, so every second part is a name.
+        let named = sentence.split(separator: "`", omittingEmptySubsequences: false)
+            .enumerated().filter { $0.offset % 2 == 1 }.map(\.element)
+        #expect(products.count >= 5 && Set(named) == Set(products), "\(named), \(products)")
     }
 
     /// The text of each Swift file of the examples.
