@@ -69,7 +69,6 @@ private struct DeliveryScene {
 
     private var generator = SeededGenerator(seed: 1)
     private var sides: [Side] = []
-    private var isLinkUp = false
 
     init() {
         for _ in 0..<2 {
@@ -181,7 +180,6 @@ private struct DeliveryScene {
     /// Cuts the link: the records under way are lost. If `beginsNewLink`, both sides begin to use a
     /// new link; otherwise they have none.
     private mutating func cut(beginsNewLink: Bool) {
-        isLinkUp = beginsNewLink
         for side in 0...1 {
             sides[side].underWay = []
             if beginsNewLink {

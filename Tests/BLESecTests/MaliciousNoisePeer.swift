@@ -11,7 +11,6 @@ import Testing
 final class MaliciousNoisePeer {
     /// The malicious peer's own role.
     let role: ChannelRole
-    let offer: String
     var victim: ChannelMachine
     var engine: NoiseEngine
     var transcript: NegotiationTranscript
@@ -32,7 +31,6 @@ final class MaliciousNoisePeer {
     ) throws {
         let pinned = try pinned ?? PinnedPeers(hash: ProtocolName(offer).hash)
         self.role = role
-        self.offer = offer
         var configuration = try pinned.configuration(role.peer, [offer])
         change(&configuration)
         victim = ChannelMachine(

@@ -8,7 +8,6 @@ import Testing
 @Suite struct PendingPeersTests {
     let folder = ScratchFolder()
     var path: String { folder.file("known_peers") }
-    var pendingPath: String { folder.file("known_peers.pending") }
 
     private func peer(
         _ number: UInt8, name: String = "a b%\u{1B}", isVerified: Bool = true
