@@ -6,9 +6,9 @@
 Each side sends N random bytes, in pieces of random lengths. The proxy cuts the link N times: three of ten
 times within the first 2,000 bytes, that is in the handshake or in the records that resume the connection. With
 --kills, the tools have stores, and read and write files, and each is killed N times and started again. Until then
-the proxy limits the rate, so that no tool ends before its last kill. The output of each side must equal the input
-of the other side, both exit statuses must be 0, and no cut and no kill may be missing. Prints a line about the
-run, and ends with `N passed, N failed`.
+the proxy limits the rate of the second half of the bytes, so that no tool ends before its last kill. The output of
+each side must equal the input of the other side, both exit statuses must be 0, and no cut and no kill may be
+missing. Prints a line about the run, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -212,11 +212,11 @@ def main():
         sides = []
 
         def pace():
-            """At this rate, all bytes take longer than all kills. There is no limit after the last kill."""
+            """The second half of the bytes takes longer than all kills. After the last kill, nothing is limited."""
             if len(sides) == 2 and all(side.kills_done == options.kills for side in sides):
                 return sys.maxsize
-            rate = 2 * options.bytes / (options.kills * (options.pause + 1))
-            return rate * (time.monotonic() - start_time)
+            rate = options.bytes / (options.kills * (options.pause + 1))
+            return options.bytes + rate * (time.monotonic() - start_time)
 
         proxy = Proxy(
             str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit, generator,
@@ -232,7 +232,7 @@ def main():
                     folder, name, arguments, options.bytes, seed, options.kills, options.pause))
             else:
                 sides.append(Side(folder, name, arguments, options.bytes, seed))
-        deadline = start_time + 120 + 4 * options.cuts + 10 * options.kills
+        deadline = start_time + 120 + 4 * options.cuts + (options.pause + 10) * options.kills
         statuses = [side.wait(deadline) for side in sides]
         is_equal = [
             side.input_hash.digest() == sides[1 - index].output_hash.digest() for index, side in enumerate(sides)]
