@@ -277,7 +277,8 @@ struct DeliveryWorld {
         }
         // The peer's program has taken messages that have not left, or the peer has learned that
         // this side's program has taken messages that it has not taken.
-        return peer.peerEpoch == store.epoch && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
+        return peer.peerEpoch == store.epoch
+            && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
             || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1
     }
 
