@@ -139,7 +139,6 @@ struct IncomingMessages: Sendable {
     mutating func finish(at number: UInt64) throws(DeliveryError) {
         guard held < Resume.greatestNumber, number == held + 1, partial.isEmpty, !isMidMessage
         else { throw .violation("an end that does not follow the last message") }
-        guard !hasEnd, !hasConfirmedEnd else { throw .violation("a second end in one epoch") }
         try beginMessage(remainingBytes: 0)
         (hasEnd, hasReceivedEnd) = (true, true)
         keep(nil)

@@ -92,6 +92,36 @@ struct LostStateTests {
         #expect(scene.sender.nextEvent() == .confirmed(id: second))
     }
 
+    @Test("a side whose end was confirmed completes with a peer whose store was rolled back")
+    func finishedBeforeRollback() throws {
+        var scene = Scene()
+        scene.sender.finish()
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.hasPeerFinished && !scene.sender.hasPending)
+        let copy = scene.store
+        // The store is used once more before it is replaced by the copy.
+        scene.restore(copy)
+        scene.connect()
+        _ = scene.receiver.send([1])
+        scene.commit()
+        try scene.exchange()
+        #expect(scene.sender.take() == [1])
+        scene.sender.confirm(through: 1)
+        scene.restore(copy)
+        for _ in 0..<3 {
+            scene.connect()
+            try scene.exchange()
+        }
+        scene.receiver.finish()
+        scene.commit()
+        try scene.exchange()
+        for side in [scene.sender, scene.receiver] {
+            #expect(side.hasPeerFinished && !side.hasPending && side.isSettled)
+        }
+    }
+
     @Test("a side that has finished sends its end again to a peer whose state was lost")
     func finishedAgain() throws {
         var pair = EndpointPair()
