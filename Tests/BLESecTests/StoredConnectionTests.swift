@@ -99,6 +99,7 @@ struct StoredConnectionTests {
     func fateAtTheEnd() async throws {
         let dialer = try await dialing()
         let acceptor = try await accepting()
+        async let reported = dialer.deliveries.reduce(into: [UInt64]()) { $0.append($1.number) }
         let fates = try await withThrowingTaskGroup(of: Delivery.self) { group in
             for number: UInt8 in 0..<100 {
                 let pending = try await dialer.send([number])
@@ -115,6 +116,7 @@ struct StoredConnectionTests {
             return try await group.reduce(into: []) { $0.append($1) }
         }
         #expect(fates == [Delivery](repeating: .delivered, count: 100))
+        #expect(await reported == Array(1...100))
         // The stores are free again.
         for role in [ChannelRole.dialer, .acceptor] { _ = try delivery(role) }
     }

@@ -26,6 +26,8 @@ final class MessageLane: Sendable {
         /// Whether the store is closed or about to be: the program takes and confirms nothing more,
         /// because that could not be committed, and would come again after a restart.
         var isReleased = false
+        /// The calls that wait until the store is closed.
+        var closeWaiters: [CheckedContinuation<Void, Never>] = []
         /// Whether a message has got its fate since the last ``takeNews()``.
         var hasNewFate = false
         /// Whether the connection was told of news and has not called ``takeNews()`` yet.
@@ -143,6 +145,7 @@ final class MessageLane: Sendable {
                 }
                 reportNews()
             }
+            closeIfCommitted()
         }
         if !isStarted {
             fail(ChannelError(.store, "the store cannot commit: there are too many threads"))
@@ -150,15 +153,35 @@ final class MessageLane: Sendable {
     }
 
     /// Closes the store, so that others can open it. What the program has not taken stays in it.
+    /// What it has taken is committed first.
     func closeStore() async {
-        guard let store else { return }
+        guard store != nil else { return }
         release()
         await withCheckedContinuation { waiter in
-            let isStarted = BlockingWork.start {
-                store.close()
-                waiter.resume()
+            let mustWait = state.withLock { state in
+                state.closeWaiters.append(waiter)
+                return !state.isCommitted
             }
-            if !isStarted { waiter.resume() }
+            // The thread that commits closes the store as its last step.
+            if !mustWait, !BlockingWork.start({ [self] in closeIfCommitted() }) {
+                for waiter in takeCloseWaiters() { waiter.resume() }
+            }
+        }
+    }
+
+    /// Closes the store, if that was asked for and nothing is left to commit. May block.
+    private func closeIfCommitted() {
+        let waiters = takeCloseWaiters()
+        guard !waiters.isEmpty else { return }
+        store?.close()
+        for waiter in waiters { waiter.resume() }
+    }
+
+    private func takeCloseWaiters() -> [CheckedContinuation<Void, Never>] {
+        state.withLock { state in
+            guard state.isCommitted else { return [] }
+            defer { state.closeWaiters = [] }
+            return state.closeWaiters
         }
     }
 
@@ -171,6 +194,7 @@ final class MessageLane: Sendable {
     private func fail(_ error: ChannelError) {
         state.withLock { $0.failure = $0.failure ?? error }
         reportNews()
+        closeIfCommitted()
     }
 
     // MARK: - The program
@@ -279,17 +303,18 @@ final class MessageLane: Sendable {
     }
 
     /// Takes the next fate that the program has not taken, in the order of the messages.
+    /// After ``release()``, the fate stays in the store.
     func takeFate() -> (number: UInt64, fate: Delivery)? {
         change { state in
-            guard !state.isReleased, let (id, fate) = state.fates.take() else { return nil }
-            state.endpoint.tookFates(through: id)
+            guard let (id, fate) = state.fates.take() else { return nil }
+            if !state.isReleased { state.endpoint.tookFates(through: id) }
             return (id, Delivery(fate))
         }
     }
 
     var unknownCount: Int { state.withLock { $0.fates.unknownCount } }
     var droppedCount: Int { state.withLock { $0.fates.droppedCount } }
-    var hasFate: Bool { state.withLock { !$0.isReleased && $0.fates.hasNext } }
+    var hasFate: Bool { state.withLock { $0.fates.hasNext } }
 
     /// Returns what has changed since the last call. The connection is told of the next change.
     func takeNews() -> News {
@@ -331,7 +356,8 @@ final class MessageLane: Sendable {
             return (state.link, state.endpoint.incompleteBytes)
         }
         let part = budget.part(for: peer) { [self] in revoke(link) }
-        let hasMemory = kept == 0 || part.take(kept, limit: options.maximumMessageLength)
+        let hasMemory =
+            kept == 0 || part.take(kept, maximumMessageLength: options.maximumMessageLength)
         state.withLock { state in
             guard state.link == link else { return }
             state.part = part
@@ -398,7 +424,7 @@ final class MessageLane: Sendable {
                     defer { counted = max(counted, end) }
                     return end - counted
                 }
-                guard more <= 0 || part.take(more, limit: longest) else {
+                guard more <= 0 || part.take(more, maximumMessageLength: longest) else {
                     // The channel ends with this error. The bytes that the lane holds are dropped,
                     // because they are not counted any more.
                     lane.drop(link)
@@ -445,6 +471,9 @@ final class MessageLane: Sendable {
 }
 
 extension MessageLane.State {
+    /// Whether the store has committed everything that it can.
+    fileprivate var isCommitted: Bool { endpoint.isCommitted || failure != nil }
+
     /// Records that the store has committed the changes that it was given.
     fileprivate mutating func didCommit() {
         endpoint.didCommit()

@@ -298,7 +298,8 @@ extension PeerConnection {
         awaitArrival()
     }
 
-    /// Closes the connection and ends its channel; messages that have arrived can still be read.
+    /// Closes the connection and ends its channel. Messages that have arrived can still be read,
+    /// except with a store, which is closed.
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)

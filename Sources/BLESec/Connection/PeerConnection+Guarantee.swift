@@ -102,7 +102,7 @@ extension PeerConnection {
 
     /// The fates of the messages in the order in which they were sent, each once, with their
     /// numbers from 1 (``PendingDelivery/number``). The stream ends when the connection is closed.
-    /// With a store, fates that the program has not taken by then are reported after a restart.
+    /// With a store, fates that are taken after that may be reported once more after a restart.
     /// Only with ``Guarantee/exactlyOnce(_:)``; otherwise the stream is empty.
     public nonisolated var deliveries: AsyncStream<(number: UInt64, delivery: Delivery)> {
         AsyncStream { await self.nextDelivery() }
