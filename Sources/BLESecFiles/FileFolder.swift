@@ -157,7 +157,9 @@ final class FileFolder {
             guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
             total.add(max(Self.size(of: folder), others[Self.key(folder)]?.bytes ?? 0))
         }
-        reservation.mostFolders = rules.quota.subtracting(total).subtracting(needed) / Self.block
+        // One block is for the folder of the tree itself.
+        let spare = rules.quota.subtracting(total).subtracting(needed)
+        reservation.mostFolders = (spare / Self.block).subtracting(1)
         total.add(max(heldSize, needed))
         guard total <= rules.quota else {
             throw FileFailure(

@@ -15,7 +15,7 @@ final class TreeFolder {
     private var folderCount: UInt64 = 0
     /// The inodes of the tree's files and folders; empty if the folder was fresh. Some file systems
     /// store a name in another form, or ignore the case of letters, so a name in the folder does not
-    /// always show what it belongs to.
+    /// always show what it belongs to. On some, inodes change, so an inode does not either.
     private var kept: Set<UInt> = []
     /// The folder inside the tree that was used last.
     private var lastUsed: (path: String, folder: Descriptor)?
@@ -50,7 +50,7 @@ final class TreeFolder {
 
     /// Makes a folder, and those above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
-        if try addPath(path, parts) { try countFolder() }
+        _ = try addPath(path, parts, isFolder: true)
         lastUsed = (path, try folder(path))
     }
 
@@ -79,18 +79,19 @@ final class TreeFolder {
     }
 
     /// Removes what an earlier version of the tree has left and what does not belong to this one.
-    func removeOthers() { if !isFresh { removeOthers(folder) } }
+    func removeOthers() { if !isFresh { removeOthers(folder, "") } }
 
-    private func removeOthers(_ folder: Descriptor) {
+    private func removeOthers(_ folder: Descriptor, _ prefix: String) {
         guard let names = try? folder.names() else { return }
         for name in names {
             guard let status = folder.status(of: name) else { continue }
-            if !kept.contains(status.st_ino) {
+            let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
+            if !paths.contains(Self.hash(path)), !kept.contains(status.st_ino) {
                 FileFolder.removeAll(folder, name)
             } else if status.isFolder,
                 let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY)
             {
-                removeOthers(inner)
+                removeOthers(inner, path)
             }
         }
     }
@@ -113,23 +114,28 @@ final class TreeFolder {
 
     /// Records that a path and the folders above it belong to the tree. Returns whether the path
     /// was not recorded before.
-    private func addPath(_ path: String, _ parts: [String]) throws(FileFailure) -> Bool {
+    private func addPath(
+        _ path: String, _ parts: [String], isFolder: Bool = false
+    ) throws(FileFailure) -> Bool {
         let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
         // Mostly the folder is the one that was used last, and is recorded already.
         if let slash, lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {
             for count in 1..<parts.count {
-                let hash = Self.hash(parts.prefix(count).joined(separator: "/"))
-                if paths.insert(hash).inserted { try countFolder() }
+                try addFolder(Self.hash(parts.prefix(count).joined(separator: "/")))
             }
         }
+        if isFolder { return try addFolder(Self.hash(path)) }
         return paths.insert(Self.hash(path)).inserted
     }
 
-    private func countFolder() throws(FileFailure) {
-        folderCount += 1
-        guard folderCount <= mostFolders else {
+    @discardableResult
+    private func addFolder(_ hash: Int) throws(FileFailure) -> Bool {
+        guard !paths.contains(hash) else { return false }
+        guard folderCount < mostFolders else {
             throw FileFailure(.noSpace, "the tree has more folders than the quota allows")
         }
+        folderCount += 1
+        return paths.insert(hash).inserted
     }
 
     /// A hash of the path's bytes. Swift's strings would give equal hashes for different encodings

@@ -93,11 +93,13 @@ struct FileFolderTests {
             for path in paths { FileFrame.folder(path).append(to: &frames) }
             _ = try receiver.receive(frames)
         }
-        // The file that is offered counts 4 KiB, so there is room for 23 folders.
-        try make([(1...20).map(String.init).joined(separator: "/"), "a", "b", "c"])
+        // The offered file and the tree count 4 KiB each, so there is room for 22 folders.
+        try make([(1...20).map(String.init).joined(separator: "/"), "a", "b"])
         #expect(receiver.state.failures.count == 0)
-        try make(["a/d/e"])
-        #expect(receiver.state.failures.listed.map(\.problem) == [.noSpace])
+        // A second try does not help.
+        try make(["a/d/e", "a/d/e", "c", "c"])
+        #expect(receiver.state.failures.listed.map(\.problem).allSatisfy { $0 == .noSpace })
+        #expect(receiver.state.failures.count == 4)
     }
 
     @Test("a shortened text has whole code points and at most the given number of bytes")
