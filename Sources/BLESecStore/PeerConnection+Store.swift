@@ -51,28 +51,15 @@ extension PeerConnection.Store {
     /// name when it is complete, so no incomplete store ever has a store's name. Only one process at a
     /// time makes stores in a directory: another one could remove the log of the new store.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
+        if try exists(path) { return }
         let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "."
         let folder = unsafe Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard folder >= 0 else {
             throw StoreFailure("the store \(path) cannot be opened: \(describe(errno))")
         }
         defer { close(folder) }
-        while flock(folder, LOCK_EX) != 0 {
-            guard errno == EINTR else {
-                throw StoreFailure(
-                    "the directory \(directory) cannot be locked: \(describe(errno))")
-            }
-        }
-        var status = stat()
-        if unsafe lstat(path, &status) == 0 {
-            // SQLite would take an empty file for a new database.
-            guard status.st_size > 0 else {
-                throw StoreFailure(
-                    "the store \(path) is damaged: it is empty; put back a copy of all its files, or move "
-                        + "them away")
-            }
-            return
-        }
+        try lock(folder, directory)
+        if try exists(path) { return }
         let new = "\(path).\(getpid()).new"
         unsafe unlink(new)
         let file = unsafe Glibc.open(new, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0o600)
@@ -92,6 +79,33 @@ extension PeerConnection.Store {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
         }
         fsync(folder)
+    }
+
+    /// How long to wait for another process that makes a store in the same directory.
+    private static let lockTimeout: Duration = .seconds(2)
+
+    private static func lock(_ folder: Int32, _ directory: String) throws(StoreFailure) {
+        let deadline = ContinuousClock.now + lockTimeout
+        while flock(folder, LOCK_EX | LOCK_NB) != 0 {
+            let isBusy = errno == EWOULDBLOCK || errno == EINTR
+            guard isBusy, ContinuousClock.now < deadline else {
+                throw StoreFailure(
+                    "the directory \(directory) cannot be locked: \(describe(errno))")
+            }
+            usleep(5_000)
+        }
+    }
+
+    /// Whether there is a store; throws for an empty file, which SQLite would take for a new one.
+    private static func exists(_ path: String) throws(StoreFailure) -> Bool {
+        var status = stat()
+        guard unsafe lstat(path, &status) == 0 else { return false }
+        guard status.st_size > 0 else {
+            throw StoreFailure(
+                "the store \(path) is damaged: it is empty; put back a copy of all its files, or "
+                    + "move them away")
+        }
+        return true
     }
 
     private static func describe(_ number: Int32) -> String {
