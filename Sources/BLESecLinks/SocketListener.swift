@@ -74,7 +74,8 @@ package final class SocketListener: @unchecked Sendable {
         let waiter = Waiter(choose)
         let outcome: Outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                if loop.isCurrent { return add(waiter, continuation) }
+                // A cancelled task takes no peer: `cancel` was queued before this.
+                if loop.isCurrent, !Task.isCancelled { return add(waiter, continuation) }
                 loop.execute { [self] in add(waiter, continuation) }
             }
         } onCancel: {

@@ -144,6 +144,8 @@ struct ConnectionSession: Sendable {
                     try await file.synchronize()
                     try await connection.confirm(through: number, noting: file.note(length))
                 } catch {
+                    // The connection itself reports why it was closed.
+                    if error.code == .closed { return nil }
                     // The error that `abort` causes must not hide this error.
                     fileFailure.withLock { $0 = error }
                     await connection.abort()
@@ -181,7 +183,8 @@ struct ConnectionSession: Sendable {
                     try await connection.confirm(through: number)
                 }
             } catch {
-                return .localFailure(error)
+                // The connection itself reports why it was closed.
+                return error.code == .closed ? nil : .localFailure(error)
             }
         }
     }

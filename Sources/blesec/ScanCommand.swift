@@ -96,6 +96,9 @@ enum ScanCommand {
         for task in [states, stop] { task.cancel() }
         drawing.cancel()
         failure = await drawing.value ?? failure
+        try list.withLock { list throws(ChannelError) in
+            if failure == nil { try list.draw(at: EventLoop.shared.now) }
+        }
         await bluetoothd.close()
         if let failure { throw failure }
         if Task.isCancelled { throw ChannelError(.cancelled, "the scan was ended") }
