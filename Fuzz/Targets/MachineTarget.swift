@@ -52,7 +52,7 @@ extension FuzzTarget {
         [3, 0, 1, 65, 3, 1, 1, 66, 3, 2, 1, 0, 3, 3, 8, 1, 2, 3, 4, 5, 6, 7, 8, 3, 8, 8, 0, 0],
         [3, 3, 2, 1, 2, 3, 4, 8, 0, 0, 0, 0, 0, 0, 0, 1, 3, 5, 0, 4, 5, 3, 5, 0],
         [3, 7, 33, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        // A record without its end, a record with a changed bit, and bytes that neither side sent.
+        // A truncated record, a record with a changed bit, and bytes that neither side sent.
         [5, 9, 2, 0, 3, 1, 0], [5, 9, 2, 1, 3, 0, 0], [0, 4, 0x42, 0x4C, 0x53, 0x31],
         // Silence: time passes, and at most keep-alives arrive.
         [8, 6, 8, 7, 1, 0, 8, 9, 1, 0, 8, 9],

@@ -23,14 +23,14 @@ package struct HelloExtension: Sendable, Hashable {
 
     /// Reads the rest of `reader`. A repeated type is an error, since it is not canonical.
     static func decode(
-        _ reader: inout ByteReader, in frame: String
+        _ reader: inout ByteReader, in frameName: String
     ) throws(ChannelError) -> [HelloExtension] {
         var extensions: [HelloExtension] = []
         while let type = reader.byte() {
             guard let length = reader.byte(), let value = reader.bytes(Int(length)).map(Array.init)
-            else { throw NegotiationFrame.malformed(frame, "an extension runs past the end") }
+            else { throw NegotiationFrame.malformed(frameName, "an extension runs past the end") }
             guard !extensions.contains(where: { $0.type == type }) else {
-                throw NegotiationFrame.malformed(frame, "an extension comes twice")
+                throw NegotiationFrame.malformed(frameName, "an extension comes twice")
             }
             extensions.append(HelloExtension(type: type, value: value))
         }

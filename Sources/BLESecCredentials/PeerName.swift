@@ -1,7 +1,7 @@
-/// The escaping of names and addresses in the files about peers: ASCII letters, digits and
+/// A peer's name, or its address, as the files about peers write it: ASCII letters, digits and
 /// `-_.:@/+=,` stay, and every other byte becomes `%` and two hexadecimal digits.
 enum PeerName {
-    /// The longest name in bytes of UTF-8.
+    /// The longest name or address, in bytes of UTF-8 before escaping.
     static let maximumLength = 255
 
     /// The escaped form: one word without control characters, which a terminal would obey.
@@ -21,7 +21,7 @@ enum PeerName {
         return text
     }
 
-    /// The name for an escaped form; nil if the form is invalid. Accepts characters that
+    /// The name or address for an escaped form; nil if the form is invalid. Accepts characters that
     /// ``escape(_:)`` would have escaped, for files that are written by hand.
     static func unescape(_ text: Substring) -> String? {
         var bytes: [UInt8] = []

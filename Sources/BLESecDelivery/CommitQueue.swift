@@ -46,7 +46,7 @@ struct CommitQueue: Sendable {
     }
 
     /// Reports the event to the program once the store has committed all changes so far.
-    mutating func tell(_ event: DeliveryEndpoint.Event) {
+    mutating func report(_ event: DeliveryEndpoint.Event) {
         if hasStore { waiting.events.append(event) } else { events.append(event) }
     }
 

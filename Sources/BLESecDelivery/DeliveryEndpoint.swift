@@ -49,7 +49,7 @@ package final class DeliveryEndpoint {
         case ending
         /// The peer was rolled back. It learns so from this side's `resume`, and has to end the
         /// link.
-        case waitingForEnd
+        case waitingForLinkEnd
     }
 
     #if !DEBUG
@@ -223,9 +223,9 @@ package final class DeliveryEndpoint {
         hasFinished && !hasPending && incoming.hasConfirmedEnd && streams.isOver
     }
     /// Whether this side is complete and has told the peer so on this link.
-    package var hasToldPeerOfCompletion: Bool { hasToldPeerItSettled && isCommitted }
+    package var hasToldPeerOfCompletion: Bool { hasToldPeerOfSettling && isCommitted }
     /// Like ``hasToldPeerOfCompletion``, but without waiting for the store.
-    package var hasToldPeerItSettled: Bool {
+    package var hasToldPeerOfSettling: Bool {
         guard case .up(sent: true, received: true) = link, isSettled else { return false }
         return toldConfirmed == incoming.confirmed && !owesEpoch
     }
@@ -265,7 +265,9 @@ package final class DeliveryEndpoint {
     }
 
     /// Whether the peer was rolled back, and has to end the link.
-    package var isWaitingForEnd: Bool { if case .waitingForEnd = link { true } else { false } }
+    package var isWaitingForLinkEnd: Bool {
+        if case .waitingForLinkEnd = link { true } else { false }
+    }
     /// Ends the link, and drops the incomplete message; the peer sends it again.
     package func dropLink() {
         linkEnded()
@@ -300,10 +302,10 @@ package final class DeliveryEndpoint {
         return incoming.owesCredit
     }
 
-    /// The next record for the peer, with at most `limit` bytes of data; without a limit, no data.
-    /// If `onlyWhole`, there is no record with data when the data that is next is longer than
-    /// `limit`. `confirms` is called with ``owedConfirmations``, and decides whether they leave
-    /// now: they may wait, so that one record covers several messages.
+    /// The next record for the peer, with at most `limit` bytes of data; if `limit` is nil, the
+    /// record has no data. If `onlyWhole`, there is no record with data when the data that is next
+    /// is longer than `limit`. `confirms` is called with ``owedConfirmations``, and decides whether
+    /// they leave now: they may wait, so that one record covers several messages.
     package func nextRecord(
         atMost limit: Int?, onlyWhole: Bool = false,
         confirms: (_ owed: UInt64) -> Bool = { _ in true }
@@ -311,7 +313,8 @@ package final class DeliveryEndpoint {
         guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
         guard sent else {
             link = .up(sent: true, received: received)
-            // Since nothing is blocked, the committed position belongs to the peer's epoch.
+            // A new epoch of the peer blocks all records until the store has committed it. So the
+            // committed position belongs to the peer's epoch.
             var positions = incoming.positions
             positions.confirmed = committedConfirmed
             toldConfirmed = committedConfirmed
@@ -395,7 +398,7 @@ package final class DeliveryEndpoint {
         }
         guard received else { throw .violation("a record before resume") }
         takeOverPeerState()
-        streams.markResumeAsReceived()
+        streams.markOwnResumeAsReceived()
         switch record {
         case .resume: return false
         case .chunk(let chunk): try incoming.append(chunk)
@@ -447,7 +450,7 @@ package final class DeliveryEndpoint {
         }
         let isSameInstance = resume.token == seen.token
         guard !incoming.pastEpochs.contains(resume.epoch) else {
-            link = .waitingForEnd
+            link = .waitingForLinkEnd
             return false
         }
         arrivedResume = resume
@@ -479,7 +482,7 @@ package final class DeliveryEndpoint {
                 guard resume.token != peerToken else {
                     throw .violation("a confirmation that was undone")
                 }
-                link = .waitingForEnd
+                link = .waitingForLinkEnd
                 return false
             }
             retire(through: resume.positions.confirmed)
@@ -488,7 +491,7 @@ package final class DeliveryEndpoint {
             var isLost = false
             let wasUndone = knowsEpoch && resume.positions.confirmed < outgoing.first - 1
             if !peerStateContinues, outgoing.hasSentAny || wasUndone {
-                loseEpoch(using: &generator)
+                beginEpochAfterPeerLoss(using: &generator)
                 isLost = true
             }
             if !peerStateContinues { sendEndAgain() }
@@ -520,7 +523,7 @@ package final class DeliveryEndpoint {
         guard number >= outgoing.first else { return }
         commits.append(.retired(through: number))
         while let message = outgoing.retireFirst(through: number) {
-            commits.tell(message.bytes == nil ? .finished : .confirmed(id: message.id))
+            commits.report(message.bytes == nil ? .finished : .confirmed(id: message.id))
         }
     }
 
@@ -531,7 +534,7 @@ package final class DeliveryEndpoint {
     }
 
     /// Begins a new epoch, because the peer's state is lost.
-    private func loseEpoch(using generator: inout some RandomNumberGenerator) {
+    private func beginEpochAfterPeerLoss(using generator: inout some RandomNumberGenerator) {
         let resendsUnknown = limits.resendsUnknown
         beginEpoch(using: &generator) { _, mayHaveLeft in !mayHaveLeft || resendsUnknown }
         // If `resume` has not been sent yet, it shows the new epoch.
@@ -568,7 +571,7 @@ package final class DeliveryEndpoint {
         add(token)
         commits.append(.token(token), blocks: true)
         commits.append(.rolledBack, blocks: true)
-        commits.tell(.storeRolledBack)
+        commits.report(.storeRolledBack)
         streams.lose()
         link = .ending
     }
@@ -593,6 +596,6 @@ package final class DeliveryEndpoint {
         requestedMark = 0
         commits.append(.epoch(epoch, keeping: kept), blocks: true)
         sendEndAgain()
-        for id in lost { commits.tell(.unknown(id: id)) }
+        for id in lost { commits.report(.unknown(id: id)) }
     }
 }

@@ -14,8 +14,8 @@ struct SendBuffer {
     private static let unixSize: Int32 = 33 << 10
     /// The size in bytes of the packets into which a large SDU is divided for a short buffer.
     ///
-    /// The kernel stores such a packet, with 320 bytes of its own, in a block of 8 KiB, and charges
-    /// 256 bytes more than the block. For a packet of 8 KiB it would charge 16 KiB and 256 bytes.
+    /// The kernel adds 320 bytes to such a packet, stores both in a block of 8 KiB, and charges 256
+    /// bytes more than the block. For a packet of 8 KiB it would charge 16 KiB and 256 bytes.
     private static let unixPacket = 7_680
 
     /// The most bytes that one send puts into the short buffer of a Unix packet socket: a whole SDU
@@ -24,8 +24,8 @@ struct SendBuffer {
         2 * maximumSDU <= ShortQueue.payload ? maximumSDU : unixPacket
     }
 
-    /// The buffer's size while the queue may be long: its size at the first calculation. Nil until
-    /// then.
+    /// The size that the buffer had when ``size(isShort:isL2CAP:maximumSDU:current:)`` was first
+    /// called; nil until then. The buffer has this size while the queue may be long.
     private var longSize: Int32?
     /// The charge for an SDU of the largest size on L2CAP, in bytes; 0 until it was measured.
     private var chargePerSDU = 0

@@ -69,7 +69,7 @@ internal import CBLESecSodium
         unsafe try body(UnsafeMutableBufferPointer(start: start, count: count))
     }
 
-    /// Overwrites the first `count` bytes with those of `other` from `offset` on.
+    /// Copies `count` bytes of `other`, beginning at its byte `offset`, to the start of this value.
     public mutating func copy(from other: borrowing SecretBytes, at offset: Int, count: Int) {
         precondition(
             offset >= 0 && count >= 0 && count <= self.count && offset + count <= other.count,

@@ -11,9 +11,9 @@ package struct QRCode: Sendable {
         /// With colours: black on white, whatever the terminal's colours are.
         case colours
         /// Without colours, for a terminal whose background is dark: light modules are drawn.
-        case darkBackground
+        case plainOnDark
         /// Without colours, for a terminal whose background is light: dark modules are drawn.
-        case lightBackground
+        case plainOnLight
     }
 
     /// The largest number of bytes in a text: that of version 40.
@@ -62,7 +62,7 @@ package struct QRCode: Sendable {
         // Colours 16 and 231 are black and white in every theme; a theme can change 0 to 15.
         let (start, end) =
             style == .colours ? ("\u{1B}[0;38;5;16;48;5;231m", "\u{1B}[0m") : ("", "")
-        let drawsDarkModules = style != .darkBackground
+        let drawsDarkModules = style != .plainOnDark
         let columns = -Self.quietZone..<size + Self.quietZone
         return (0..<terminalHeight).map { line in
             let row = 2 * line - Self.quietZone

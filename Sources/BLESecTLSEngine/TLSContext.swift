@@ -40,8 +40,8 @@ internal import CBLESecOpenSSL
 
     /// Makes a context.
     ///
-    /// - Throws: `configuration` if `options` has no group or one that the linked OpenSSL lacks, or
-    ///   for `revoked` without `authorities`; `internal` when OpenSSL fails.
+    /// - Throws: `configuration` if `options` names no group, or names a group that the linked
+    ///   OpenSSL lacks, or for `revoked` without `authorities`; `internal` when OpenSSL fails.
     public init(
         identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
         revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()

@@ -6,7 +6,8 @@ enum JudgeCommand {
     private static let floors = Option(
         name: "--floors", value: "FILE",
         help: "The file of the floors, a JSON object. Its member `floors` lists objects with the "
-            + "name of a `ratio`, the floor as `limit`, and the `reason` for that floor.")
+            + "name of a `ratio`, the floor in the member `limit`, and the `reason` for that "
+            + "floor.")
 
     static let command = Command(
         name: "blesec-bench judge", summary: "compare reports with floors",
@@ -34,6 +35,7 @@ enum JudgeCommand {
         let verdict = floors.judge(ratios)
         for line in verdict.lines { try StandardOutput.print(line + "\n") }
         try StandardOutput.print("\(verdict.met) met, \(verdict.missed) not\n")
+        // Without a reason, the error is not printed; its code stands for exit status 1.
         if verdict.missed > 0 { throw ChannelError(.becameWorse, "") }
     }
 }

@@ -90,14 +90,14 @@ enum MeasureCommand {
                 + "of libsodium and OpenSSL takes, called from C on the same buffer. For TLS, the "
                 + "limit is the time that two ends of OpenSSL alone take for the same bytes.",
             "handshake: the processor time of each side of a handshake in memory, from nothing to "
-                + "the keys for transport, and the bytes that each side sends. The time is also a "
-                + "multiple of the limit: the time that the handshake's primitives take by "
-                + "themselves, called from C: every key generation, DH operation, hash, HKDF and "
-                + "AEAD call. Any Noise protocol can be measured in this way. The limit of TLS is "
-                + "the time of two ends of OpenSSL alone, driven from C with the same settings and "
-                + "certificates. A run without --protocol also measures TLS that resumes a "
-                + "session, which has no limit. IK, XXfallback and XX are the handshakes of Noise "
-                + "Pipes.",
+                + "the keys for transport, and the bytes that each side sends. The time is also "
+                + "given as a multiple of the limit. The limit is the time that the handshake's "
+                + "primitives alone take when they are called from C: every key generation, DH "
+                + "operation, hash, HKDF and AEAD call. Any Noise protocol can be measured in this "
+                + "way. For TLS, the limit is the time of two ends of OpenSSL alone, driven from C "
+                + "with the same settings and certificates. A run without --protocol also measures "
+                + "TLS that resumes a session, which has no limit. IK, XXfallback and XX are the "
+                + "handshakes of Noise Pipes.",
             "link: the message bytes per second one way, and the time of a message there and back. "
                 + "Both are compared with a plain link: the same messages in the same pieces, with "
                 + "nothing sealed, acknowledged or proven. Over unix-seqpacket, both are also "
@@ -122,8 +122,9 @@ enum MeasureCommand {
             "radio: the speed of a channel over an LE connection. A model of the link layer, with "
                 + "a clock of its own, computes all figures, so that no figure depends on the "
                 + "machine. The figures are the bulk data per second, compared with the bare "
-                + "L2CAP channel and with the limit of the connection, and the time that the "
-                + "first message takes. docs/radio-model.md says what is modelled and what is not.",
+                + "L2CAP channel and with the limit, which is the highest rate that the "
+                + "connection's parameters permit; and the time that the first message takes. "
+                + "docs/radio-model.md says what is modelled and what is not.",
             "l2cap needs two Bluetooth adapters that hear each other, or --connect and another "
                 + "machine. With two adapters, the packets that the first adapter sent are counted "
                 + "as well, and shown beside the number computed from the sizes of the SDUs. With "

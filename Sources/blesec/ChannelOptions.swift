@@ -102,13 +102,14 @@ struct ChannelOptions: Sendable {
 
     /// The endpoint that `text` names, with the adapter and the address type that the options name.
     ///
-    /// - Parameter others: the other forms that the operand may have, for the error.
+    /// - Parameter otherForms: the other forms that the operand may have, for the error.
     static func endpoint(
-        _ text: String, _ arguments: Arguments, for use: EndpointUse, or others: [String] = []
+        _ text: String, _ arguments: Arguments, for use: EndpointUse,
+        otherForms: [String] = []
     ) throws(ChannelError) -> Endpoint {
         guard ["l2cap:", "unix:", "unix-seqpacket:"].contains(where: text.hasPrefix) else {
             throw arguments.usage(
-                "`\(text)` is no endpoint: write \((use.forms + others).alternatives)")
+                "`\(text)` is no endpoint: write \((use.forms + otherForms).alternatives)")
         }
         var endpoint = try Endpoint(parsing: text)
         for option in [adapter, addressType] where arguments.has(option) {

@@ -137,7 +137,7 @@ enum ListenCommand {
         }
         var settings = try NearbyArguments(
             arguments, service: NearbyArguments.service(arguments),
-            acceptsOnlyCertainPeers: options.acceptsOnlyCertainPeers)
+            dialsWhenHeardOnce: options.acceptsOnlyCertainPeers)
         settings.options.dials = false
         let service = try await NearbyService.start(
             settings.service, configuration: configuration, options: settings.options,

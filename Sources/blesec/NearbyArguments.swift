@@ -52,10 +52,10 @@ struct NearbyArguments: Sendable {
     let service: BluetoothUUID
     var options = NearbyOptions()
 
-    /// Reads the options. If `acceptsOnlyCertainPeers` is true, a peer is dialed after it was heard
+    /// Reads the options. If `dialsWhenHeardOnce` is true, a peer is dialed when it has been heard
     /// once, unless `--heard` says otherwise.
     init(
-        _ arguments: Arguments, service: BluetoothUUID, acceptsOnlyCertainPeers: Bool
+        _ arguments: Arguments, service: BluetoothUUID, dialsWhenHeardOnce: Bool
     ) throws(ChannelError) {
         self.service = service
         options.adapter = arguments.value(ChannelOptions.adapter)
@@ -69,7 +69,7 @@ struct NearbyArguments: Sendable {
                 of: [("l2cap", .l2cap), ("gatt", .gattStream), ("any", defaultTransports)])
             ?? defaultTransports
         options.advertisesPSM = !arguments.has(Self.hidePSM)
-        if acceptsOnlyCertainPeers { options.rules.timesHeard = 1 }
+        if dialsWhenHeardOnce { options.rules.timesHeard = 1 }
         let heard = try arguments.number(Self.heard, in: 1...8)
         if let heard { options.rules.timesHeard = heard }
         let signal = try arguments.number(Self.signal, in: -128...20)

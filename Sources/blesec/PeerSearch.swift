@@ -40,7 +40,7 @@ final class PeerSearch: Sendable {
     }
 
     /// Dials the last address, if there is one and it was not tried yet; otherwise, and if that
-    /// fails, searches for an accepted peer. Only one call may run at a time.
+    /// fails, searches for a peer that the trust policy admits. Only one call may run at a time.
     func dial(_ progress: @escaping PeerRoute.Progress) async throws(ChannelError) -> SecureChannel
     {
         if let last = state.withLock({ $0.last.take() }),

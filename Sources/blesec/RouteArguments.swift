@@ -21,7 +21,7 @@ struct RouteArguments {
             try arguments.refuse([Self.listen], "goes with an ENDPOINT")
             let settings = try NearbyArguments(
                 arguments, service: NearbyArguments.service(arguments),
-                acceptsOnlyCertainPeers: options.acceptsOnlyCertainPeers)
+                dialsWhenHeardOnce: options.acceptsOnlyCertainPeers)
             let service = try await NearbyService.start(
                 settings.service, configuration: configuration, options: settings.options,
                 onEvent: notes.onEvent)
@@ -33,7 +33,7 @@ struct RouteArguments {
         try arguments.refuse(NearbyArguments.all, "cannot be used with an ENDPOINT")
         let parsed = try ChannelOptions.endpoint(
             endpoint, arguments, for: arguments.has(Self.listen) ? .listening : .dialing,
-            or: arguments.has(Self.listen) ? [] : ["peer:NAME", "peer:KEY"])
+            otherForms: arguments.has(Self.listen) ? [] : ["peer:NAME", "peer:KEY"])
         guard arguments.has(Self.listen) else {
             route = .dialing(parsed, configuration: configuration)
             end = {}

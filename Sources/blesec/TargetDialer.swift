@@ -18,7 +18,8 @@ enum Target {
         } else {
             self = .endpoint(
                 try ChannelOptions.endpoint(
-                    text, arguments, for: .dialing, or: ["service:UUID", "peer:NAME", "peer:KEY"]))
+                    text, arguments, for: .dialing,
+                    otherForms: ["service:UUID", "peer:NAME", "peer:KEY"]))
         }
     }
 
@@ -57,7 +58,7 @@ struct TargetDialer: Sendable {
         case .service(let service), .peer(_, let service):
             let settings = try NearbyArguments(
                 arguments, service: service,
-                acceptsOnlyCertainPeers: options.acceptsOnlyCertainPeers)
+                dialsWhenHeardOnce: options.acceptsOnlyCertainPeers)
             let last = try target.peer.flatMap { peer throws(ChannelError) in
                 try memory.lastEndpoint(of: peer).map { (endpoint: $0, peer: peer) }
             }

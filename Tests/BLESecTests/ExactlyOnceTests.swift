@@ -201,7 +201,7 @@ struct ExactlyOnceTests {
     }
 
     @Test(
-        "the fate of a message that the peer's ended process may have got is unknown; later messages reach its new process"
+        "if the peer's process ends, the fate of a message that it may have received is unknown; later messages reach its new process"
     )
     func lostPeer() async throws {
         let fixture = try Self.fixture()

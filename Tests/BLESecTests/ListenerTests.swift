@@ -127,7 +127,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("a handshake keeps its place if bytes that wait unread complete it")
+    @Test("a handshake keeps its place if bytes that have arrived and are still unread complete it")
     func completedByUnreadBytes() async throws {
         let fixture = try ChannelFixture()
         let (first, second) = await fixture.links()

@@ -84,7 +84,7 @@ final class MaliciousNoisePeer {
 
     /// Runs a dialer's handshake, and delivers its last handshake message, the `ready` and the
     /// first piece of an application's message together.
-    func rush() throws {
+    func deliverReadyAndFirstPieceTogether() throws {
         transcript.early = try #require(try engine.nextHandshake())
         deliver(transcript.hello + Self.framed(transcript.early))
         collect()

@@ -56,13 +56,15 @@ struct ReassemblyTests {
             budget.part(for: nil) { ended.withLock { $0.append(name) } }
         }
         let (large, middle, small) = (part("large"), part("middle"), part("small"))
-        #expect(large.take(60, limit: 0) && middle.take(30, limit: 0) && small.take(10, limit: 0))
-        #expect(small.take(20, limit: 0))
+        #expect(large.take(60, maximumMessageLength: 0))
+        #expect(middle.take(30, maximumMessageLength: 0))
+        #expect(small.take(10, maximumMessageLength: 0))
+        #expect(small.take(20, maximumMessageLength: 0))
         #expect(ended.withLock { $0 } == ["large"])
-        #expect(!large.take(1, limit: 0), "a revoked part gets no more memory")
+        #expect(!large.take(1, maximumMessageLength: 0), "a revoked part gets no more memory")
         #expect(budget.bytesLeft == 40)
         // A channel that would itself need the most memory gets no more.
-        #expect(!middle.take(80, limit: 0))
+        #expect(!middle.take(80, maximumMessageLength: 0))
         #expect(ended.withLock { $0 } == ["large"])
         middle.giveBackAll()
         #expect(budget.bytesLeft == 70)

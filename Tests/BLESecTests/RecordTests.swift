@@ -20,8 +20,8 @@ struct RecordTests {
         }
     }
 
-    @Test("every unknown type below 0x80 ends the channel")
-    func unknownTypes() throws {
+    @Test("every type from 0x09 to 0x7F ends a channel without delivery and pairing")
+    func unexpectedTypes() throws {
         for type in 0x09...0x7F {
             try Self.expectViolation([(RecordType(rawValue: UInt8(type)), [])])
         }
@@ -137,10 +137,10 @@ struct RecordTests {
         peer.isBlocked = true
         _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))
         try peer.pump()
-        let unsentBeforePings = peer.victim.bytesAwaitingLink
+        let sealedBeforePings = peer.victim.bytesAwaitingLink
         for _ in 0..<100 where peer.victimFailure == nil { try peer.send(.ping, [1]) }
         #expect(peer.victimFailure == .protocolViolation)
-        #expect(unsentBeforePings < 32_768, "a part of the message is not sealed yet")
+        #expect(sealedBeforePings < 32_768, "only a part of the message is sealed")
     }
 
     @Test("a pong without a ping, or with bytes other than the ping's, breaks the protocol")

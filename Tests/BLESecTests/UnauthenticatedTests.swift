@@ -108,7 +108,7 @@ struct UnauthenticatedTests {
     }
 
     @Test(
-        "a bound of exactly the bytes up to ready is enough, and one byte less is not",
+        "a bound equal to the bytes up to and including `ready` is enough, and one byte less is not",
         arguments: [ChannelRole.dialer, .acceptor], [0, 1])
     func exactBound(role: ChannelRole, missing: Int) async throws {
         let pair = try PinnedPeers().pair()

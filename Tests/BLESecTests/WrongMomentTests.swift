@@ -120,7 +120,7 @@ struct WrongMomentTests {
             let peer = try MaliciousNoisePeer(pinned: pinned, budget: budget) {
                 $0.limits.maximumMessageLength = 40_000
             }
-            try peer.rush()
+            try peer.deliverReadyAndFirstPieceTogether()
             #expect(peer.isVictimReady)
             return peer
         }
@@ -317,10 +317,12 @@ struct WrongMomentTests {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked(0)
         let parts = (0..<3).map { _ in budget.part(for: nil) { ended.withLock { $0 += 1 } } }
-        #expect(parts[0].take(50, limit: 0) && parts[1].take(30, limit: 0))
+        #expect(parts[0].take(50, maximumMessageLength: 0))
+        #expect(parts[1].take(30, maximumMessageLength: 0))
         // With 60 bytes more the third part would hold 80, more than any other part, so no other
         // part loses its bytes.
-        #expect(parts[2].take(20, limit: 0) && !parts[2].take(60, limit: 0))
+        #expect(parts[2].take(20, maximumMessageLength: 0))
+        #expect(!parts[2].take(60, maximumMessageLength: 0))
         #expect(ended.withLock { $0 } == 0)
         #expect(budget.bytesLeft == 0)
     }

@@ -68,12 +68,12 @@ import Testing
             let ratio = try #require(results[1].ratio)
             let least = engine.hasPrefix("Noise") ? 0.985 : 0.98
             #expect((least...1).contains(ratio), "\(ratio)")
-            let opening = try #require(results[1].opening)
-            #expect(opening.shortMessage.sdus == 1 && opening.shortMessage.packets == 1)
+            let costs = try #require(results[1].messageCosts)
+            #expect(costs.shortMessageTraffic.sdus == 1 && costs.shortMessageTraffic.packets == 1)
             // A flight never leaves in the same connection event as the flight that it answers.
             let flights = engine.hasPrefix("Noise_XX") || engine == "TLS1.3" ? 4.0 : 3.0
-            #expect(opening.firstMessage.dialer > flights * interval * 1e6)
-            #expect(opening.firstMessage.dialer < (flights + 2) * interval * 1e6)
+            #expect(costs.firstMessage.dialer > flights * interval * 1e6)
+            #expect(costs.firstMessage.dialer < (flights + 2) * interval * 1e6)
         }
     }
 

@@ -143,7 +143,7 @@ struct TrustedFileTests {
     }
 
     @Test(
-        "files of the user and of root are accepted, unless others can write them or can open secret ones"
+        "a file of the user or of root is accepted, unless others can write it, or it has to be secret and others can open it"
     )
     func modes() {
         func isRefused(

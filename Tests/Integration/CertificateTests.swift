@@ -52,7 +52,7 @@ extension Integration {
         ) throws -> (status: Int32, dialerErrors: String, listenerErrors: String) {
             let listener = try pair.listen(listenerOptions)
             let dialer = try pair.connect(dialerOptions)
-            let dialed = try dialer.wait(with: [listener])
+            let dialed = try dialer.wait(whileServing: [listener])
             if dialed.status != 0 {
                 _ = try listener.line("blesec: no channel")
                 listener.signal(SIGTERM)
@@ -112,18 +112,18 @@ extension Integration {
         )
         func revocation() throws {
             let listener = try pair.listen(["--keep"])
-            #expect(try pair.connect().wait(with: [listener]).status == 0)
+            #expect(try pair.connect().wait(whileServing: [listener]).status == 0)
             try pair.revoke(CertifiedPair.phone)
             // The dialer reads the same list and dials although the list has the dialer's
             // certificate: a tool applies the list to its peer's certificate only.
-            #expect(try pair.connect().wait(with: [listener]).status == 69)
+            #expect(try pair.connect().wait(whileServing: [listener]).status == 69)
             #expect(try listener.line("blesec: no channel").contains("is revoked"))
             folder.write("ca/ca.crl", "")
             // The dialer gets no `--revoked`, so it does not read the empty file.
             let dialer = try Tool.start(
                 ["connect", pair.endpoint]
                     + Array(pair.credentials(CertifiedPair.phone).prefix(6)))
-            #expect(try dialer.wait(with: [listener]).status == 69)
+            #expect(try dialer.wait(whileServing: [listener]).status == 69)
             listener.signal(SIGTERM)
             let errors = try listener.wait().errors
             #expect(errors.contains("ca.crl revokes nothing"), "\(errors)")
@@ -142,18 +142,19 @@ extension Integration {
                     "--peer", noisePair.listenerKey,
                 ], input: .keptOpen)
             #expect(
-                try noiseDialer.line("channel ready", with: [listener])
+                try noiseDialer.line("channel ready", whileServing: [listener])
                     == noisePair.dialerReadyLine)
             // The Noise peer is still connected.
             let tlsDialer = try pair.connect(input: .keptOpen)
-            #expect(
-                try tlsDialer.line("channel ready", with: [listener, noiseDialer]).hasPrefix(
-                    "channel ready: TLS1.3 with "))
+            let ready = try tlsDialer.line("channel ready", whileServing: [listener, noiseDialer])
+            #expect(ready.hasPrefix("channel ready: TLS1.3 with "))
             for tool in [noiseDialer, tlsDialer] {
                 tool.send(Array("hello ".utf8))
                 tool.endInput()
             }
-            let outcomes = try [noiseDialer, tlsDialer].map { try $0.wait(with: [listener]) }
+            let outcomes = try [noiseDialer, tlsDialer].map {
+                try $0.wait(whileServing: [listener])
+            }
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             listener.signal(SIGTERM)
             let outcome = try listener.wait()
@@ -168,7 +169,7 @@ extension Integration {
             let dialer = try Tool.start([
                 "connect", pair.endpoint, "--identity", noise.folder.file("dialer"), "--anyone",
             ])
-            let outcome = try dialer.wait(with: [listener])
+            let outcome = try dialer.wait(whileServing: [listener])
             Tool.expect(outcome, status: 69, "protocol")
             listener.signal(SIGTERM)
             #expect(try listener.wait().status == 143)

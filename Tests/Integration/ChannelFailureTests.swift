@@ -21,7 +21,7 @@ extension Integration {
                     "--anyone")
                 Tool.expect(second, status: 73, "someone else listens there")
             }
-            let dialer = try pair.connect().wait(with: [first])
+            let dialer = try pair.connect().wait(whileServing: [first])
             #expect(dialer.status == 0, "\(dialer.errors)")
             _ = try first.line("channel complete with ")
             first.signal(15)
@@ -172,8 +172,8 @@ extension Integration {
         func wrongListener() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--timeout", "20"])
-            let dialer = try pair.connect(trust: ["--peer", Self.strangerKey]).wait(with: [listener]
-            )
+            let dialer = try pair.connect(trust: ["--peer", Self.strangerKey])
+                .wait(whileServing: [listener])
             Tool.expect(dialer, status: 77, pair.listenerKey)
             let line = try listener.line("blesec: no channel with ")
             #expect(line.contains(Self.strangerKey) == false)
@@ -191,7 +191,7 @@ extension Integration {
                 ["connect", pair.endpoint(), "--peer", pair.listenerKey],
                 input: .bytes(Array("let me in".utf8)))
             Tool.expect(
-                try unexpectedDialer.wait(with: [listener]), status: 69,
+                try unexpectedDialer.wait(whileServing: [listener]), status: 69,
                 "the peer refuses this identity")
             #expect(
                 try listener.line("blesec: no channel with ").contains("is not among the expected"))
@@ -209,7 +209,7 @@ extension Integration {
                     "connect", pair.endpoint(), "--anyone", "--identity",
                     pair.folder.file("listener"),
                 ])
-            let outcome = try dialer.wait(with: [listener])
+            let outcome = try dialer.wait(whileServing: [listener])
             #expect(outcome.status != 0)
             #expect(outcome.errors.hasPrefix("blesec: "))
         }
@@ -252,9 +252,9 @@ extension Integration {
             let listener = try pair.listen(input: .keptOpen)
             let dialer = try pair.connect(input: .keptOpen)
             listener.send(Array("half of it".utf8))
-            _ = try dialer.output(10, with: [listener])
+            _ = try dialer.output(10, whileServing: [listener])
             listener.signal(SIGKILL)
-            _ = try listener.wait(with: [dialer])
+            _ = try listener.wait(whileServing: [dialer])
             let outcome = try dialer.wait()
             #expect(outcome.status == 76)
             #expect(outcome.text == "half of it")
@@ -264,18 +264,18 @@ extension Integration {
         }
 
         @Test(
-            "a dialer whose listener is killed after the listener's `end` exits with 76, even if the dialer's input stays open and silent"
+            "if the listener is killed after it has sent its `end`, the dialer exits with 76, even if the dialer's input stays open and silent"
         )
         func killedAfterEnd() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .bytes(Array("all".utf8)))
             let dialer = try pair.connect(input: .keptOpen)
-            _ = try dialer.output(3, with: [listener])
+            _ = try dialer.output(3, whileServing: [listener])
             // Once it is ready, the listener sends its data and its `end`, and then waits for the
             // dialer's `end`.
             _ = try listener.line(pair.listenerReadyLine)
             listener.signal(SIGKILL)
-            _ = try listener.wait(with: [dialer])
+            _ = try listener.wait(whileServing: [dialer])
             let outcome = try dialer.wait()
             #expect(outcome.status == 76)
         }
@@ -291,7 +291,7 @@ extension Integration {
             let listener = try pair.listen(input: .keptOpen)
             let dialer = try pair.connect(input: .keptOpen)
             dialer.send(Array("half of it".utf8))
-            _ = try listener.output(10, with: [dialer])
+            _ = try listener.output(10, whileServing: [dialer])
             dialer.signal(number)
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [76, status])
@@ -321,7 +321,7 @@ extension Integration {
             let dialer = try Subprocess(
                 "sh", ["-c", #"{ "$@"; echo "exit $?" >&2; } | \#(reader)"#, "sh"] + words,
                 input: .keptOpen)
-            _ = try dialer.line("read", with: [listener])
+            _ = try dialer.line("read", whileServing: [listener])
             listener.signal(SIGINT)
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes[0].status == 130)

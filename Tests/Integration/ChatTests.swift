@@ -37,14 +37,15 @@ extension Integration {
             let listener = try listen()
             let dialer = try chat("dialer", [])
             dialer.send(Array("hello\nsecond\r\n".utf8))
-            _ = try dialer.line("sent 1", with: [listener])
-            _ = try dialer.line("delivered 2", with: [listener])
-            #expect(try listener.output(13, with: [dialer]) == Array("hello\nsecond\n".utf8))
+            _ = try dialer.line("sent 1", whileServing: [listener])
+            _ = try dialer.line("delivered 2", whileServing: [listener])
+            #expect(
+                try listener.output(13, whileServing: [dialer]) == Array("hello\nsecond\n".utf8))
             Self.waitUntilLinkIsGood()
             // This line has a control sequence for terminals, and no line feed.
             listener.send(Array("\u{1B}[2Jbye".utf8))
             listener.endInput()
-            let ended = try listener.wait(with: [dialer])
+            let ended = try listener.wait(whileServing: [dialer])
             #expect(ended.status == 0, "\(ended.errors)")
             #expect(ended.errors.contains("delivered 1\n"))
             let shown = #"\u{1B}[2Jbye"# + "\n"
@@ -61,16 +62,16 @@ extension Integration {
             let listener = try listen()
             let first = try chat("dialer", ["--json"])
             first.send(Array("one\n".utf8))
-            #expect(try listener.output(4, with: [first]) == Array("one\n".utf8))
+            #expect(try listener.output(4, whileServing: [first]) == Array("one\n".utf8))
             Self.waitUntilLinkIsGood()
             first.signal(SIGKILL)
-            _ = try first.wait(with: [listener])
+            _ = try first.wait(whileServing: [listener])
             _ = try listener.line("the link is gone")
             // This line waits for the next peer, since no peer is connected.
             listener.send(Array("two\n".utf8))
             let second = try chat("dialer", [])
-            #expect(try second.output(4, with: [listener]) == Array("two\n".utf8))
-            _ = try listener.line("delivered 1", with: [second])
+            #expect(try second.output(4, whileServing: [listener]) == Array("two\n".utf8))
+            _ = try listener.line("delivered 1", whileServing: [second])
             second.endInput()
             listener.endInput()
             let outcomes = try Subprocess.wait([listener, second])
@@ -87,15 +88,16 @@ extension Integration {
                 input: .bytes([UInt8](repeating: 120, count: 40_000)), within: 40)
             // Each of the three pieces is shown as a line, with a line feed.
             let count = 40_000 + 3
-            let shown = try listener.output(count, with: [first])
+            let shown = try listener.output(count, whileServing: [first])
             #expect(shown.split(separator: 10).map(\.count) == [16_384, 16_384, 7_232])
-            #expect(try first.wait(with: [listener]).status == 0)
+            #expect(try first.wait(whileServing: [listener]).status == 0)
             let second = try Tool.start(
                 ["connect", pair.endpoint(), "--anyone", "--persist", "--timeout", "5"], within: 40)
-            _ = try second.line("no channel: the peer refuses this identity", with: [listener])
+            _ = try second.line(
+                "no channel: the peer refuses this identity", whileServing: [listener])
             _ = try listener.line("blesec: no channel with ")
             second.signal(SIGTERM)
-            _ = try second.wait(with: [listener])
+            _ = try second.wait(whileServing: [listener])
             listener.endInput()
             #expect(try listener.wait().status == 0)
         }
@@ -106,7 +108,7 @@ extension Integration {
         func stopped() throws {
             let listener = try listen(["--idle", "2", "--json"])
             let dialer = try chat("dialer", [])
-            _ = try dialer.line("channel ready: ", with: [listener])
+            _ = try dialer.line("channel ready: ", whileServing: [listener])
             _ = try listener.line(#"{"event": "state", "state": "connected""#)
             dialer.signal(SIGSTOP)
             listener.send(Array("late\n".utf8))
@@ -116,9 +118,9 @@ extension Integration {
             listener.send(Array("again\n".utf8))
             for number in 1...2 {
                 _ = try listener.line(
-                    #"{"event": "delivered", "number": \#(number)}"#, with: [dialer])
+                    #"{"event": "delivered", "number": \#(number)}"#, whileServing: [dialer])
             }
-            #expect(try dialer.output(11, with: [listener]) == Array("late\nagain\n".utf8))
+            #expect(try dialer.output(11, whileServing: [listener]) == Array("late\nagain\n".utf8))
             for tool in [dialer, listener] { tool.endInput() }
             #expect(try Subprocess.wait([listener, dialer]).map(\.status) == [0, 0])
         }
@@ -129,7 +131,8 @@ extension Integration {
             let state = ["--state", pair.folder.file("state")]
             let remember = ["--remember", "lamp", "--timeout", "20"] + state
             let listener = try pair.listen(["--keep"])
-            let first = try pair.connect(remember, trust: ["--anyone"]).wait(with: [listener])
+            let first = try pair.connect(remember, trust: ["--anyone"])
+                .wait(whileServing: [listener])
             #expect(first.status == 0, "\(first.errors)")
             #expect(pair.folder.mode("state") == 0o700)
             let names = try #require(pair.folder.read("state/known_peers"))
@@ -138,7 +141,7 @@ extension Integration {
             #expect(pair.folder.mode("state/last_addresses") == 0o600)
             let again = try Tool.start(
                 ["connect", "peer:lamp", "--identity", pair.folder.file("dialer")] + state
-            ).wait(with: [listener])
+            ).wait(whileServing: [listener])
             #expect(again.status == 0, "\(again.errors)")
             #expect(again.errors.hasPrefix("dialing \(pair.endpoint()), where the peer was last\n"))
             listener.signal(SIGTERM)
@@ -147,8 +150,8 @@ extension Integration {
             let otherListener = try Tool.start(
                 ["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
             _ = try otherListener.line("listening on ")
-            let refused = try pair.connect(remember, trust: ["--anyone"]).wait(with: [otherListener]
-            )
+            let refused = try pair.connect(remember, trust: ["--anyone"])
+                .wait(whileServing: [otherListener])
             Tool.expect(refused, status: 77, "the key of `lamp` is another one")
             let unknown = try Tool.run(arguments: ["connect", "peer:nobody"] + state)
             Tool.expect(unknown, status: 68, "nobody called `nobody` is remembered")
@@ -190,7 +193,7 @@ extension Integration {
                     "connect", pair.endpoint(), "--identity", identity, "--peer",
                     pair.listenerKey,
                 ], environment: home)
-            let dialed = try dialer.wait(with: [listener])
+            let dialed = try dialer.wait(whileServing: [listener])
             #expect(dialed.status == 0, "\(dialed.errors)")
             let accepted = try listener.wait()
             #expect(accepted.status == 0, "\(accepted.errors)")
@@ -202,15 +205,15 @@ extension Integration {
             _ = try dialer.line(#"{"event": "state", "state": "backing-off""#)
             let first = try pair.listen(["--persist"], input: .keptOpen)
             dialer.send(Array("one ".utf8))
-            #expect(try first.output(4, with: [dialer]) == Array("one ".utf8))
+            #expect(try first.output(4, whileServing: [dialer]) == Array("one ".utf8))
             Self.waitUntilLinkIsGood()
             first.signal(SIGKILL)
-            _ = try first.wait(with: [dialer])
+            _ = try first.wait(whileServing: [dialer])
             let lost = try dialer.line(#"{"event": "state", "state": "searching", "code": "trunc"#)
             #expect(lost.contains(#""failures": 0"#), "the link counted as good")
             dialer.send(Array("two".utf8))
             let second = try pair.listen(["--persist"], input: .bytes(Array("answer".utf8)))
-            #expect(try second.output(3, with: [dialer]) == Array("two".utf8))
+            #expect(try second.output(3, whileServing: [dialer]) == Array("two".utf8))
             dialer.endInput()
             let outcomes = try Subprocess.wait([second, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")

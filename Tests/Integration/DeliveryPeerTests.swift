@@ -39,9 +39,9 @@ extension Integration {
             _ = try peer.line("listening")
             let killed = try fixture.startTool("connect", output: nil)
             // The rest waits: this test reads no more, and the tool grants no more credit.
-            _ = try killed.output(50_000, with: [peer])
+            _ = try killed.output(50_000, whileServing: [peer])
             killed.signal(SIGKILL)
-            let first = try killed.wait(with: [peer]).output
+            let first = try killed.wait(whileServing: [peer]).output
             let tool = try fixture.startTool("connect", output: folder.file("from-peer"))
             let outcomes = try Subprocess.wait([tool, peer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")

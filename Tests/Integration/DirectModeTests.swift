@@ -117,7 +117,8 @@ extension Integration {
                 "connect", sides.endpoint, "--direct", "--peer",
                 String(line.dropFirst("fingerprint: ".count)),
             ])
-            Tool.expect(try tool.wait(with: [peer]), status: 77, "is not among the expected")
+            Tool.expect(
+                try tool.wait(whileServing: [peer]), status: 77, "is not among the expected")
             #expect(
                 try peer.wait().errors.contains("peer ") == false,
                 "the responder does not report the tool's key: the handshake was not finished")

@@ -42,8 +42,8 @@ extension Integration {
         ) throws {
             tool.send(fromTool)
             peer.send(fromPeer)
-            #expect(try peer.output(fromTool.count, with: [tool]) == fromTool)
-            #expect(try tool.output(fromPeer.count, with: [peer]) == fromPeer)
+            #expect(try peer.output(fromTool.count, whileServing: [tool]) == fromTool)
+            #expect(try tool.output(fromPeer.count, whileServing: [peer]) == fromPeer)
             #expect(
                 try tool.line("channel ready: ")
                     == "channel ready: TLS1.3 with \(pair.fingerprint(of: CertifiedPair.phone)), "
@@ -63,9 +63,9 @@ extension Integration {
             _ = try tool.line("listening on ")
             let client = try pair.openSSL("s_client")
             client.send([1, 2, 3])
-            #expect(try tool.output(3, with: [client]) == [1, 2, 3])
+            #expect(try tool.output(3, whileServing: [client]) == [1, 2, 3])
             client.signal(SIGKILL)
-            let outcome = try tool.wait(with: [client])
+            let outcome = try tool.wait(whileServing: [client])
             #expect(outcome.status == 76)
             #expect(outcome.errors.contains("the link ended before the peer said that it was done"))
         }
@@ -83,9 +83,9 @@ extension Integration {
             _ = try tool.line("listening on ")
             let client = try pair.openSSL("s_client", as: name)
             client.send([1, 2, 3])
-            let line = try tool.line("blesec: no channel with", with: [client])
+            let line = try tool.line("blesec: no channel with", whileServing: [client])
             #expect(line.contains(reason), "\(line)")
-            let outcome = try client.wait(with: [tool])
+            let outcome = try client.wait(whileServing: [tool])
             #expect(outcome.status == 1)
             #expect(outcome.errors.contains("alert"), "\(outcome.errors)")
             #expect(outcome.output == [])
@@ -99,7 +99,7 @@ extension Integration {
                 "s_server", "-Verify", "1", "-naccept", "1", as: "stranger")
             try pair.waitForSocket()
             let tool = try pair.tool("connect", "--direct")
-            let outcome = try tool.wait(with: [server])
+            let outcome = try tool.wait(whileServing: [server])
             Tool.expect(outcome, status: 77, "leads to no authority")
         }
 
@@ -109,7 +109,7 @@ extension Integration {
             let tool = try pair.tool("listen", "--direct")
             _ = try tool.line("listening on ")
             let client = try pair.openSSL("s_client", "-tls1_2", version: [])
-            let outcome = try client.wait(with: [tool])
+            let outcome = try client.wait(whileServing: [tool])
             #expect(outcome.status == 1)
             try expectStillWaiting(tool)
         }

@@ -342,7 +342,7 @@ private struct FilePeerFixture {
             _ = try peer.line("listening")
             tool = try startTool()
         }
-        let outcome = try peer.wait(with: [tool])
+        let outcome = try peer.wait(whileServing: [tool])
         if outcome.status != 0 { tool.signal(SIGTERM) }
         return [try tool.wait(), outcome]
     }

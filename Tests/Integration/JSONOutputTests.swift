@@ -80,8 +80,7 @@ extension Integration {
             // With a name that begins with a slash, the path leads into the folder `x`.
             if name.hasPrefix("/") { _ = unsafe mkdir(folder.path + "/x", 0o700) }
             let path = folder.file("x") + name
-            // No file exists yet. Later one exists at `path`, but none at `path` with a digit
-            // added.
+            // `keygen` below makes a file at `path`. `path + "2"` and the like never name a file.
             try expect(name, from: ["pubkey", path])
             let made = try Tool.run("keygen", path, "--json")
             #expect(made.status == 0, "\(made.errors)")
@@ -151,7 +150,7 @@ extension Integration {
                 ],
                 input: .bytes(
                     Array(lines.joined(separator: "\n").utf8) + Array("\n".utf8) + [0xFF, 0x0A]))
-            _ = try dialer.line("delivered \(lines.count + 1)", with: [listener])
+            _ = try dialer.line("delivered \(lines.count + 1)", whileServing: [listener])
             listener.endInput()
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
@@ -180,7 +179,7 @@ extension Integration {
             for (options, status) in [([], Int32(0)), (["--peer-uri", "urn:other"], 77)] {
                 let listener = try tool("listen", "odd", [])
                 _ = try listener.line(#"{"event": "listening""#)
-                let dialer = try tool("connect", "plain", options).wait(with: [listener])
+                let dialer = try tool("connect", "plain", options).wait(whileServing: [listener])
                 #expect(dialer.status == status, "\(dialer.errors)")
                 let found = try texts(Array(dialer.errors.utf8), "certificate")
                 #expect(found.contains { $0.contains(uri) }, "\(found)")

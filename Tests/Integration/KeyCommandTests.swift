@@ -115,7 +115,7 @@ extension Integration {
             try #require(try Subprocess.run("mkfifo", ["-m", "600", fifo]).status == 0)
             let writer = try Subprocess("sh", ["-c", "cat \"$0\" > \"$1\"", right, fifo])
             let shown = try Tool.start(["pubkey", path, "--passphrase-file", fifo])
-                .wait(with: [writer])
+                .wait(whileServing: [writer])
             #expect(shown.status == 0, "\(shown.errors)")
             #expect(shown.text == made.text)
             _ = try writer.wait()

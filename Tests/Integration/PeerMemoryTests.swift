@@ -30,7 +30,8 @@ extension Integration {
         private func remember() throws -> [String] {
             let state = ["--state", pair.folder.file("state")]
             let listener = try pair.listen()
-            let first = try pair.connect(["--remember", "lamp"] + state).wait(with: [listener])
+            let first = try pair.connect(["--remember", "lamp"] + state)
+                .wait(whileServing: [listener])
             try #require(first.status == 0, "\(first.errors)")
             _ = try listener.wait()
             return state
@@ -57,7 +58,7 @@ extension Integration {
                 environment: ["XDG_STATE_HOME": pair.folder.path])
             if command == "chat" {
                 // A chat ends when its input ends, so the line must have arrived before that.
-                _ = try listener.output("all of it".utf8.count, with: [dialer])
+                _ = try listener.output("all of it".utf8.count, whileServing: [dialer])
                 listener.endInput()
             }
             let outcomes = try Subprocess.wait([listener, dialer])
@@ -75,7 +76,7 @@ extension Integration {
                 _ = try Subprocess(
                     Tool.path, words + identity("dialer") + trust,
                     environment: noBus.merging(["XDG_STATE_HOME": state, "HOME": state]) { $1 }
-                ).wait(with: [listener])
+                ).wait(whileServing: [listener])
             }
             #expect(pair.folder.mode("nothing") == nil)
             listener.signal(15)
@@ -142,7 +143,7 @@ extension Integration {
             func dial(_ words: [String], _ environment: [String: String]) throws -> String {
                 let outcome = try Subprocess(
                     Tool.path, ["connect", "peer:lamp"] + state + words, environment: environment
-                ).wait(with: [other])
+                ).wait(whileServing: [other])
                 #expect(outcome.status == 77, "\(outcome.errors)")
                 #expect(outcome.output == [])
                 return String(try #require(outcome.errors.split(separator: "\n").last))
@@ -177,7 +178,7 @@ extension Integration {
             let refused = try Subprocess(
                 // Without --identity the tool shows a new key, and the peer refuses it.
                 Tool.path, ["connect", "peer:lamp"] + state, environment: noBus
-            ).wait(with: [listener])
+            ).wait(whileServing: [listener])
             #expect(refused.status == 69, "\(refused.errors)")
             #expect(refused.errors.contains("the peer refuses this identity; elsewhere it was "))
             listener.signal(15)
@@ -190,9 +191,9 @@ extension Integration {
             let state = ["--state", pair.folder.file("state"), "--remember", "anna"]
             for options in [["--anyone"], []] {
                 let listener = try pair.listen(state, trust: options)
-                let dialer = try pair.connect().wait(with: [listener])
+                let dialer = try pair.connect().wait(whileServing: [listener])
                 #expect(dialer.status == 0, "\(dialer.errors)")
-                #expect(try listener.wait(with: []).status == 0)
+                #expect(try listener.wait(whileServing: []).status == 0)
                 let stored = pair.folder.read("state/known_peers") ?? []
                 #expect(String(decoding: stored, as: UTF8.self) == "anna \(pair.dialerKey)\n")
             }
@@ -202,7 +203,7 @@ extension Integration {
             let stranger = try Tool.start([
                 "connect", pair.endpoint(), "--identity", pair.folder.file("stranger"),
                 "--peer", pair.listenerKey,
-            ]).wait(with: [listener])
+            ]).wait(whileServing: [listener])
             #expect(stranger.status != 0)
             _ = try listener.line("blesec: no channel with ")
             listener.signal(15)
@@ -213,7 +214,7 @@ extension Integration {
         func listenerKeepsFirst() throws {
             let state = ["--state", pair.folder.file("state"), "--remember", "anna"]
             let listener = try pair.listen(state + ["--keep"], trust: ["--anyone"])
-            let first = try pair.connect().wait(with: [listener])
+            let first = try pair.connect().wait(whileServing: [listener])
             #expect(first.status == 0, "\(first.errors)")
             try #require(try Tool.run("keygen", pair.folder.file("stranger")).status == 0)
             let stranger = try Tool.start(
@@ -221,9 +222,10 @@ extension Integration {
                     "connect", pair.endpoint(), "--identity", pair.folder.file("stranger"),
                     "--peer", pair.listenerKey,
                 ], input: .bytes(Array("secret".utf8))
-            ).wait(with: [listener])
+            ).wait(whileServing: [listener])
             #expect(stranger.status != 0)
-            let again = try pair.connect(input: .bytes(Array("more".utf8))).wait(with: [listener])
+            let again = try pair.connect(input: .bytes(Array("more".utf8)))
+                .wait(whileServing: [listener])
             #expect(again.status == 0, "\(again.errors)")
             listener.signal(15)
             let served = try listener.wait()
@@ -234,7 +236,7 @@ extension Integration {
         func persistentListenerRemembers() throws {
             let state = ["--state", pair.folder.file("state"), "--remember", "anna", "--persist"]
             let listener = try pair.listen(state)
-            let dialer = try pair.connect(["--persist"]).wait(with: [listener])
+            let dialer = try pair.connect(["--persist"]).wait(whileServing: [listener])
             #expect(dialer.status == 0, "\(dialer.errors)")
             #expect(try listener.wait().status == 0)
             let stored = pair.folder.read("state/known_peers") ?? []
@@ -253,9 +255,9 @@ extension Integration {
             let dialer = try pair.connect(
                 ["--remember", "lamp", "--state", pair.folder.file("state")],
                 input: .bytes(Array("secret".utf8))
-            ).wait(with: [listener, lock])
+            ).wait(whileServing: [listener, lock])
             Tool.expect(dialer, status: 75, "known_peers is locked by another process")
-            let served = try listener.wait(with: [lock])
+            let served = try listener.wait(whileServing: [lock])
             #expect(served.status == 76 && served.output == [], "\(served.errors)")
             lock.signal(15)
         }
@@ -267,7 +269,7 @@ extension Integration {
             _ = try other.line("listening on ")
             let refused = try pair.connect(
                 ["--remember", "lamp"] + state, trust: ["--anyone"]
-            ).wait(with: [other])
+            ).wait(whileServing: [other])
             Tool.expect(refused, status: 77, "the key of `lamp` is another one: whoever is at ")
             #expect(refused.errors.contains("known_peers, line 1, has \(pair.listenerKey)"))
             other.signal(15)
@@ -288,7 +290,7 @@ extension Integration {
                 + identity("dialer") + state
             let remembered = try Subprocess(
                 "sh", ["-c", "cd \"$1\" && shift && exec \"$@\"", "sh", folder, Tool.path] + words
-            ).wait(with: [listener])
+            ).wait(whileServing: [listener])
             #expect(remembered.status == 0, "\(remembered.errors)")
             let stored = try #require(pair.folder.read("state/last_addresses"))
             let address = "unix:\(folder)/so cket public".escapingBlanks()
@@ -298,7 +300,7 @@ extension Integration {
             let byName = try Subprocess(
                 Tool.path, ["connect", "peer:lamp"] + identity("dialer") + state,
                 environment: noBus
-            ).wait(with: [listener])
+            ).wait(whileServing: [listener])
             #expect(byName.status == 0, "\(byName.errors)")
             #expect(byName.errors.hasPrefix("dialing unix:\(folder)/so cket, where"))
             listener.signal(15)

@@ -422,7 +422,8 @@ extension Integration {
             let pair = try ToolPair()
             let state = ["--state", pair.folder.file("state")]
             let listener = try pair.listen(["--keep"])
-            let first = try pair.connect(["--remember", "lamp"] + state).wait(with: [listener])
+            let first = try pair.connect(["--remember", "lamp"] + state)
+                .wait(whileServing: [listener])
             #expect(first.status == 0, "\(first.errors)")
             let renamed = try Tool.run(arguments: ["peers", "rename", "lamp", "hall"] + state)
             #expect(renamed.status == 0, "\(renamed.errors)")
@@ -431,7 +432,7 @@ extension Integration {
                     Tool.path,
                     ["connect", "peer:" + peer, "--identity", pair.folder.file("dialer")] + state,
                     environment: ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"]
-                ).wait(with: [listener])
+                ).wait(whileServing: [listener])
             }
             let second = try connect("hall")
             #expect(second.status == 0, "\(second.errors)")
@@ -445,7 +446,7 @@ extension Integration {
             _ = try other.line("listening on ")
             let third = try pair.connect(
                 ["--remember", "hall"] + state, trust: ["--anyone"]
-            ).wait(with: [other])
+            ).wait(whileServing: [other])
             #expect(third.status == 0, "\(third.errors)")
             _ = try other.wait()
             let listed = try Tool.run(arguments: ["peers", "list"] + state).text

@@ -68,10 +68,10 @@ extension Integration {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .keptOpen)
             let dialer = try pair.connect(input: .bytes(Array("question".utf8)))
-            #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
-            _ = try dialer.line(pair.dialerReadyLine, with: [listener])
+            #expect(try listener.output(8, whileServing: [dialer]) == Array("question".utf8))
+            _ = try dialer.line(pair.dialerReadyLine, whileServing: [listener])
             listener.send(Array("answer".utf8))
-            #expect(try dialer.output(6, with: [listener]) == Array("answer".utf8))
+            #expect(try dialer.output(6, whileServing: [listener]) == Array("answer".utf8))
             listener.send(Array(", and more".utf8))
             listener.endInput()
             let outcomes = try Subprocess.wait([listener, dialer])
@@ -90,12 +90,12 @@ extension Integration {
             ]
             let dialer = try Subprocess(
                 "bash", ["-c", #"set -o pipefail; "$@" | wc -c"#, "bash"] + words, input: .keptOpen)
-            _ = try listener.line(pair.listenerReadyLine, with: [dialer])
+            _ = try listener.line(pair.listenerReadyLine, whileServing: [dialer])
             listener.send([1, 2, 3])
             listener.endInput()
-            #expect(try dialer.output(2, with: [listener]) == Array("3\n".utf8))
+            #expect(try dialer.output(2, whileServing: [listener]) == Array("3\n".utf8))
             dialer.endInput()
-            #expect(try dialer.wait(with: [listener]).status == 0)
+            #expect(try dialer.wait(whileServing: [listener]).status == 0)
             #expect(try listener.wait().status == 0)
         }
 
@@ -103,18 +103,20 @@ extension Integration {
         func keep() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--keep"], input: .bytes(Array("hello".utf8)))
-            let first = try pair.connect(input: .bytes(Array("one ".utf8))).wait(with: [listener])
+            let first = try pair.connect(input: .bytes(Array("one ".utf8)))
+                .wait(whileServing: [listener])
             #expect(first.status == 0)
             #expect(first.text == "hello")
-            let second = try pair.connect(input: .bytes(Array("two".utf8))).wait(with: [listener])
+            let second = try pair.connect(input: .bytes(Array("two".utf8)))
+                .wait(whileServing: [listener])
             #expect(second.status == 0)
             // The first peer has received the whole standard input.
             #expect(second.text == "")
             let third = try pair.connect(input: .keptOpen)
-            _ = try third.line(pair.dialerReadyLine, with: [listener])
+            _ = try third.line(pair.dialerReadyLine, whileServing: [listener])
             third.signal(9)
-            _ = try third.wait(with: [listener])
-            _ = try listener.line("blesec: ", with: [])
+            _ = try third.wait(whileServing: [listener])
+            _ = try listener.line("blesec: ", whileServing: [])
             listener.signal(15)
             let outcome = try listener.wait()
             #expect(outcome.status == 143)
@@ -151,7 +153,7 @@ extension Integration {
             #expect(outcomes[1].errors == "\(pair.dialerReadyLine)\n")
 
             let otherListener = try pair.listen(["--protocol", chacha, "--timeout", "20"])
-            let refused = try pair.connect(["--protocol", aes]).wait(with: [otherListener])
+            let refused = try pair.connect(["--protocol", aes]).wait(whileServing: [otherListener])
             Tool.expect(refused, status: 69, "the peer accepts none of \(aes)")
             _ = try otherListener.line("blesec: no channel with ")
         }
@@ -180,7 +182,7 @@ extension Integration {
                 --identity '\(pair.folder.file("dialer"))' --peer \(pair.listenerKey) \(options)
                 """
             let outcome = try Subprocess("script", ["-qec", command, "/dev/null"])
-                .wait(with: [listener])
+                .wait(whileServing: [listener])
             #expect(try listener.wait().status == 0)
             return outcome
         }
@@ -234,7 +236,7 @@ extension Integration {
             let pair = try ToolPair()
             let listener = try pair.listen(["--direct"], input: .keptOpen)
             let dialer = try pair.connect(["--direct"], input: .bytes(Array("question".utf8)))
-            #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
+            #expect(try listener.output(8, whileServing: [dialer]) == Array("question".utf8))
             listener.send(Array("answer".utf8))
             listener.endInput()
             let outcomes = try Subprocess.wait([listener, dialer])

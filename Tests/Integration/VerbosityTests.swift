@@ -10,7 +10,7 @@ extension Integration {
             let listener = try pair.listen()
             let words = ["connect", pair.endpoint(), "-i", pair.folder.file("dialer")]
             let dialer = try Tool.start(words + ["--peer", pair.listenerKey] + options)
-            let outcome = try dialer.wait(with: [listener])
+            let outcome = try dialer.wait(whileServing: [listener])
             #expect(outcome.status == 0)
             return outcome.errors.split(separator: "\n").map(String.init)
         }

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from discovery import OFTEN, SERVICE, DiscoveryTests, power
+from discovery import SCAN_OPTIONS, SERVICE, DiscoveryTests, power
 from tool import BLESEC, ROOT, main
 
 sys.path.append(str(ROOT / "lab"))
@@ -36,7 +36,7 @@ class Chat:
         self.typed = self.delivered = 0
         self.process = subprocess.Popen(
             [BLESEC, "chat", "--service", service, "--adapter", adapter, "--identity",
-             test.folder / who, *test.pin(peer), *OFTEN, *options, "--json"],
+             test.folder / who, *test.pin(peer), *SCAN_OPTIONS, *options, "--json"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.readers = [
             threading.Thread(target=read, daemon=True) for read in (self.read_lines, self.read_events)]

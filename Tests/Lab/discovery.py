@@ -25,7 +25,7 @@ PYTHON = ROOT / ".build/venv/bin/python"
 CONFIGURATION = Path("/run/lab/discovery.conf")
 # A virtual controller reports an advertiser only when scanning or advertising starts. So the tools
 # restart the scan every second, and dial a peer that they have heard once.
-OFTEN = ("--rescan", "1", "--heard", "1")
+SCAN_OPTIONS = ("--rescan", "1", "--heard", "1")
 
 
 class Process:
@@ -95,7 +95,7 @@ class DiscoveryTests(LabTests):
     def connect(self, target, *options, adapter="hci0", who="dialer", **streams):
         return Tool(
             self, "connect", target, "--adapter", adapter, "--identity", self.folder / who,
-            *OFTEN, *options, **streams)
+            *SCAN_OPTIONS, *options, **streams)
 
     def exchange(self, *options, target=f"service:{SERVICE}", service=SERVICE):
         """Runs a listener, and a dialer that finds the listener. Returns the seconds from the dialer's

@@ -11,7 +11,7 @@ import sys
 import time
 
 from chat import ChatTests
-from discovery import OFTEN, SERVICE
+from discovery import SCAN_OPTIONS, SERVICE
 from tool import MEBIBYTE, Tool, main
 
 CUTS = 10
@@ -25,7 +25,7 @@ class FileTests(ChatTests):
         target.mkdir(exist_ok=True)
         tool = Tool(
             self, "receive", target, "--service", SERVICE, "--adapter", adapter, "--identity",
-            self.folder / "listener", *self.pin("dialer"), "--accept", "always", "--idle", "4", *OFTEN,
+            self.folder / "listener", *self.pin("dialer"), "--accept", "always", "--idle", "4", *SCAN_OPTIONS,
             *options)
         tool.line("{" if "--json" in options else f"advertising {SERVICE}")
         return tool, target
@@ -33,7 +33,7 @@ class FileTests(ChatTests):
     def send(self, *words, adapter="hci0"):
         return Tool(
             self, "send", f"service:{SERVICE}", *words, "--adapter", adapter, "--identity",
-            self.folder / "dialer", *self.pin("listener"), "--idle", "4", *OFTEN)
+            self.folder / "dialer", *self.pin("listener"), "--idle", "4", *SCAN_OPTIONS)
 
     def test_files_cut(self):
         """a file of 2 MiB arrives over ten cuts of the link, and both tools report its progress correctly"""

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from discovery import OFTEN, OTHER_SERVICE, PYTHON, SERVICE, Process
+from discovery import OTHER_SERVICE, PYTHON, SCAN_OPTIONS, SERVICE, Process
 from gatt_peer import (
     ATT, DATA, END, GRANT, OPEN, TO_DIALER, TO_LISTENER, fragment, opening)
 from tool import MEBIBYTE, ROOT, XX, LabTests, Tool, digest, main
@@ -32,7 +32,7 @@ class GATTTests(LabTests):
     def connect(self, *options, adapter="hci0", who="dialer", **streams):
         return Tool(
             self, "connect", f"service:{SERVICE}", "--adapter", adapter, "--identity",
-            self.folder / who, *OFTEN, *options, **streams)
+            self.folder / who, *SCAN_OPTIONS, *options, **streams)
 
     def test_stream(self):
         """a listener without L2CAP is found, and a channel runs over its GATT stream"""

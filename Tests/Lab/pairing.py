@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests/Lab/pairing.py: two devices that know only a service pair, and then know each other by name.
+"""Tests/Lab/pairing.py: two devices pair that know only a service, and then know each other by name.
 Runs in the laboratory: Tests/Lab/run pairing.
 """
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from discovery import OFTEN, SERVICE, DiscoveryTests
+from discovery import SCAN_OPTIONS, SERVICE, DiscoveryTests
 from tool import BLESEC, main
 
 ADAPTERS = {"alice": "hci0", "bob": "hci1"}
@@ -23,7 +23,8 @@ class Device:
         self.lines, self.errors = queue.SimpleQueue(), queue.SimpleQueue()
         self.seen = []
         self.process = subprocess.Popen(
-            [BLESEC, command, *words, "--adapter", ADAPTERS[who], "--state", test.folder / f"{who}.state", *OFTEN],
+            [BLESEC, command, *words, "--adapter", ADAPTERS[who], "--state", test.folder / f"{who}.state",
+             *SCAN_OPTIONS],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.errors)):
             threading.Thread(target=self.read, args=(stream, lines), daemon=True).start()
@@ -88,13 +89,13 @@ class PairingTests(DiscoveryTests):
             chat.end()
 
     def test_pairing_code(self):
-        """two devices that know only a service pair by a code, and then chat by name, also after a restart"""
+        """two devices pair by a code, knowing only a service, and then chat by name, also after a restart"""
         self.pair("--code")
         for text in ("first", "second"):
             self.chat(text)
 
     def test_pairing_uri(self):
-        """two devices that know only a service pair by an invitation, and then chat by name"""
+        """two devices pair by an invitation, knowing only a service, and then chat by name"""
         self.pair("--uri")
         self.chat("first")
 

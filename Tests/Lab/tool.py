@@ -171,7 +171,7 @@ class ToolTests(LabTests):
         for name in names:
             prefix = self.folder / f"certified-{name}"
             issued = authority("issue", "--uri", f"blesec://lab/{name}", "--out", prefix)
-            self.keys[name]["certificate"] = issued["fingerprint"]
+            self.keys.setdefault(name, {})["certificate"] = issued["fingerprint"]
             credentials[name] = (
                 "--certificate", f"{prefix}.pem", "--key", f"{prefix}.key", "--authority",
                 self.folder / "ca/ca.pem", "--revoked", self.folder / "ca/ca.crl")
@@ -184,18 +184,18 @@ class ToolTests(LabTests):
             return f"channel ready: TLS1.3 with {key}, blesec://lab/{peer}"
         return f"channel ready: {XX} with {self.keys[peer]['fingerprint']}"
 
-    def pair(self, there, back, user=None, certified=False):
+    def connected_tools(self, from_dialer, from_listener, user=None, certified=False):
         """A listener and a dialer, with pinned keys or with certificates, whose channel is ready; and
         the files with their output."""
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
         credentials = self.certify("listener", "dialer") if certified else {}
         trust = lambda who: () if certified else self.pin(who)
         listener, endpoint = self.listen(
-            *trust("dialer"), credential=credentials.get("listener"), given=self.given("back", back),
+            *trust("dialer"), credential=credentials.get("listener"), given=self.given("back", from_listener),
             written=written[0], user=user)
         dialer = self.connect(
             endpoint, *trust("listener"), credential=credentials.get("dialer"),
-            given=self.given("there", there), written=written[1], user=user)
+            given=self.given("there", from_dialer), written=written[1], user=user)
         for tool, peer in ((dialer, "listener"), (listener, "dialer")):
             self.assertEqual(tool.line("channel ready: "), self.ready(peer, certified))
         return listener, dialer, *written
@@ -205,7 +205,7 @@ class ToolTests(LabTests):
     def move_eight_mebibytes(self, user=None, certified=False):
         before = {name: packets(name) for name in ("hci0", "hci1")}
         begun = time.monotonic()
-        listener, dialer, at_listener, at_dialer = self.pair(
+        listener, dialer, at_listener, at_dialer = self.connected_tools(
             self.bytes["there"], self.bytes["back"], user=user, certified=certified)
         self.assertEqual(dialer.status(240), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
@@ -234,18 +234,19 @@ class ToolTests(LabTests):
 
     def test_both_engines(self):
         """a listener with both engines serves a Noise peer and a TLS peer at the same time"""
-        credentials = self.certify("listener", "stranger")
+        credentials = self.certify("listener", "tls-dialer")
         content = {name: self.bytes["there"][: 2 * MEBIBYTE + len(name)] for name in ("noise", "tls")}
         content["tls"] = content["tls"][::-1]
         written = self.folder / "listener.written"
         listener, endpoint = self.listen(
-            "--keep", *self.pin("dialer"), "--peer-uri", "blesec://lab/stranger",
+            "--keep", *self.pin("dialer"), "--peer-uri", "blesec://lab/tls-dialer",
             *credentials["listener"], written=written)
         dialers = [
             self.connect(
                 endpoint, *self.pin("listener"), given=self.given("noise", content["noise"])),
             self.connect(
-                endpoint, credential=credentials["stranger"], given=self.given("tls", content["tls"])),
+                endpoint, credential=credentials["tls-dialer"],
+                given=self.given("tls", content["tls"])),
         ]
         for dialer, certified in zip(dialers, (False, True)):
             self.assertEqual(dialer.line("channel ready: "), self.ready("listener", certified))
@@ -262,7 +263,7 @@ class ToolTests(LabTests):
 
     def test_nothing_to_send(self):
         """when neither side sends data, both tools succeed"""
-        listener, dialer, at_listener, at_dialer = self.pair(b"", b"")
+        listener, dialer, at_listener, at_dialer = self.connected_tools(b"", b"")
         self.assertEqual(dialer.status(20), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
         self.expect_content(at_listener, b"")
@@ -289,10 +290,11 @@ class ToolTests(LabTests):
 
     # The link is lost
 
-    def interrupted_pair(self):
-        """A pair in the middle of a long transfer."""
+    def tools_in_transfer(self):
+        """A listener and a dialer in the middle of a long transfer; and for each, the file with its output
+        and the content that the other sends."""
         content = random.Random("endless").randbytes(32 * MEBIBYTE)
-        listener, dialer, at_listener, at_dialer = self.pair(content, content[::-1])
+        listener, dialer, at_listener, at_dialer = self.connected_tools(content, content[::-1])
         deadline = time.monotonic() + 60
         while min(at_listener.stat().st_size, at_dialer.stat().st_size) < 128 * 1024:
             self.assertLess(time.monotonic(), deadline, "less than 128 KiB arrived in 60 s")
@@ -307,7 +309,7 @@ class ToolTests(LabTests):
 
     def test_cut_link(self):
         """a link that is cut in the middle of a transfer is an error on both sides"""
-        listener, dialer, *outputs = self.interrupted_pair()
+        listener, dialer, *outputs = self.tools_in_transfer()
         mgmt("disconnect", self.address["hci1"], "hci0")
         for tool in (dialer, listener):
             self.expect(tool, PROTOCOL, "the link ended before the peer said that", within=5)
@@ -316,14 +318,14 @@ class ToolTests(LabTests):
 
     def test_killed_peer(self):
         """a peer that is killed in the middle of a transfer is an error at the other side"""
-        listener, dialer, (at_listener, there), _ = self.interrupted_pair()
+        listener, dialer, (at_listener, there), _ = self.tools_in_transfer()
         dialer.process.kill()
         self.expect(listener, PROTOCOL, "the link ended before the peer said that", within=5)
         self.expect_proper_prefix(at_listener, there)
 
     def test_interrupted(self):
         """after SIGINT at one side, the other side reports an interruption instead of a complete channel"""
-        listener, dialer, *outputs = self.interrupted_pair()
+        listener, dialer, *outputs = self.tools_in_transfer()
         listener.process.send_signal(signal.SIGINT)
         self.expect(listener, 130, "interrupted", within=15)
         self.expect(dialer, PROTOCOL, "interrupted", within=15)
@@ -361,7 +363,7 @@ class ToolTests(LabTests):
 
     def test_stopped_peer(self):
         """a peer that is stopped in the middle of a transfer is given up"""
-        listener, dialer, (at_listener, there), (at_dialer, back) = self.interrupted_pair()
+        listener, dialer, (at_listener, there), (at_dialer, back) = self.tools_in_transfer()
         listener.process.send_signal(signal.SIGSTOP)
         self.expect(dialer, TIMED_OUT, "within (30|60) s", within=75)
         listener.process.send_signal(signal.SIGCONT)

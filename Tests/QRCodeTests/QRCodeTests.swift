@@ -45,8 +45,8 @@ import Testing
         "zbarimg reads the code that a terminal shows, in each style",
         arguments: [1, 50, 150, 300],
         [
-            (QRCode.TerminalStyle.colours, true), (.colours, false), (.darkBackground, true),
-            (.lightBackground, false),
+            (QRCode.TerminalStyle.colours, true), (.colours, false), (.plainOnDark, true),
+            (.plainOnLight, false),
         ])
     func terminal(_ count: Int, _ shown: (style: QRCode.TerminalStyle, isDark: Bool)) throws {
         let text = Self.text(count)
@@ -69,7 +69,7 @@ import Testing
     @Test("each side has a quiet zone of four light modules")
     func quietZone() throws {
         let code = try QRCode("A")
-        let plain = code.terminalLines(.lightBackground)
+        let plain = code.terminalLines(.plainOnLight)
         let sides = plain.dropFirst(2).dropLast(2)
         #expect(plain.prefix(2).allSatisfy { $0.allSatisfy { $0 == " " } })
         #expect(plain.suffix(2).allSatisfy { $0.allSatisfy { $0 == " " } })
@@ -84,8 +84,8 @@ import Testing
     func complements() throws {
         let code = try QRCode(Self.text(50))
         let other: [Character: Character] = [" ": "█", "█": " ", "▀": "▄", "▄": "▀"]
-        let dark = code.terminalLines(.darkBackground)
-        let complements = code.terminalLines(.lightBackground).map { line in
+        let dark = code.terminalLines(.plainOnDark)
+        let complements = code.terminalLines(.plainOnLight).map { line in
             String(line.compactMap { other[$0] })
         }
         #expect(dark == complements)

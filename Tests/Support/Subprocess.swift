@@ -108,7 +108,7 @@ internal import Glibc
 
     /// Waits for a line of standard error that begins with `prefix`, and returns the first such
     /// line.
-    public func line(_ prefix: String, with others: [Subprocess] = []) throws -> String {
+    public func line(_ prefix: String, whileServing others: [Subprocess] = []) throws -> String {
         while true {
             let lines = text(errors).split(separator: "\n", omittingEmptySubsequences: false)
             if let line = lines.dropLast().first(where: { $0.hasPrefix(prefix) }) {
@@ -131,7 +131,7 @@ internal import Glibc
     }
 
     /// Waits until standard output has at least `count` bytes, and returns all its bytes so far.
-    public func output(_ count: Int, with others: [Subprocess] = []) throws -> [UInt8] {
+    public func output(_ count: Int, whileServing others: [Subprocess] = []) throws -> [UInt8] {
         while output.count < count {
             guard status == nil else { throw Failure.ended(text(errors)) }
             try Self.serve([self] + others, until: deadline)
@@ -140,7 +140,7 @@ internal import Glibc
     }
 
     /// Waits until the program has ended.
-    public func wait(with others: [Subprocess] = []) throws -> Outcome {
+    public func wait(whileServing others: [Subprocess] = []) throws -> Outcome {
         while true {
             if let status { return Outcome(status: status, output: output, errors: text(errors)) }
             try Self.serve([self] + others, until: deadline)
@@ -149,7 +149,7 @@ internal import Glibc
 
     /// Waits until several programs have ended.
     public static func wait(_ programs: [Subprocess]) throws -> [Outcome] {
-        try programs.map { try $0.wait(with: programs.filter { $0.status == nil }) }
+        try programs.map { try $0.wait(whileServing: programs.filter { $0.status == nil }) }
     }
 
     // MARK: - Serving the pipes

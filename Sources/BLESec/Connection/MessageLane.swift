@@ -54,7 +54,7 @@ final class MessageLane: Sendable {
         /// Whether the peer has opened a stream that the program has not accepted.
         var hasIncomingStream: Bool
         /// Whether the peer has shown an older state of its own than before, and must end the link.
-        var isWaitingForEnd: Bool
+        var isWaitingForLinkEnd: Bool
         /// The error after which the store commits nothing more.
         var failure: ChannelError?
         /// Whether the store has committed something.
@@ -284,7 +284,7 @@ final class MessageLane: Sendable {
     var isSettled: Bool { look { $0.isSettled } }
     /// Whether ``isSettled`` is true, and the peer has been told so on this link; the store may not
     /// have committed that yet.
-    var hasToldPeerItSettled: Bool { look { $0.hasToldPeerItSettled } }
+    var hasToldPeerOfSettling: Bool { look { $0.hasToldPeerOfSettling } }
     /// Whether the store has committed everything.
     var isCommitted: Bool { look { $0.isCommitted } }
     /// The error after which the store commits nothing more.
@@ -327,7 +327,7 @@ final class MessageLane: Sendable {
                 hasFate: state.hasNewFate, isStreamOver: state.endpoint.streams.hasForgotten,
                 streams: state.endpoint.streams.takeTouched(),
                 hasIncomingStream: state.endpoint.streams.hasArrived,
-                isWaitingForEnd: state.endpoint.isWaitingForEnd,
+                isWaitingForLinkEnd: state.endpoint.isWaitingForLinkEnd,
                 failure: state.failure, hasCommitted: state.hasCommitted,
                 isRevoked: state.isRevoked,
                 mustEndLink: state.endpoint.mustEndLink,
@@ -516,7 +516,7 @@ extension MessageLane.State {
             endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
             || endpoint.streams.hasNews
         // For each link, the connection is told only once that the peer must end the link.
-        let isWaiting = endpoint.isWaitingForEnd && linkReportedAsWaiting != link
+        let isWaiting = endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
         if isWaiting { linkReportedAsWaiting = link }
         let hasEnding = endpoint.hasToldPeerOfCompletion || endpoint.mustEndLink || isWaiting
         isNewsPending = hasArrived || hasEnding

@@ -234,7 +234,7 @@ extension PeerConnection {
         guard let reason else { return await ended(channel) }
         let hasCarriedMessage = await channel.hasCarriedMessage
         let isCurrent = current === channel
-        let isFinal = lane?.hasToldPeerItSettled ?? machine.rules.endsWithPeer
+        let isFinal = lane?.hasToldPeerOfSettling ?? machine.rules.endsWithPeer
         let ending = change {
             $0.peerEnded(
                 reason, isFinal: isFinal, hasCarriedMessage: hasCarriedMessage,

@@ -248,13 +248,13 @@ extension PeerConnection {
             }
         }
         guard let channel = current,
-            news.isWaitingForEnd || news.mustEndLink || news.hasToldPeerOfCompletion
+            news.isWaitingForLinkEnd || news.mustEndLink || news.hasToldPeerOfCompletion
                 || news.isRevoked
         else { return }
         Task(executorPreference: channel.loop) {
             if news.isRevoked {
                 await channel.abort(.tooMuchUnderWay)
-            } else if news.isWaitingForEnd {
+            } else if news.isWaitingForLinkEnd {
                 try? await channel.loop.sleep(for: Self.timeToEnd)
                 await channel.abort(ChannelError(.closed, "the peer uses an old state of its own"))
             } else if news.mustEndLink {

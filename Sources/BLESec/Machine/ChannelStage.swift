@@ -131,7 +131,7 @@ class UnauthenticatedStage: ChannelStage {
     /// How many bytes a peer may send, including those that authenticate it.
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
     /// Whether the channel ends when the peer has sent the last byte that it may send.
-    var failsAtLimit: Bool { true }
+    var failsAtByteLimit: Bool { true }
     /// The rest of the limit; bytes beyond the limit are not read from the link.
     final override var readAllowance: Int { max(0, unauthenticatedLimit - arrived) }
 
@@ -144,7 +144,7 @@ class UnauthenticatedStage: ChannelStage {
     }
 
     final override func didProcess(now: UInt64) throws(ChannelError) {
-        guard arrived < unauthenticatedLimit || !failsAtLimit else {
+        guard arrived < unauthenticatedLimit || !failsAtByteLimit else {
             throw .unauthenticated(after: unauthenticatedLimit)
         }
     }

@@ -50,7 +50,7 @@ final class Handshake: UnauthenticatedStage {
     override var wantsBytes: Bool { awaitingTrustSince == nil }
     /// When the peer has sent all bytes that it may send, only a handshake that waits for a trust
     /// decision can still succeed.
-    override var failsAtLimit: Bool { awaitingTrustSince == nil }
+    override var failsAtByteLimit: Bool { awaitingTrustSince == nil }
     override var claimedKey: Fingerprint? { claimedIdentity?.fingerprint }
 
     override func step(now: UInt64) throws(ChannelError) -> Step {

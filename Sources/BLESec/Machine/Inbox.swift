@@ -38,7 +38,7 @@ struct Inbox: ~Copyable {
             // A message in one piece is never incomplete, so the budget is not charged.
             return keep(piece.array)
         }
-        guard part?.take(piece.count, limit: maximumMessageLength) == true else {
+        guard part?.take(piece.count, maximumMessageLength: maximumMessageLength) == true else {
             throw .tooMuchUnderWay
         }
         if partial.isEmpty { partial.reserveCapacity(min(lastLength, Self.largestReserve)) }

@@ -33,7 +33,7 @@ final class PairingStage: UnauthenticatedStage {
 
     override var phase: ChannelPhase { awaitsPersonHere ? .awaitingTrustDecision : .proving }
     override var wantsBytes: Bool { exchange.wantsRecord && refusal == nil }
-    override var failsAtLimit: Bool { exchange.wantsRecord }
+    override var failsAtByteLimit: Bool { exchange.wantsRecord }
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
 
     override func step(now: UInt64) throws(ChannelError) -> Step {
@@ -81,8 +81,8 @@ final class PairingStage: UnauthenticatedStage {
             // The peer must learn in which way this side pairs, even if the two ways differ.
             while let record = exchange.nextRecord() { try records.seal(.pair, record) }
             // A dialer that has sent `done` has begun its session, in which there is no `reject`.
-            let isLate = parameters.role == .acceptor && exchange.isBinding
-            guard error.code != .protocolViolation, !isLate else { throw error }
+            let isPeerInSession = parameters.role == .acceptor && exchange.isBinding
+            guard error.code != .protocolViolation, !isPeerInSession else { throw error }
             refusal = reason(for: error, whileBinding: exchange.isBinding)
             return
         }
@@ -108,7 +108,7 @@ final class PairingStage: UnauthenticatedStage {
 
     override func nextTimeout(now: UInt64) -> UInt64 {
         let timeouts = configuration.timeouts
-        let awaitsDecision = exchange.question != nil || exchange.awaitsPerson
+        let awaitsDecision = exchange.question != nil || exchange.awaitsPersonAtPeer
         return waitsSince.after(awaitsDecision ? timeouts.trustDecision : timeouts.ready)
     }
 
@@ -120,7 +120,7 @@ final class PairingStage: UnauthenticatedStage {
         }
         throw .late(
             "the peer did not continue the pairing within",
-            exchange.awaitsPerson ? timeouts.trustDecision : timeouts.ready)
+            exchange.awaitsPersonAtPeer ? timeouts.trustDecision : timeouts.ready)
     }
 
     // MARK: - Errors
@@ -137,14 +137,14 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the
-    /// peer has stored this side's key. A dialer may know this: before the dialer's `done`, the
-    /// acceptor does not store the dialer as known, so an acceptor that refuses or breaks the
-    /// protocol until then is not paired.
+    /// peer has stored this side's key. A dialer sometimes knows: in a pairing, the acceptor stores
+    /// the dialer only after the dialer's `done`. So if a side refuses before that, or the acceptor
+    /// breaks the protocol, the acceptor has not stored the dialer in this pairing.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
-        let isDecided =
+        let hasSurelyFailed =
             parameters.role == .dialer && !isBinding
             && [.refused, .untrusted, .protocolViolation, .limitExceeded].contains(error.code)
-        guard exchange.hasConfirmed, !exchange.isComplete, !isDecided else { return error }
+        guard exchange.hasConfirmed, !exchange.isComplete, !hasSurelyFailed else { return error }
         var result = ChannelError(
             .mayBePaired,
             "this side and the peer may be paired: pair again within 24 hours to complete it "

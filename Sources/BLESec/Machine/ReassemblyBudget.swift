@@ -106,9 +106,12 @@ final class ReassemblyBudget: Sendable {
         }
 
         deinit { budget.remove(token) }
-        /// Takes `count` more bytes for a message whose maximum length is `limit` bytes; returns
-        /// false if the budget does not allow it.
-        func take(_ count: Int, limit: Int) -> Bool { budget.take(count, by: token, limit: limit) }
+        /// Takes `count` more bytes for a message of at most `maximumMessageLength` bytes in all;
+        /// returns false if the budget does not allow it.
+        func take(_ count: Int, maximumMessageLength: Int) -> Bool {
+            budget.take(count, by: token, maximumMessageLength: maximumMessageLength)
+        }
+
         func giveBackAll() { budget.giveBackAll(token) }
     }
 
@@ -129,10 +132,10 @@ final class ReassemblyBudget: Sendable {
 
     var bytesLeft: Int { state.withLock { $0.bytesLeft } }
 
-    private func take(_ count: Int, by token: UInt64, limit: Int) -> Bool {
+    private func take(_ count: Int, by token: UInt64, maximumMessageLength: Int) -> Bool {
         let (isTaken, revoked) = state.withLock { state -> (Bool, [Holding]) in
             guard state.holdings[token] != nil,
-                state.sum(of: token) + count <= max(shareLimit, limit)
+                state.sum(of: token) + count <= max(shareLimit, maximumMessageLength)
             else { return (false, []) }
             guard state.bytesLeft < count else {
                 state.add(count, to: token)

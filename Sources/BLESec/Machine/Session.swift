@@ -32,7 +32,8 @@ class Session: ChannelStage {
     /// Whether streams are open, whose frames may be urgent. Then little is sealed ahead, and the
     /// link keeps its own queue short, so that urgent frames do not wait.
     final var keepsQueueShort = false
-    /// Whether the link is lost: bytes that arrived before are read, with room for more messages.
+    /// Whether the link is lost. The bytes that arrived before the loss are still read, and the
+    /// inbox may then hold more than usual.
     final var isLinkLost = false
     /// How many calls wait for the peer's acknowledgement.
     final var acknowledgementWaiters = 0
@@ -97,9 +98,9 @@ class Session: ChannelStage {
     func check(_ message: [UInt8]) throws(ChannelError) {}
     /// Acts on a record that was opened in `records.inbound`.
     func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {}
-    /// Records that the program has taken the next message completely.
+    /// Called when the program has taken the next message completely.
     func didTakeMessage(now: UInt64) {}
-    /// Records that the program has confirmed the peer's first `count` messages.
+    /// Called when the program has confirmed the peer's first `count` messages.
     func confirm(through count: UInt64, now: UInt64) {}
     /// How far the driver may close the link, now that nothing waits to be sent.
     func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
@@ -197,8 +198,8 @@ class Session: ChannelStage {
         }
     }
 
-    /// Records that this side reads again, and restarts the time limits for the peer's silence and
-    /// for an incomplete record.
+    /// Called when this side reads again: restarts the time limits for the peer's silence and for
+    /// an incomplete record.
     func didResumeReading(now: UInt64) {
         activity.didReceive(now: now)
         if recordBegan != nil { recordBegan = now }
@@ -207,7 +208,8 @@ class Session: ChannelStage {
     // MARK: - Time
 
     override func nextTimeout(now: UInt64) -> UInt64 {
-        // While the session closes, only the close deadline counts; it takes `expiry` into account.
+        // While the session closes, the close deadline replaces `expiry`; it is calculated from
+        // `expiry`, among other times.
         var next = closing == nil ? expiry : closeDeadline
         if wantsBytes, let recordBegan { next = min(next, recordBegan.after(recordTimeout)) }
         return next

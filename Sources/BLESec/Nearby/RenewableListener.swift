@@ -29,8 +29,9 @@ actor RenewableListener: LinkListener {
     private struct ServedPSM {
         let listener: L2CAPListener
         let task: Task<Void, Never>
-        /// The device that was told this PSM because it had used the one before.
-        var reader: DeviceAddress?
+        /// The device for which this PSM was opened, because it had already used the previous one;
+        /// nil if it was not opened for one device.
+        var openedFor: DeviceAddress?
         /// Whether the PSM is no longer published, and the listener is closed after ``grace``.
         var isRetiring = false
     }
@@ -95,7 +96,7 @@ actor RenewableListener: LinkListener {
     func psmForReading(by device: DeviceAddress?) -> PSM? {
         guard !isClosed else { return nil }
         if let device, users.contains(device), mayOpenPSM(for: device), let fresh = try? open() {
-            servedPSMs[ObjectIdentifier(fresh)]?.reader = device
+            servedPSMs[ObjectIdentifier(fresh)]?.openedFor = device
             publish(fresh)
         }
         return readable?.localAddress.psm
@@ -152,7 +153,7 @@ actor RenewableListener: LinkListener {
 
     private func mayOpenPSM(for device: DeviceAddress) -> Bool {
         servedPSMs.count < Self.mostPSMs
-            && servedPSMs.values.count { $0.reader == device } < Self.mostPSMsOfDevice
+            && servedPSMs.values.count { $0.openedFor == device } < Self.mostPSMsOfDevice
     }
 
     /// Listens on another PSM; `nil` without L2CAP, and once closed.

@@ -37,11 +37,11 @@ extension TrustPolicy {
         /// Reserves the code or the comparison, which is valid for one pairing, for a key that this
         /// side has verified; false if it is reserved for another key. Also false if the program has
         /// ended the invitation, the code or the comparison.
-        func claim(_ key: Fingerprint) -> Bool {
+        func reserve(for key: Fingerprint) -> Bool {
             switch self {
             case .invitation(let invitation): invitation.isOpen
-            case .code(let code): code.claim(key)
-            case .comparing(let comparison): comparison.claim(key)
+            case .code(let code): code.reserve(for: key)
+            case .comparing(let comparison): comparison.reserve(for: key)
             }
         }
 

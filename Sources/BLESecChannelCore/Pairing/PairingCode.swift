@@ -57,7 +57,9 @@ extension TrustPolicy {
         /// The reason why nobody can pair with the code any more; nil while it is valid.
         package var refusal: String? { tries.refusal(of: Self.name) }
         func spend() throws(ChannelError) { try tries.spend(Self.name) }
-        func claim(_ key: Fingerprint) -> Bool { tries.claim(key) }
+        /// Reserves the code for the first key that this side has verified; see
+        /// ``PairingTries/reserve(for:)``.
+        func reserve(for key: Fingerprint) -> Bool { tries.reserve(for: key) }
 
         func begin(_ context: CPace.Context, isInitiator: Bool) -> CPace {
             CPace(code: secret, context, isInitiator: isInitiator)

@@ -27,6 +27,8 @@ extension TrustPolicy {
 
         var refusal: String? { tries.refusal(of: Self.name) }
         func spend() throws(ChannelError) { try tries.spend(Self.name) }
-        func claim(_ key: Fingerprint) -> Bool { tries.claim(key) }
+        /// Reserves the comparison for the first key that this side has verified; see
+        /// ``PairingTries/reserve(for:)``.
+        func reserve(for key: Fingerprint) -> Bool { tries.reserve(for: key) }
     }
 }

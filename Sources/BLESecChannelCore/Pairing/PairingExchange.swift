@@ -100,7 +100,7 @@ package final class PairingExchange {
     /// Whether the store is storing a peer that has confirmed.
     package var isBinding: Bool { if case .binding = state { true } else { false } }
     /// Whether the peer's next record waits for a person on the peer's side.
-    package var awaitsPerson: Bool {
+    package var awaitsPersonAtPeer: Bool {
         guard case .comparing = rule.way, case .awaiting(.confirm) = state else { return false }
         return true
     }
@@ -287,17 +287,17 @@ package final class PairingExchange {
             throw Self.outOfPlace
         }
         if isDialer {
-            try claim()
+            try reserveForPeer()
             bind(sendsDone: true)
         } else {
             try keep(isVerified: true)
         }
     }
 
-    /// Throws if another peer was verified with the same code or comparison, or if the program has
-    /// ended the pairing.
-    private func claim() throws(ChannelError) {
-        guard rule.way.claim(parties.peer) else {
+    /// Reserves the code or the comparison for the peer. Throws if another peer was verified with
+    /// it before, or if the program has ended the pairing.
+    private func reserveForPeer() throws(ChannelError) {
+        guard rule.way.reserve(for: parties.peer) else {
             throw ChannelError(
                 .untrusted, "another peer was first to pair, or the pairing was ended here")
         }
@@ -390,7 +390,7 @@ package final class PairingExchange {
     // MARK: - The store
 
     private func keep(isVerified: Bool) throws(ChannelError) {
-        if isVerified { try claim() }
+        if isVerified { try reserveForPeer() }
         hasKeptPeer = true
         let peer = TrustPolicy.PendingPeer(
             name: rule.name, key: parties.peer, transcript: transcript, isVerified: isVerified)

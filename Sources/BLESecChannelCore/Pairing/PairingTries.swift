@@ -40,9 +40,9 @@ final class PairingTries: Sendable {
     }
 
     /// Reserves the code or the comparison for the first key that has been verified; false for any
-    /// other key, and once ``close()`` was called before. So if two peers try at the same time, this
-    /// side sends its confirmation to only one.
-    func claim(_ key: Fingerprint) -> Bool {
+    /// other key, and for the first key if ``close()`` was called before. So if two peers try at
+    /// the same time, this side sends its confirmation to only one.
+    func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isUsed { state.owner = key }
             return state.owner == key

@@ -29,8 +29,9 @@ package struct CertificateAuthority: Sendable {
 
     /// Opens the authority in a directory.
     ///
-    /// - Throws: `noSuchFile` when there is none; `permission`; `badKey` when other users may enter
-    ///   the directory, or its certificate is not an authority's.
+    /// - Throws: `noSuchFile` when there is none; `permission` when this user may not read it;
+    ///   `badKey` when other users may enter the directory, or its certificate is not an
+    ///   authority's.
     package init(_ directory: String) throws(ChannelError) {
         folder = AuthorityFolder(directory)
         try folder.requirePrivate()

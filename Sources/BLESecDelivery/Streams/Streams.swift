@@ -442,7 +442,7 @@ package final class Streams {
 
     /// Marks this side's `resume` as received by the peer, as any record after the peer's own
     /// `resume` shows.
-    func markResumeAsReceived() { hasPeerReceivedResume = true }
+    func markOwnResumeAsReceived() { hasPeerReceivedResume = true }
 
     /// Ends all streams, because the peer or this side has begun a new instance.
     func lose() {

@@ -166,9 +166,9 @@ extension RadioScenario.Result {
     /// An engine's ratios to the bare L2CAP channel and to the computed number of packets; none for
     /// a variation.
     fileprivate var ratiosToLimits: [Ratio] {
-        guard variation == nil, let engine, let ratio, let opening else { return [] }
+        guard variation == nil, let engine, let ratio, let messageCosts else { return [] }
         let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/\(engine)"
-        let sent = opening.shortMessage
+        let sent = messageCosts.shortMessageTraffic
         let computed = max(1, parameters.frameCount(ofSDU: sent.bytes))
         let quotient = Double(sent.packets) / Double(computed)
         return [
@@ -207,7 +207,7 @@ extension RadioStreams.Result {
         return [
             Ratio(
                 "\(name)/urgent", to: "2 intervals and 16 KiB", .counted, lessIsBetter: true,
-                Summary([busy.longest / limit])),
+                Summary([busy.longest / longestAllowed])),
             Ratio(
                 "\(name)/bulk", to: "bulk alone", .counted, lessIsBetter: false, Summary([share])),
         ]

@@ -10,8 +10,8 @@ protocol EngineLayer: AnyObject {
     /// Seals `count` bytes of plaintext, at least one, and opens them again, `repetitions` times.
     func sealAndOpen(_ count: Int, repetitions: Int) throws
 
-    /// Allocates the buffers again, after a gap of `gap` bytes, if the layer copies records from
-    /// one buffer into another.
+    /// If the layer copies records from one buffer into another, allocates `gap` bytes and then new
+    /// buffers, so that the buffers get other addresses.
     ///
     /// A copy between two buffers is up to 45 % slower if the destination starts a few bytes after
     /// the source, modulo the page size. Without new addresses, all samples of a run could have

@@ -57,7 +57,7 @@ struct RadioRun: Sendable {
     /// Opens a channel, and measures its first messages, a short message and many long messages.
     func measure(
         _ peers: PeerConfigurations, volume: Int
-    ) async throws -> (opening: RadioScenario.Opening, goodput: Double) {
+    ) async throws -> (costs: RadioScenario.MessageCosts, goodput: Double) {
         try await onLoop {
             let dialer = RadioEnd(central, .dialer, peers.dialer)
             let acceptor = RadioEnd(peripheral, .acceptor, peers.acceptor)
@@ -65,7 +65,7 @@ struct RadioRun: Sendable {
                 dialer.cancel()
                 acceptor.cancel()
             }
-            let message = [UInt8](repeating: 0x5A, count: RadioScenario.shortMessage)
+            let message = [UInt8](repeating: 0x5A, count: RadioScenario.shortMessageSize)
             let openingTime = clock.now.nanoseconds
             dialer.open(andSend: message)
             acceptor.open(andSend: message)
@@ -84,12 +84,12 @@ struct RadioRun: Sendable {
             let start = await waitForAnchor()
             dialer.send([UInt8](repeating: 0xA5, count: messageSize), count: count)
             let end = try await advanceClock { try acceptor.arrival(of: 2 + count) }
-            let opening = RadioScenario.Opening(
+            let costs = RadioScenario.MessageCosts(
                 firstMessage: BothSides(
                     dialer: Double(acceptorReceived - openingTime),
                     acceptor: Double(dialerReceived - openingTime)),
-                shortMessage: short)
-            return (opening, Double(count * messageSize) / Double(end - start) * 1e9)
+                shortMessageTraffic: short)
+            return (costs, Double(count * messageSize) / Double(end - start) * 1e9)
         }
     }
 

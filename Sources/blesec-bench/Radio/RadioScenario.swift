@@ -15,7 +15,7 @@ struct RadioScenario: Sendable {
     static let messageSize = 16 << 10
     /// The bytes of the first message on a new channel, and of the message whose packets are
     /// counted.
-    static let shortMessage = 100
+    static let shortMessageSize = 100
 
     /// The engines to measure besides the L2CAP channel alone.
     static let engines =
@@ -32,15 +32,15 @@ struct RadioScenario: Sendable {
         /// Goodput divided by that of the L2CAP channel alone.
         var ratio: Double?
         /// What the first messages and a short message cost; nil without an engine.
-        var opening: Opening?
+        var messageCosts: MessageCosts?
     }
 
-    struct Opening: Sendable {
+    struct MessageCosts: Sendable {
         /// Nanoseconds from the opening of the L2CAP channel until each side's first message has
         /// arrived at the other side.
         var firstMessage: BothSides<Double>
-        /// The packets of a short message once the channel is open.
-        var shortMessage: RadioLink.Count
+        /// The SDUs, bytes and packets of a short message once the channel is open.
+        var shortMessageTraffic: RadioLink.Count
     }
 
     /// Measures the L2CAP channel alone, and then each engine, each on a connection of its own.
@@ -59,7 +59,7 @@ struct RadioScenario: Sendable {
             let run = try await RadioRun(parameters)
             var result = bare
             result.engine = engine
-            (result.opening, result.goodput) = try await run.measure(pair, volume: volume)
+            (result.messageCosts, result.goodput) = try await run.measure(pair, volume: volume)
             result.ratio = result.goodput / bareGoodput
             await run.end()
             results.append(result)
@@ -78,8 +78,8 @@ struct RadioScenario: Sendable {
     typealias Setup = (parameters: RadioParameters, engines: [String], variation: String?)
 
     /// The connections of the table of PHYs and intervals. Unless `isQuick`, also connections with
-    /// LE 2M and an interval of 30 ms, which each differ from the default in one or two other
-    /// parameters.
+    /// LE 2M and an interval of 30 ms, which are the defaults; in each of these connections, one or
+    /// two other parameters are not the defaults.
     static func setups(isQuick: Bool) -> [Setup] {
         var setups: [Setup] = []
         for phy in RadioParameters.PHY.allCases {

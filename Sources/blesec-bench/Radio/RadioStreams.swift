@@ -8,7 +8,7 @@ struct RadioStreams: Sendable {
     var urgentClass = PeerConnection.Priority.urgent
     /// The number of bulk streams beside the urgent stream. Only tests change it.
     var bulkStreams = 1
-    /// Makes the link that each end uses from the modelled link. Only tests change it.
+    /// Wraps an end of the modelled link; the connection uses the result. Only tests change it.
     var wrap: @Sendable (any Link) -> any Link = { $0 }
 
     /// How long one measurement takes, in connection intervals, but at least ``leastTime``
@@ -28,9 +28,9 @@ struct RadioStreams: Sendable {
         var goodput: Double
         var busyGoodput: Double
 
-        /// The limit of the longest time: two connection intervals, and the time that the bytes of
-        /// a short queue take.
-        var limit: Double {
+        /// What the longest time beside a bulk stream must not exceed: two connection intervals,
+        /// and the time that the bytes of a short queue take.
+        var longestAllowed: Double {
             2 * Double(parameters.interval) + Double(ShortQueue.payload) / goodput * 1e9
         }
         /// The longest time beside a bulk stream, in connection intervals.

@@ -278,12 +278,12 @@ extension RadioScenario.Result: Reportable {
             "credits": parameters.credits == .linux ? "linux" : "ample",
             "host-delay-nanoseconds": Int(parameters.hostDelay),
             "limit-bytes-per-second": parameters.goodputLimit, "goodput-bytes-per-second": goodput,
-            "goodput-ratio-to-bare": ratio, "first-message-nanoseconds": opening?.firstMessage,
-            "short-message": opening.map { opening in
-                let sent = opening.shortMessage
+            "goodput-ratio-to-bare": ratio, "first-message-nanoseconds": messageCosts?.firstMessage,
+            "short-message": messageCosts.map { costs in
+                let sent = costs.shortMessageTraffic
                 return object([
-                    "bytes": RadioScenario.shortMessage, "sdus": sent.sdus, "sdu-bytes": sent.bytes,
-                    "packets": sent.packets,
+                    "bytes": RadioScenario.shortMessageSize, "sdus": sent.sdus,
+                    "sdu-bytes": sent.bytes, "packets": sent.packets,
                 ])
             },
         ])
@@ -295,7 +295,7 @@ extension RadioStreams.Result: Reportable {
         object([
             "modelled": true, "phy": parameters.phy.rawValue,
             "interval-nanoseconds": Int(parameters.interval), "idle-nanoseconds": idle,
-            "busy-nanoseconds": busy, "limit-nanoseconds": limit,
+            "busy-nanoseconds": busy, "limit-nanoseconds": longestAllowed,
             "goodput-bytes-per-second": goodput, "goodput-ratio-to-alone": share,
         ])
     }

@@ -309,7 +309,7 @@ struct ReportText {
                     + group.map { kilobits($0.goodput) })
             firstMessages.append(
                 [parameters.name]
-                    + group.compactMap(\.opening?.firstMessage).map {
+                    + group.compactMap(\.messageCosts?.firstMessage).map {
                         ($0.dialer / 1e6).fixed(1) + ", " + ($0.acceptor / 1e6).fixed(1)
                     })
         }
@@ -324,12 +324,13 @@ struct ReportText {
             guard let last = group.last else { continue }
             variations.append([
                 group[0].variation ?? "", kilobits(group[0].goodput), kilobits(last.goodput),
-                last.ratio?.fixed(3) ?? "", "\(last.opening?.shortMessage.packets ?? 0)",
+                last.ratio?.fixed(3) ?? "",
+                "\(last.messageCosts?.shortMessageTraffic.packets ?? 0)",
             ])
         }
         return text
             + "\nBulk data at \(RadioParameters().name) ms with changed parameters in kbit/s, and "
-            + "the packets of a message of \(RadioScenario.shortMessage) B, modelled\n\n"
+            + "the packets of a message of \(RadioScenario.shortMessageSize) B, modelled\n\n"
             + variations.text
     }
 }

@@ -106,7 +106,7 @@ enum PairCommand {
             way: way, place: place, configuration: configuration, lifetime: request.lifetime,
             timeLimit: try TimeLimit(arguments))
         let interruption = Interruption()
-        let offer = request.isOffer ? PairingOffer(way, png: arguments.value(png)) : nil
+        let offer = request.showsSecret ? PairingOffer(way, png: arguments.value(png)) : nil
         let channel = try await interruption.cancelling { () async throws(ChannelError) in
             try await session.pair { () throws(ChannelError) in try offer?.show() }
         }
@@ -143,8 +143,8 @@ enum PairCommand {
             }
         }
 
-        /// Whether this side makes and shows the code or the invitation.
-        var isOffer: Bool {
+        /// Whether this side makes the code or the invitation, and shows it.
+        var showsSecret: Bool {
             switch self {
             case .newCode, .newInvitation: true
             case .code, .invitation: false
@@ -157,12 +157,12 @@ enum PairCommand {
         let isInvitation = arguments.has(uri)
         let text = arguments.value(isInvitation ? uri : code) ?? ""
         let codeOrURI = text == "-" ? try await readLine() : text
-        let isOffer = codeOrURI.isEmpty && text != "-"
-        if !isOffer || isInvitation { try arguments.refuse([digits], "goes with a new code") }
-        if !isOffer || !isInvitation {
+        let isNew = codeOrURI.isEmpty && text != "-"
+        if !isNew || isInvitation { try arguments.refuse([digits], "goes with a new code") }
+        if !isNew || !isInvitation {
             try arguments.refuse([png, expires], "goes with a new invitation")
         }
-        if isOffer {
+        if isNew {
             let length = try arguments.number(digits, in: TrustPolicy.PairingCode.lengths)
             let seconds = try arguments.number(expires, in: 1...3_600)
             return isInvitation

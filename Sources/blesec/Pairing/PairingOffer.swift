@@ -32,7 +32,7 @@ struct PairingOffer: Sendable {
         if let picture, !Diagnostics.isJSON, isatty(STDERR_FILENO) == 1 {
             if picture.terminalWidth <= Environment.width {
                 let style: QRCode.TerminalStyle =
-                    Environment.allowsColours ? .colours : .darkBackground
+                    Environment.allowsColours ? .colours : .plainOnDark
                 let lines = picture.terminalLines(style).map { $0 + "\n" }.joined()
                 try StandardOutput.write(Array(lines.utf8), to: STDERR_FILENO)
             } else {

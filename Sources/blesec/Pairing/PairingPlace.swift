@@ -24,7 +24,7 @@ struct PairingPlace: Sendable {
             try arguments.refuse(NearbyArguments.all, "cannot be used with an endpoint")
             let endpoint = try ChannelOptions.endpoint(
                 text, arguments, for: isWaiting ? .listening : .dialing,
-                or: isWaiting ? [] : ["service:UUID"])
+                otherForms: isWaiting ? [] : ["service:UUID"])
             switch request {
             case .newInvitation where !isWaiting:
                 throw arguments.usage(
@@ -42,11 +42,11 @@ struct PairingPlace: Sendable {
         try arguments.refuse([RouteArguments.listen], "goes with an endpoint")
         let service = try Self.service(arguments, request)
         var settings = try NearbyArguments(
-            arguments, service: service, acceptsOnlyCertainPeers: true)
-        settings.options.accepts = request.isOffer
-        settings.options.dials = !request.isOffer
+            arguments, service: service, dialsWhenHeardOnce: true)
+        settings.options.accepts = request.showsSecret
+        settings.options.dials = !request.showsSecret
         settings.options.rules.links = 1
-        meeting = .nearby(settings, advertises: request.isOffer)
+        meeting = .nearby(settings, advertises: request.showsSecret)
         self.service = service
     }
 

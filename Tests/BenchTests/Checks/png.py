@@ -18,7 +18,7 @@ while offset < len(data):
     offset += 12 + length
     if kind == b"IHDR":
         width, height, depth, colour = struct.unpack(">IIBB", body[:10])
-        assert depth == 8 and colour in (2, 6) and body[12] == 0, "not 8-bit RGB or RGBA, or interlaced"
+        assert depth == 8 and colour in (2, 6) and body[12] == 0, "interlaced, or neither 8-bit RGB nor 8-bit RGBA"
         channels = 3 if colour == 2 else 4
     elif kind == b"IDAT":
         pixels += body

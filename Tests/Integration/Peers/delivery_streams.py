@@ -29,8 +29,8 @@ QUEUE = 200_000
 Entry = namedtuple("Entry", "state received limit")
 
 
-class WasReset(Exception):
-    """The other side has given up a direction, or wants no more of it. The argument is the code."""
+class GivenUp(Exception):
+    """The other side has given up a direction, with `reset` or `stop`. The argument is the code."""
 
 
 class Outgoing:
@@ -60,7 +60,7 @@ class Outgoing:
     def write(self, data):
         """Queues bytes, and returns how many."""
         if self.stop_code is not None:
-            raise WasReset(self.stop_code)
+            raise GivenUp(self.stop_code)
         assert self.size is None and self.reset_code is None
         data = data[:max(0, QUEUE - len(self.data))]
         self.data += data
@@ -136,7 +136,7 @@ class Incoming:
         """The next bytes, at most so many: none if the program has to wait, `None` at the end."""
         if self.reset_code is not None:
             self.is_taken = True
-            raise WasReset(self.reset_code)
+            raise GivenUp(self.reset_code)
         data = bytes(self.data[:count])
         del self.data[:count]
         if data or not self.has_fin:

@@ -11,11 +11,12 @@ import os
 import time
 
 from delivery_fields import check, write_number
-from delivery_streams import WasReset
+from delivery_streams import GivenUp
 from file_frames import (
-    ACCEPT, AGAIN, AGREED, BAD_NAME, CHANGED, DATA, DONE, END, FAILED, FAILURE, FILE, FOLDER, FROM, HAVE,
-    IN_USE, MOST_BYTES, MOST_FILES, MOST_SIZE, NOT_WANTED, OFFER, ONE_FILE, PREFIX, PROBLEMS, RECEIVED,
-    RECEIVERS, REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, VIOLATION, WRONG_HASH, read_text, write_frame)
+    ACCEPT, AGAIN, AGREED, BAD_NAME, CHANGED, DATA, DONE, END, FAILED, FAILURE, FILE, FIRST_TOO_LARGE,
+    FOLDER, FROM, HAVE, IN_USE, MOST_BYTES, MOST_OPEN_FILES, NOT_WANTED, OFFER, ONE_FILE, PREFIX, PROBLEMS,
+    RECEIVED, RECEIVERS, REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, VIOLATION, WRONG_HASH, read_text,
+    write_frame)
 from file_streams import FrameStream
 from negotiated_peer import say
 
@@ -153,8 +154,8 @@ def expect_violation(frames, codes=(VIOLATION,)):
             check(frame is None or frame[0] != DONE, "`done` in spite of a violation")
             if frames.output:
                 frames.push()
-        except WasReset as reset:
-            check(reset.args[0] in codes, f"the peer gives up with code {reset.args[0]}")
+        except GivenUp as error:
+            check(error.args[0] in codes, f"the peer gives up with code {error.args[0]}")
             has_reset = True
         yield
     check(outgoing.stop_code in (None, *codes), f"the peer stops with code {outgoing.stop_code}")
@@ -162,8 +163,8 @@ def expect_violation(frames, codes=(VIOLATION,)):
     while not has_reset and not frames.has_ended:
         try:
             frames.take()
-        except WasReset as reset:
-            check(reset.args[0] in codes, f"the peer gives up with code {reset.args[0]}")
+        except GivenUp as error:
+            check(error.args[0] in codes, f"the peer gives up with code {error.args[0]}")
             has_reset = True
         check(time.monotonic() < deadline, "the peer gives up one direction only")
         yield
@@ -188,14 +189,14 @@ def send_good(frames):
     yield from expect(frames, ACCEPT)
     frames.write(a_file(b"good", len(GOOD)))
     offset = (yield from expect(frames, FROM)).number()
-    check(offset == 0, "something is held of what was never sent")
+    check(offset == 0, "the receiver says that it holds bytes of a file that was never sent")
     frames.write(data(GOOD), an_end(GOOD))
     yield from expect_done(frames, "good")
 
 
 # Attacks of a sender, on one stream
 
-def is_violation(*sent, offer=an_offer, size=len(CONTENT)):
+def violation_attack(*sent, offer=an_offer, size=len(CONTENT)):
     """Sends these frames after an offer that is accepted, and expects that they are a violation."""
     def attack(frames):
         frames.write(offer(size=size))
@@ -205,40 +206,40 @@ def is_violation(*sent, offer=an_offer, size=len(CONTENT)):
     return attack
 
 
-def is_violation_in_tree(*sent):
-    return is_violation(*sent, offer=a_tree, size=TREE_SIZE)
+def tree_violation_attack(*sent):
+    return violation_attack(*sent, offer=a_tree, size=TREE_SIZE)
 
 
-def is_violation_at_once(*sent):
-    """As `is_violation`, but sends no offer first."""
+def immediate_violation_attack(*sent):
+    """As `violation_attack`, but sends no offer first."""
     def attack(frames):
         frames.write(*sent)
         yield from expect_violation(frames)
     return attack
 
 
-def is_violation_at_end(*sent):
-    """As `is_violation`, and ends the direction after the frames."""
+def violation_and_end_attack(*sent):
+    """As `violation_attack`, and ends the direction after the frames."""
     def attack(frames):
         frames.write(an_offer())
         yield from expect(frames, ACCEPT)
         frames.write(*sent)
         try:
             yield from frames.finish()
-        except WasReset:
+        except GivenUp:
             pass
         yield from expect_violation(frames)
     return attack
 
 
-def is_refused(name, offer):
+def bad_name_attack(name, offer):
     def attack(frames):
         frames.write(offer(name))
         yield from expect_refusal(frames, BAD_NAME)
     return attack
 
 
-def fails(problems, *sent, offer=an_offer, number=0, answers=()):
+def failure_attack(problems, *sent, offer=an_offer, number=0, answers=()):
     """Sends frames that make a file fail with one of these problems."""
     def attack(frames):
         frames.write(offer())
@@ -250,8 +251,8 @@ def fails(problems, *sent, offer=an_offer, number=0, answers=()):
     return attack
 
 
-def is_not_stored(*sent, offer=an_offer):
-    """The page leaves open how such a transfer ends, but nothing is stored for good."""
+def not_stored_attack(*sent, offer=an_offer):
+    """The page leaves open how such a transfer ends, but nothing gets its final name."""
     def attack(frames):
         frames.write(offer())
         try:
@@ -262,22 +263,22 @@ def is_not_stored(*sent, offer=an_offer):
             yield from frames.finish()
             while frame := (yield from frames.wait()):
                 check(frame[0] != DONE, "`done`, where nothing may be stored")
-        except WasReset as reset:
-            check(reset.args[0] == VIOLATION, f"the peer gives up with code {reset.args[0]}")
+        except GivenUp as error:
+            check(error.args[0] == VIOLATION, f"the peer gives up with code {error.args[0]}")
             frames.stream.outgoing.reset(VIOLATION)
     return attack
 
 
-def is_not_stored_in_tree(*sent):
-    return is_not_stored(*sent, offer=a_tree)
+def tree_not_stored_attack(*sent):
+    return not_stored_attack(*sent, offer=a_tree)
 
 
-def fails_for_path(path):
+def path_failure_attack(path):
     folder = write_frame(FOLDER, b"a") if path.startswith(b"a/") else b""
-    return fails([BAD_NAME], folder, a_file(path), offer=a_tree)
+    return failure_attack([BAD_NAME], folder, a_file(path), offer=a_tree)
 
 
-def is_skipped(frames):
+def skip_attack(frames):
     """Skips the first of two files. The second one is whole, but the tree is not."""
     frames.write(a_tree())
     yield from expect(frames, ACCEPT)
@@ -288,7 +289,7 @@ def is_skipped(frames):
     yield from frames.expect_end_without_done()
 
 
-def has_same_id(first, second):
+def same_id_attack(first, second):
     """Offers twice with one id, on two streams. Only the second offer is refused."""
     identifier = os.urandom(16)
     first.write(an_offer(b"first", identifier=identifier))
@@ -301,82 +302,82 @@ def has_same_id(first, second):
     yield from expect_done(first, "first")
 
 
-MANY = b"".join(a_file(b"%d" % number) for number in range(MOST_FILES + 1))
+MANY = b"".join(a_file(b"%d" % number) for number in range(MOST_OPEN_FILES + 1))
 SENDER_ATTACKS = {
-    "no-offer": is_violation_at_once(a_file()),
-    "offer-of-kind-2": is_violation_at_once(an_offer(kind=2)),
-    "offer-of-2^61-bytes": is_violation_at_once(an_offer(size=MOST_SIZE)),
-    "offer-of-2^61-files": is_violation_at_once(an_offer(kind=TREE, files=MOST_SIZE)),
-    "offer-of-2^62-1-bytes": is_violation_at_once(an_offer(size=MOST_NUMBER)),
-    "offer-without-name-and-numbers": is_violation_at_once(write_frame(OFFER, bytes(16))),
-    "offer-twice": is_violation(an_offer()),
-    "offer-twice-at-once": is_violation_at_once(an_offer(), an_offer()),
-    "file-before-accept": is_violation_at_once(an_offer(), WHOLE),
-    "second-file": is_violation(WHOLE, a_file(b"other")),
-    "folder-of-file": is_violation(write_frame(FOLDER, b"bad")),
-    "data-without-file": is_violation(data()),
-    "end-without-file": is_violation(an_end()),
-    "skip-without-file": is_violation(write_frame(SKIP, CHANGED)),
-    "data-behind-end": is_violation(WHOLE, data()),
-    "end-twice": is_violation(WHOLE, an_end()),
-    "nanoseconds": is_violation(a_file(nanoseconds=1_000_000_000)),
-    "mode": is_violation(a_file(mode=2)),
-    "more-data": is_violation(a_file(), data(CONTENT + b"6")),
-    "more-data-later": is_violation(a_file(), data(), data(b"6"), an_end(CONTENT + b"6")),
-    "data-of-empty-file": is_violation(a_file(size=0), data(), size=0),
-    "fewer-data": is_violation(a_file(), data(CONTENT[:4]), an_end(CONTENT[:4])),
-    "no-data": is_violation(a_file(), an_end()),
-    "empty-data": is_violation(a_file(), data(b"")),
-    "prefix": is_violation(a_file(), write_frame(PREFIX, digest(b""))),
-    "again": is_violation(a_file(), data(), write_frame(AGAIN)),
-    "again-with-byte": is_violation(a_file(), write_frame(AGAIN, b"!")),
-    "short-hash": is_violation(a_file(), data(), write_frame(END, digest(CONTENT)[:31])),
-    "long-hash": is_violation(a_file(), data(), write_frame(END, digest(CONTENT), b"!")),
-    "long-frame": is_violation(a_file(size=100_000), data(bytes(MOST_BYTES + 1)), size=100_000),
-    "very-long-frame": is_violation(a_file(), bytes([DATA]) + write_number(MOST_NUMBER)),
-    "long-number": is_violation(a_file(), b"\x04\x40\x05" + CONTENT),
-    "long-number-inside": is_violation(write_frame(FILE, b"\x40\x05", 1, 2, 0, b"bad")),
-    "end-in-frame": is_violation_at_end(a_file() + data()[:-1]),
-    "end-in-file": is_violation_at_end(a_file(), data()),
-    "end-without-file-at-all": is_violation_at_end(),
-    "257-files": is_violation_in_tree(MANY),
-    "other-path": is_not_stored(a_file(b"other")),
-    "skip-0": is_not_stored(a_file(), write_frame(SKIP, 0)),
-    "skip-10": is_not_stored(a_file(), write_frame(SKIP, 10)),
-    "file-twice": is_not_stored_in_tree(a_file(), a_file(), data(), an_end(), data(), an_end()),
-    "file-as-folder": is_not_stored_in_tree(a_file(b"a"), data(), an_end(), a_file(b"a/b"), data(), an_end()),
-    "size-of-2^61": is_violation(a_file(size=MOST_SIZE)),
-    "size-of-2^62-1": is_violation(a_file(size=MOST_NUMBER)),
-    "size-of-2^61-1": is_violation(a_file(size=MOST_SIZE - 1)),
-    "time-of-2^61": fails(PROBLEMS, a_file(seconds=MOST_SIZE)),
-    "sum-of-2^61": is_violation_in_tree(a_file(b"1", MOST_SIZE - 1), a_file(b"2", MOST_SIZE - 1)),
-    "more-bytes-than-offered": is_violation_in_tree(a_file(b"1", TREE_SIZE - 4), a_file(b"2")),
-    "more-files-than-offered": is_violation(
+    "no-offer": immediate_violation_attack(a_file()),
+    "offer-of-kind-2": immediate_violation_attack(an_offer(kind=2)),
+    "offer-of-2^61-bytes": immediate_violation_attack(an_offer(size=FIRST_TOO_LARGE)),
+    "offer-of-2^61-files": immediate_violation_attack(an_offer(kind=TREE, files=FIRST_TOO_LARGE)),
+    "offer-of-2^62-1-bytes": immediate_violation_attack(an_offer(size=MOST_NUMBER)),
+    "offer-without-name-and-numbers": immediate_violation_attack(write_frame(OFFER, bytes(16))),
+    "offer-twice": violation_attack(an_offer()),
+    "offer-twice-at-once": immediate_violation_attack(an_offer(), an_offer()),
+    "file-before-accept": immediate_violation_attack(an_offer(), WHOLE),
+    "second-file": violation_attack(WHOLE, a_file(b"other")),
+    "folder-of-file": violation_attack(write_frame(FOLDER, b"bad")),
+    "data-without-file": violation_attack(data()),
+    "end-without-file": violation_attack(an_end()),
+    "skip-without-file": violation_attack(write_frame(SKIP, CHANGED)),
+    "data-behind-end": violation_attack(WHOLE, data()),
+    "end-twice": violation_attack(WHOLE, an_end()),
+    "nanoseconds": violation_attack(a_file(nanoseconds=1_000_000_000)),
+    "mode": violation_attack(a_file(mode=2)),
+    "more-data": violation_attack(a_file(), data(CONTENT + b"6")),
+    "more-data-later": violation_attack(a_file(), data(), data(b"6"), an_end(CONTENT + b"6")),
+    "data-of-empty-file": violation_attack(a_file(size=0), data(), size=0),
+    "fewer-data": violation_attack(a_file(), data(CONTENT[:4]), an_end(CONTENT[:4])),
+    "no-data": violation_attack(a_file(), an_end()),
+    "empty-data": violation_attack(a_file(), data(b"")),
+    "prefix": violation_attack(a_file(), write_frame(PREFIX, digest(b""))),
+    "again": violation_attack(a_file(), data(), write_frame(AGAIN)),
+    "again-with-byte": violation_attack(a_file(), write_frame(AGAIN, b"!")),
+    "short-hash": violation_attack(a_file(), data(), write_frame(END, digest(CONTENT)[:31])),
+    "long-hash": violation_attack(a_file(), data(), write_frame(END, digest(CONTENT), b"!")),
+    "long-frame": violation_attack(a_file(size=100_000), data(bytes(MOST_BYTES + 1)), size=100_000),
+    "very-long-frame": violation_attack(a_file(), bytes([DATA]) + write_number(MOST_NUMBER)),
+    "long-number": violation_attack(a_file(), b"\x04\x40\x05" + CONTENT),
+    "long-number-inside": violation_attack(write_frame(FILE, b"\x40\x05", 1, 2, 0, b"bad")),
+    "end-in-frame": violation_and_end_attack(a_file() + data()[:-1]),
+    "end-in-file": violation_and_end_attack(a_file(), data()),
+    "end-without-file-at-all": violation_and_end_attack(),
+    "257-files": tree_violation_attack(MANY),
+    "other-path": not_stored_attack(a_file(b"other")),
+    "skip-0": not_stored_attack(a_file(), write_frame(SKIP, 0)),
+    "skip-10": not_stored_attack(a_file(), write_frame(SKIP, 10)),
+    "file-twice": tree_not_stored_attack(a_file(), a_file(), data(), an_end(), data(), an_end()),
+    "file-as-folder": tree_not_stored_attack(a_file(b"a"), data(), an_end(), a_file(b"a/b"), data(), an_end()),
+    "size-of-2^61": violation_attack(a_file(size=FIRST_TOO_LARGE)),
+    "size-of-2^62-1": violation_attack(a_file(size=MOST_NUMBER)),
+    "size-of-2^61-1": violation_attack(a_file(size=FIRST_TOO_LARGE - 1)),
+    "time-of-2^61": failure_attack(PROBLEMS, a_file(seconds=FIRST_TOO_LARGE)),
+    "sum-of-2^61": tree_violation_attack(a_file(b"1", FIRST_TOO_LARGE - 1), a_file(b"2", FIRST_TOO_LARGE - 1)),
+    "more-bytes-than-offered": tree_violation_attack(a_file(b"1", TREE_SIZE - 4), a_file(b"2")),
+    "more-files-than-offered": violation_attack(
         a_file(b"1"), data(), an_end(), a_file(b"2"), offer=lambda size: a_tree(files=1, size=size), size=10),
-    "smaller-than-offered": is_violation(a_file(size=4)),
-    "wrong-hash": fails([WRONG_HASH], a_file(), data(), an_end(b"54321"), answers=[FROM]),
-    "skip": is_skipped,
-    "same-id": has_same_id,
+    "smaller-than-offered": violation_attack(a_file(size=4)),
+    "wrong-hash": failure_attack([WRONG_HASH], a_file(), data(), an_end(b"54321"), answers=[FROM]),
+    "skip": skip_attack,
+    "same-id": same_id_attack,
 }
 for number in RECEIVERS:
-    SENDER_ATTACKS[f"type-{number:02x}"] = is_violation(a_file(), write_frame(number, 0, 1))
+    SENDER_ATTACKS[f"type-{number:02x}"] = violation_attack(a_file(), write_frame(number, 0, 1))
 for number in (0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF):
-    SENDER_ATTACKS[f"type-{number:02x}"] = is_violation(a_file(), write_frame(number))
+    SENDER_ATTACKS[f"type-{number:02x}"] = violation_attack(a_file(), write_frame(number))
 for name, value in OFFERED_NAMES.items():
-    SENDER_ATTACKS[f"name-{name}"] = is_refused(value, an_offer)
-    SENDER_ATTACKS[f"tree-{name}"] = is_refused(value, a_tree)
+    SENDER_ATTACKS[f"name-{name}"] = bad_name_attack(value, an_offer)
+    SENDER_ATTACKS[f"tree-{name}"] = bad_name_attack(value, a_tree)
 for name, value in PATHS.items():
-    SENDER_ATTACKS[f"path-{name}"] = fails_for_path(value)
-    SENDER_ATTACKS[f"folder-{name}"] = fails(
+    SENDER_ATTACKS[f"path-{name}"] = path_failure_attack(value)
+    SENDER_ATTACKS[f"folder-{name}"] = failure_attack(
         [BAD_NAME], write_frame(FOLDER, value), offer=a_tree, number=TREE_FILES)
 
 
 # Attacks of a receiver
 
-def answers(*sent, after=FILE, ends=False):
+def answer_attack(*sent, after=FILE, ends=False):
     """Accepts the offer, unless `after` is `OFFER`. Sends these frames as soon as a frame of type `after` has
     come, and ends the direction if `ends`. Expects that the peer then gives up with the code for a violation;
-    if `ends`, the code for a failure is expected as well."""
+    if `ends`, the code for a failure is accepted too."""
     codes = (VIOLATION, FAILURE) if ends else (VIOLATION,)
 
     def attack(frames):
@@ -393,12 +394,12 @@ def answers(*sent, after=FILE, ends=False):
             if ends:
                 yield from frames.finish()
             yield from expect_violation(frames, codes)
-        except WasReset as reset:
-            check(reset.args[0] in codes, f"the peer gives up with code {reset.args[0]}")
+        except GivenUp as error:
+            check(error.args[0] in codes, f"the peer gives up with code {error.args[0]}")
     return attack
 
 
-def refuses(*parts):
+def refusal_attack(*parts):
     """Refuses the offer; both directions end."""
     def attack(frames):
         yield from expect(frames, OFFER)
@@ -410,48 +411,48 @@ def refuses(*parts):
 
 # How many bytes a receiver says that it holds.
 HELD = 10
-NO_OFFSET = write_frame(FROM, 0)
+FROM_ZERO = write_frame(FROM, 0)
 RECEIVER_ATTACKS = {
-    "from-above-size": answers(write_frame(FROM, MOST_NUMBER)),
-    "from-twice": answers(NO_OFFSET, NO_OFFSET),
-    "have-twice": answers(write_frame(HAVE), write_frame(HAVE)),
-    "from-with-byte": answers(write_frame(FROM, 0, 0)),
-    "stored-too-early": answers(NO_OFFSET, write_frame(STORED, 1)),
-    "stored-without-answer": answers(write_frame(STORED, 1)),
-    "stored-beyond": answers(write_frame(STORED, 2), after=END),
-    "stored-less": answers(write_frame(STORED, 1), write_frame(STORED, 0), after=END),
-    "done-too-early": answers(NO_OFFSET, write_frame(DONE, b"bad")),
-    "done-without-answer": answers(write_frame(DONE, b"bad")),
-    "done-after-failure": answers(write_frame(FAILED, 0, WRONG_HASH), write_frame(DONE, b"bad"), after=END),
-    "agreed-without-prefix": answers(NO_OFFSET, write_frame(AGREED, 0)),
-    "restart-without-prefix": answers(NO_OFFSET, write_frame(RESTART, 0)),
-    "agreed-without-answer": answers(write_frame(AGREED, 0)),
-    "agreed-twice": answers(write_frame(AGREED, 0), write_frame(AGREED, 0), after=PREFIX),
-    "restart-twice": answers(write_frame(RESTART, 0), write_frame(RESTART, 0), after=PREFIX),
-    "restart-behind-agreed": answers(write_frame(AGREED, 0), write_frame(RESTART, 0), after=PREFIX),
-    "failed-unknown-file": answers(NO_OFFSET, write_frame(FAILED, 7, NOT_WANTED)),
-    "failed-after-stored": answers(write_frame(STORED, 1), write_frame(FAILED, 0, NOT_WANTED), after=END),
-    "failed-twice": answers(
-        NO_OFFSET, write_frame(FAILED, 0, NOT_WANTED), write_frame(FAILED, 0, NOT_WANTED)),
-    "agreed-to-other-file": answers(write_frame(AGREED, 1), after=PREFIX),
-    "received-too-much": answers(NO_OFFSET, write_frame(RECEIVED, MOST_NUMBER)),
-    "accept-twice": answers(write_frame(ACCEPT)),
-    "refuse-behind-accept": answers(write_frame(REFUSE, NOT_WANTED, b"no")),
-    "accept-with-byte": answers(write_frame(ACCEPT, b"!"), after=OFFER),
-    "long-frame-of-receiver": answers(write_frame(RECEIVED, bytes(MOST_BYTES + 1))),
-    "long-number-of-receiver": answers(b"\x13\x40\x01\x00"),
-    "end-in-frame-of-receiver": answers(NO_OFFSET[:-1], ends=True),
-    "end-without-answer": answers(ends=True, after=OFFER),
-    "end-behind-accept": answers(ends=True),
+    "from-above-size": answer_attack(write_frame(FROM, MOST_NUMBER)),
+    "from-twice": answer_attack(FROM_ZERO, FROM_ZERO),
+    "have-twice": answer_attack(write_frame(HAVE), write_frame(HAVE)),
+    "from-with-byte": answer_attack(write_frame(FROM, 0, 0)),
+    "stored-too-early": answer_attack(FROM_ZERO, write_frame(STORED, 1)),
+    "stored-without-answer": answer_attack(write_frame(STORED, 1)),
+    "stored-beyond": answer_attack(write_frame(STORED, 2), after=END),
+    "stored-less": answer_attack(write_frame(STORED, 1), write_frame(STORED, 0), after=END),
+    "done-too-early": answer_attack(FROM_ZERO, write_frame(DONE, b"bad")),
+    "done-without-answer": answer_attack(write_frame(DONE, b"bad")),
+    "done-after-failure": answer_attack(write_frame(FAILED, 0, WRONG_HASH), write_frame(DONE, b"bad"), after=END),
+    "agreed-without-prefix": answer_attack(FROM_ZERO, write_frame(AGREED, 0)),
+    "restart-without-prefix": answer_attack(FROM_ZERO, write_frame(RESTART, 0)),
+    "agreed-without-answer": answer_attack(write_frame(AGREED, 0)),
+    "agreed-twice": answer_attack(write_frame(AGREED, 0), write_frame(AGREED, 0), after=PREFIX),
+    "restart-twice": answer_attack(write_frame(RESTART, 0), write_frame(RESTART, 0), after=PREFIX),
+    "restart-behind-agreed": answer_attack(write_frame(AGREED, 0), write_frame(RESTART, 0), after=PREFIX),
+    "failed-unknown-file": answer_attack(FROM_ZERO, write_frame(FAILED, 7, NOT_WANTED)),
+    "failed-after-stored": answer_attack(write_frame(STORED, 1), write_frame(FAILED, 0, NOT_WANTED), after=END),
+    "failed-twice": answer_attack(
+        FROM_ZERO, write_frame(FAILED, 0, NOT_WANTED), write_frame(FAILED, 0, NOT_WANTED)),
+    "agreed-to-other-file": answer_attack(write_frame(AGREED, 1), after=PREFIX),
+    "received-too-much": answer_attack(FROM_ZERO, write_frame(RECEIVED, MOST_NUMBER)),
+    "accept-twice": answer_attack(write_frame(ACCEPT)),
+    "refuse-behind-accept": answer_attack(write_frame(REFUSE, NOT_WANTED, b"no")),
+    "accept-with-byte": answer_attack(write_frame(ACCEPT, b"!"), after=OFFER),
+    "long-frame-of-receiver": answer_attack(write_frame(RECEIVED, bytes(MOST_BYTES + 1))),
+    "long-number-of-receiver": answer_attack(b"\x13\x40\x01\x00"),
+    "end-in-frame-of-receiver": answer_attack(FROM_ZERO[:-1], ends=True),
+    "end-without-answer": answer_attack(ends=True, after=OFFER),
+    "end-behind-accept": answer_attack(ends=True),
 }
 for number, parts in {
         FROM: [0], HAVE: [], AGREED: [0], RESTART: [0], RECEIVED: [0], FAILED: [0, NOT_WANTED], STORED: [0],
         DONE: [b"bad"]}.items():
-    RECEIVER_ATTACKS[f"before-accept-{number:02x}"] = answers(write_frame(number, *parts), after=OFFER)
+    RECEIVER_ATTACKS[f"before-accept-{number:02x}"] = answer_attack(write_frame(number, *parts), after=OFFER)
 for number in [*SENDERS, 0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF]:
-    RECEIVER_ATTACKS[f"answer-{number:02x}"] = answers(write_frame(number, b""))
-RECEIVER_ATTACKS["refuse"] = refuses(NOT_WANTED, b"not now")
-RECEIVER_ATTACKS["refuse-with-escape"] = refuses(NOT_WANTED, "\x1b[2J\u202e\n\nhuh".encode())
+    RECEIVER_ATTACKS[f"answer-{number:02x}"] = answer_attack(write_frame(number, b""))
+RECEIVER_ATTACKS["refuse"] = refusal_attack(NOT_WANTED, b"not now")
+RECEIVER_ATTACKS["refuse-with-escape"] = refusal_attack(NOT_WANTED, "\x1b[2J\u202e\n\nhuh".encode())
 
 
 ATTACKS = SENDER_ATTACKS | RECEIVER_ATTACKS

@@ -29,7 +29,7 @@ import sys
 import file_attacks
 from delivery_fields import Violation, check
 from delivery_peer import DELIVERY, DeliveryPeer, carry
-from delivery_streams import Streams, WasReset
+from delivery_streams import GivenUp, Streams
 from file_frames import BULK, LABEL
 from file_streams import FileReceiver, FileSender
 from negotiated_peer import TAKEN, say
@@ -124,8 +124,8 @@ def main():
         run(parser.parse_args())
     except Violation as violation:
         sys.exit(f"file_peer.py: {violation}")
-    except WasReset as reset:
-        sys.exit(f"file_peer.py: the peer gives a stream up with code {reset.args[0]}")
+    except GivenUp as error:
+        sys.exit(f"file_peer.py: the peer gives a stream up with code {error.args[0]}")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from collections import namedtuple
 
 from delivery_fields import check
 from file_frames import (
-    ACCEPT, AGAIN, AGREED, CHANGED, DATA, DONE, END, ENDED_BY_USER, FAILED, FILE, FOLDER, FROM, HAVE,
-    MOST_BYTES, MOST_FILES, MOST_SIZE, OFFER, ONE_FILE, PREFIX, PROBLEMS, RECEIVED, RECEIVERS, REFUSE,
-    RESTART, SENDERS, SKIP, STORED, TREE, WRONG_HASH, File, Offer, is_allowed, is_allowed_path,
+    ACCEPT, AGAIN, AGREED, CHANGED, DATA, DONE, END, ENDED_BY_USER, FAILED, FILE, FIRST_TOO_LARGE, FOLDER,
+    FROM, HAVE, MOST_BYTES, MOST_OPEN_FILES, OFFER, ONE_FILE, PREFIX, PROBLEMS, RECEIVED, RECEIVERS,
+    REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, WRONG_HASH, File, Offer, is_allowed, is_allowed_path,
     read_count, read_file, read_hash, read_offer, read_text, take_frame, write_file, write_frame)
 from negotiated_peer import say
 
@@ -173,7 +173,7 @@ class FileSender:
         contents = None
         while waiting or self.ended < announced:
             self.read_frames()
-            while waiting and (waiting[0][1] is None or announced < self.ended + MOST_FILES):
+            while waiting and (waiting[0][1] is None or announced < self.ended + MOST_OPEN_FILES):
                 entry, place = waiting.pop(0)
                 if place:
                     frames.put(FILE, write_file(entry))
@@ -405,10 +405,10 @@ class FileReceiver:
 
     def read_announcement(self, file):
         self.check_path(file.path)
-        check(max(file.size, file.seconds) < MOST_SIZE, "a size or a time is too large")
+        check(max(file.size, file.seconds) < FIRST_TOO_LARGE, "a size or a time is too large")
         check(file.path not in [one.path for one in self.files], "a file comes twice")
         check(self.offer.kind == TREE or (self.files, file.path) == ([], self.offer.name), "another file")
-        check(len(self.files) - self.ended < MOST_FILES, "too many files are announced")
+        check(len(self.files) - self.ended < MOST_OPEN_FILES, "too many files are announced")
         size = sum(one.size for one in [*self.files, file])
         check(len(self.files) < self.offer.files and size <= self.offer.size, "more than was offered")
         offset = 0
