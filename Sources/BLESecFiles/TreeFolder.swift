@@ -132,7 +132,8 @@ final class TreeFolder {
     private func addFolder(_ hash: Int) throws(FileFailure) -> Bool {
         guard !paths.contains(hash) else { return false }
         guard folderCount < mostFolders else {
-            throw FileFailure(.noSpace, "the tree has more folders than the quota allows")
+            throw FileFailure(
+                .noSpace, "the tree has more than \(mostFolders) folders, which is the limit here")
         }
         folderCount += 1
         return paths.insert(hash).inserted

@@ -83,16 +83,23 @@ extension PeerConnection.Store {
 
     /// How long to wait for another process that makes a store in the same directory.
     private static let lockTimeout: Duration = .seconds(2)
+    /// The wait in microseconds after an attempt to lock: `flock` itself has no time limit.
+    private static let lockRetryDelay: UInt32 = 5_000
 
+    /// Locks the directory itself, since a lock file would stay in it.
     private static func lock(_ folder: Int32, _ directory: String) throws(StoreFailure) {
         let deadline = ContinuousClock.now + lockTimeout
         while flock(folder, LOCK_EX | LOCK_NB) != 0 {
-            let isBusy = errno == EWOULDBLOCK || errno == EINTR
-            guard isBusy, ContinuousClock.now < deadline else {
+            guard errno == EWOULDBLOCK || errno == EINTR else {
                 throw StoreFailure(
                     "the directory \(directory) cannot be locked: \(describe(errno))")
             }
-            usleep(5_000)
+            guard ContinuousClock.now < deadline else {
+                throw StoreFailure(
+                    "the directory \(directory) is locked by another process, which does not "
+                        + "release it")
+            }
+            usleep(lockRetryDelay)
         }
     }
 

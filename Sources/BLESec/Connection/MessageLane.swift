@@ -251,11 +251,13 @@ final class MessageLane: Sendable {
         }
     }
 
-    /// Confirms messages; throws `closed` if the store can no longer commit that.
+    /// Confirms messages; throws the store's error, or `closed`, if the store can no longer commit
+    /// that.
     func confirm(through number: UInt64, noting note: [UInt8]?) throws(ChannelError) {
         try change { state throws(ChannelError) in
             guard !state.isReleased else {
-                throw ChannelError(.closed, "the store is closed, and commits nothing more")
+                throw state.failure
+                    ?? ChannelError(.closed, "the store is closed, and commits nothing more")
             }
             state.endpoint.confirm(through: number, noting: note)
         }

@@ -279,8 +279,9 @@ public actor PeerConnection {
     /// Messages from a lost link can no longer be confirmed, and their fate is unknown to the peer,
     /// except with ``Guarantee/exactlyOnce(_:)``.
     ///
-    /// - Throws: `configuration` when the message has not been received yet; `closed` when the
-    ///   connection's store is closed, so that the message arrives again after a restart.
+    /// - Throws: `configuration` when the message has not been received yet; `closed`, or the
+    ///   store's error, when the connection's store is closed, so that the message arrives again
+    ///   after a restart.
     public func confirm(through number: UInt64) async throws(ChannelError) {
         try await confirm(through: number, noting: nil)
     }

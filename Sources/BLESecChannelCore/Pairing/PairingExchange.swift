@@ -74,6 +74,8 @@ package final class PairingExchange {
     private var confirmation: [UInt8] = []
     private var expectedConfirmation: [UInt8] = []
     private var transcript: [UInt8] = []
+    /// Whether this exchange has stored the peer as pending.
+    private var hasKeptPeer = false
 
     /// What has to be asked now; nil if nothing.
     package private(set) var question: Question?
@@ -160,8 +162,6 @@ package final class PairingExchange {
         }
     }
 
-    /// Whether this exchange has stored the peer as pending.
-    private var hasKeptPeer = false
     private var isDialer: Bool { parties.role == .dialer }
 
     private func send(_ step: PairingStep, _ value: [UInt8]) {

@@ -63,7 +63,8 @@ struct ListenerScenario: Sendable {
         await listener.close()
         await host.value
         await loops.shutdown()
-        return Double(time) / Double(max(1, count.served))
+        guard count.served > 0 else { throw BenchError.failed("every dial to the listener") }
+        return Double(time) / Double(count.served)
     }
 
     private func limit(_ primitives: RawHandshake) throws -> Double {
