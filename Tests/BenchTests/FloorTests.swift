@@ -34,7 +34,7 @@ import Testing
         #expect(outcome.status == 1)
         #expect(outcome.text.contains("FAILED  \(Self.ratio)"))
         #expect(outcome.text.contains("Because."))
-        #expect(outcome.text.contains("best of 3: 0 met, 1 not"))
+        #expect(outcome.text.contains("best of 6: 0 met, 1 not"))
     }
 
     @Test("a floor for a ratio that is not measured fails")
