@@ -158,8 +158,8 @@ final class MachineScene {
             while let stage = peer.stage, !rest.isEmpty {
                 let waiting = peer.bytesAwaitingLink
                 rest = rest.dropFirst(peer.arrive(Array(rest), now: now))
-                // The peer seals a record when it enters a ready exchange, or a direct session in
-                // which it owes a proof.
+                // The peer seals a record when it enters a ready exchange. In a direct session it
+                // does so if it owes a proof, and only then is `hasPeerSealed` read.
                 if peer.stage !== stage, peer.stage is ReadyExchange || peer.session != nil {
                     hasPeerSealed = true
                 }

@@ -6,9 +6,9 @@
 package final class DeliveryEndpoint {
     /// What is reported to the program.
     package enum Event: Sendable, Equatable {
-        /// The peer's program has taken the message.
+        /// The peer's program has confirmed the message.
         case confirmed(id: UInt64)
-        /// The peer's program has taken everything up to this side's end.
+        /// The peer's program has confirmed everything up to this side's end.
         case finished
         /// It cannot be known any more whether the peer's program has taken the message.
         case unknown(id: UInt64)
@@ -276,8 +276,8 @@ package final class DeliveryEndpoint {
 
     /// How many bytes of an incomplete message are kept.
     package var incompleteBytes: Int { incoming.positions.offset }
-    /// Drops the incomplete message. Must not be called between this side's `resume`, which tells
-    /// the peer how much of that message is here, and the end of the link.
+    /// Drops the incomplete message. This side's `resume` tells the peer how much of that message
+    /// is here; so after it, this must not be called until the link has ended.
     package func dropIncomplete() { incoming.dropPartial() }
 
     /// Whether this side must end the link now, since it was rolled back and has begun anew.
@@ -286,9 +286,9 @@ package final class DeliveryEndpoint {
     /// records are accepted and dropped, so that the link's owner reads on and learns of the end.
     package var wantsRecords: Bool { if case .up = link { !commits.isBlocked } else { true } }
 
-    /// How many messages the program has confirmed and the peer was not told of on this link;
-    /// `UInt64.max` once the program has taken everything up to the peer's end, since that
-    /// confirmation must not wait.
+    /// How many messages the program has confirmed and the peer was not told of on this link. If
+    /// there are any and the program has taken the peer's end, this is `UInt64.max`: the last
+    /// confirmations must not wait.
     package var owedConfirmations: UInt64 {
         guard case .up(sent: true, received: true) = link, !commits.isBlocked,
             committedConfirmed > toldConfirmed
@@ -303,8 +303,7 @@ package final class DeliveryEndpoint {
     }
 
     /// The next record for the peer, with at most `limit` bytes of data; if `limit` is nil, the
-    /// record has no data. If `onlyWhole`, there is no record with data when the data that is next
-    /// is longer than `limit`. `confirms` is called with ``owedConfirmations``, and decides whether
+    /// record has no data. If `onlyWhole`, data that is longer than `limit` is not begun. `confirms` is called with ``owedConfirmations``, and decides whether
     /// they leave now: they may wait, so that one record covers several messages.
     package func nextRecord(
         atMost limit: Int?, onlyWhole: Bool = false,
@@ -313,8 +312,8 @@ package final class DeliveryEndpoint {
         guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
         guard sent else {
             link = .up(sent: true, received: received)
-            // A new epoch of the peer blocks all records until the store has committed it. So the
-            // committed position belongs to the peer's epoch.
+            // The committed position belongs to the peer's present epoch: while a new epoch is
+            // not committed, no record leaves.
             var positions = incoming.positions
             positions.confirmed = committedConfirmed
             toldConfirmed = committedConfirmed
@@ -454,9 +453,9 @@ package final class DeliveryEndpoint {
             return false
         }
         arrivedResume = resume
-        // A peer with another token and another epoch has lost its state, even if it names this
-        // side's epoch: a new instance may have learned the epoch on this link or on one that was
-        // cut.
+        // A peer whose token and epoch both differ from those seen last has lost its state. That
+        // is so even if its `resume` names this side's epoch: a new instance may have learned that
+        // epoch from an earlier `resume` of this side.
         let peerStateContinues = isSameInstance || resume.epoch == seen.epoch
         if resume.token != seen.token || resume.epoch != seen.epoch {
             seen = PeerState(token: resume.token, epoch: resume.epoch)
@@ -505,9 +504,9 @@ package final class DeliveryEndpoint {
         }
     }
 
-    /// Takes over the peer's token and epoch, at the first record after its `resume`. Such a record
-    /// proves that the peer has this side's `resume`, which shows the token and the epoch that this
-    /// side knew before. From these, a peer that was rolled back has learned that it was.
+    /// Replaces the known token and epoch of the peer, at the first record after its `resume`. This
+    /// side's `resume` shows the peer which token and epoch of the peer this side knew, so that a
+    /// peer that was rolled back notices that. The record proves that the peer has read it.
     private func takeOverPeerState() {
         guard let peer = arrivedResume.take() else { return }
         if peer.token != peerToken {

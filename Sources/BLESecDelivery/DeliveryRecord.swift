@@ -7,7 +7,7 @@ package enum DeliveryRecord: Sendable, Equatable {
     /// The sender's program sends no more messages. Its end has this number, which follows that of
     /// its last message.
     case finish(number: UInt64)
-    /// The receiver's program has taken all messages of the epoch up to this number.
+    /// The receiver's program has confirmed all messages of the epoch up to this number.
     case confirm(epoch: Identifier, through: UInt64)
     /// The sender begins this epoch; its next message has the number 1.
     case epoch(Identifier)
@@ -56,7 +56,7 @@ package struct Resume: Sendable, Equatable {
 
 /// How much of an epoch its receiver has.
 package struct Positions: Sendable, Equatable {
-    /// The program has taken all messages up to this number.
+    /// The program has confirmed all messages up to this number.
     package var confirmed: UInt64 = 0
     /// All messages up to this number have arrived.
     package var held: UInt64 = 0

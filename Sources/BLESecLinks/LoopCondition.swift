@@ -13,12 +13,14 @@ package enum LoopEvent: Sendable {
 
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
-/// A woken task must check its condition again. A condition belongs to one actor of the loop.
+/// A woken task must check again whether what it waits for is so. A `LoopCondition` belongs to one
+/// actor of the loop.
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.
 @safe package final class LoopCondition: @unchecked Sendable {
-    // Sendable because everything is touched on the loop's thread only, which each entry checks.
+    // `LoopCondition` is Sendable because its methods check that they run on the loop's thread.
+
     @safe private struct Waiter {
         let token: UInt64
         let event: LoopEvent

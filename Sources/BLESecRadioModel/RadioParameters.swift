@@ -35,8 +35,9 @@ package struct RadioParameters: Sendable, Equatable {
     /// How the receiver gives credits.
     package var credits = Credits.ample
 
-    /// Nanoseconds from a host's send to the first packet that can carry the data. This includes
-    /// the delay of received data on the way from the controller to the program.
+    /// The delays in both hosts together, in nanoseconds: from the sender's program to its
+    /// controller, and from the receiver's controller to its program. The model adds all of it
+    /// before the first packet that can carry the data.
     package var hostDelay: UInt64 = 1_000_000
 
     /// The defaults: 2M, 30 ms, full packets, no losses.

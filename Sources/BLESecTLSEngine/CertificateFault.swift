@@ -9,7 +9,7 @@ enum CertificateFault: Error, Equatable {
     case selfSigned, unknownAuthority, badSignature, pathTooLong, issuerMayNotIssue
     case weakKey, unusualKey
     case revoked, malformedSerial
-    case noURI, severalURIs, malformedURI
+    case noURI, severalURIs, malformedNames
     case other(code: Int32, text: String)
 
     /// Translates the error of a failed `X509_verify_cert`.
@@ -61,7 +61,7 @@ enum CertificateFault: Error, Equatable {
         case .malformedSerial: "has a malformed serial number"
         case .noURI: "names no URI, and other names do not count"
         case .severalURIs: "names several URIs, but must name exactly one"
-        case .malformedURI: "has a malformed list of names"
+        case .malformedNames: "has a malformed list of names"
         case .other(_, let text): "does not verify: \(text)"
         }
     }

@@ -87,7 +87,7 @@ struct PeerCertificate {
 
 extension Certificate {
     fileprivate func onlyURI() throws(CertificateFault) -> String {
-        guard let uris else { throw .malformedURI }
+        guard let uris else { throw .malformedNames }
         guard let uri = uris.first else { throw .noURI }
         guard uris.count == 1 else { throw .severalURIs }
         return uri

@@ -244,7 +244,7 @@ struct BenchRun {
     private static func manySteps(_ settings: Settings) -> Int {
         guard settings.scenarios.contains(.many) else { return 0 }
         let counts = manyEngines.flatMap { channels(settings, $0) }
-        return counts.count + counts.count { isSpread($0, settings) } + 2
+        return counts.count + counts.count { isSpread($0, settings) } + 3
     }
 
     /// The numbers of channels to measure with an engine: all for the first engine, and for TLS

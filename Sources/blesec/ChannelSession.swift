@@ -81,7 +81,7 @@ struct ChannelSession: Sendable {
             if sentEverything || isOver && isDirect { return }
             if isOver {
                 throw ChannelError(
-                    .truncated, "the session ended before everything was sent; dial again")
+                    .truncated, "the channel ended before everything was sent; open it again")
             }
         }
     }

@@ -3,18 +3,18 @@ import TestSupport
 import Testing
 
 /// `tools/floors`, with the bench that was built with these tests. A floor names a ratio that the
-/// bench measures, the worst value that the ratio may have (`limit`), and the reason for this value.
+/// bench measures, the worst value that the ratio may have, and the reason for this value.
 @Suite struct FloorTests {
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
     private static let ratio = "engine/Noise_XX_25519_ChaChaPoly_SHA256/64/NoiseEngine"
 
-    private static func run(_ ratio: String, limit: Double) throws -> Subprocess.Outcome {
+    private static func run(_ ratio: String, worst: Double) throws -> Subprocess.Outcome {
         let folder = ScratchFolder()
         let file = folder.file("floors.json")
         let text = """
             {"runs": [["engine", "--size", "64", "--quick"]],
-             "floors": [{"ratio": "\(ratio)", "limit": \(limit), "reason": "Because."}]}
+             "floors": [{"ratio": "\(ratio)", "worst": \(worst), "reason": "Because."}]}
             """
         try text.write(toFile: file, atomically: false, encoding: .utf8)
         return try Subprocess.run(
@@ -23,14 +23,14 @@ import Testing
 
     @Test("a floor that is met passes at the first attempt")
     func met() throws {
-        let outcome = try Self.run(Self.ratio, limit: 1_000)
+        let outcome = try Self.run(Self.ratio, worst: 1_000)
         #expect(outcome.status == 0, "\(outcome.text)\(outcome.errors)")
         #expect(outcome.text.contains("best of 1: 1 met, 0 not"))
     }
 
     @Test("a floor that no attempt meets fails, with its reason")
     func missed() throws {
-        let outcome = try Self.run(Self.ratio, limit: 0.1)
+        let outcome = try Self.run(Self.ratio, worst: 0.1)
         #expect(outcome.status == 1)
         #expect(outcome.text.contains("FAILED  \(Self.ratio)"))
         #expect(outcome.text.contains("Because."))
@@ -39,16 +39,16 @@ import Testing
 
     @Test("a floor for a ratio that is not measured fails")
     func unknown() throws {
-        let outcome = try Self.run("engine/none", limit: 1)
+        let outcome = try Self.run("engine/none", worst: 1)
         #expect(outcome.status == 1)
         #expect(outcome.text.contains("FAILED  engine/none: not measured"))
     }
 
-    @Test("each floor has its own ratio, a limit below 10 and a reason that ends in a period")
+    @Test("each floor has its own ratio, a worst value below 10 and a reason that ends in a period")
     func file() throws {
         struct Floor: Decodable {
             var ratio: String
-            var limit: Double
+            var worst: Double
             var reason: String
         }
         struct Floors: Decodable {
@@ -60,7 +60,7 @@ import Testing
         #expect(!floors.isEmpty)
         #expect(Set(floors.map(\.ratio)).count == floors.count)
         for floor in floors {
-            #expect(floor.limit > 0 && floor.limit < 10)
+            #expect(floor.worst > 0 && floor.worst < 10)
             #expect(floor.reason.hasSuffix(".") && floor.reason.count > 20)
         }
     }

@@ -134,7 +134,9 @@ import Testing
         #expect(folder.read("known_peers") == Array("plain \(key(1)) \u{308}c\n".utf8))
     }
 
-    @Test("renaming to a name with another key, to an invalid name or in a full file is refused")
+    @Test(
+        "renaming to a name with another key, to an invalid name, or to a longer name in a full file is refused"
+    )
     func refusedRenaming() throws {
         let text = "a \(key(1)) one\nb \(key(2)) two\nc \(key(1)) three\n"
         folder.write("known_peers", text)

@@ -16,7 +16,7 @@ import Testing
         }
     }
 
-    @Test("a channel error has the message of D-Bus or of the loader as its cause")
+    @Test("a channel error has the name of the D-Bus error, or the loader's message, as its cause")
     func causes() {
         let byBus = DiscoveryError(.noService, "bus", busError: "org.bluez.Error.Failed")
         #expect(ChannelError(discovery: byBus).underlying == .dbus("org.bluez.Error.Failed"))

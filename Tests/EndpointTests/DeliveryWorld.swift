@@ -209,8 +209,9 @@ struct DeliveryWorld {
             sides[side].dropped = copy.dropped
             sides[side].life += 1
             sides[side].hasLostState = true
-            // This side must notice that. The peer need not notice an earlier rollback any more if
-            // this side has forgotten what it met.
+            // A side must notice its rollback if the other side's store has met a later state of
+            // it. A peer that had to notice one no longer has to if this side's copy is older than
+            // the meeting.
             for one in 0...1 where one == side || sides[one].mustNoticeRollback {
                 sides[one].mustNoticeRollback = Self.hasMet(
                     sides[1 - one].store, later: sides[one].store)
@@ -266,17 +267,17 @@ struct DeliveryWorld {
 
     /// Whether a peer with this state has met a later state of a side than `store`, as
     /// `docs/delivery.md` defines it ("A received `resume`", step 1). What the peer has met and not
-    /// committed is later still.
+    /// yet committed could only make this true as well.
     private static func hasMet(_ peer: StoredEndpoint, later store: StoredEndpoint) -> Bool {
-        // Only a store that has been used is continued.
+        // An unused store begins a new state, which is no rollback.
         guard !store.own.isEmpty else { return false }
         if [peer.peerToken, peer.peerEpoch].contains(where: {
             $0 != .none && !store.own.contains($0)
         }) {
             return true
         }
-        // The peer's program has taken messages that have not left, or the peer has learned that
-        // this side's program has taken messages that it has not taken.
+        // According to `store`, some messages have not left that the peer's program has confirmed,
+        // or this side's program has not confirmed some whose confirmation the peer has.
         return peer.peerEpoch == store.epoch
             && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
             || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1

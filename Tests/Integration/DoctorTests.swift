@@ -122,7 +122,7 @@ extension Integration {
         }
 
         @Test(
-            "doctor reports a setting of an interval that is no number or out of range",
+            "doctor reports a setting of an interval that is no number, is out of range, or contradicts another",
             arguments: [
                 ("MinConnectionInterval=5", "is `5`, and not a number from 6 to 3200"),
                 ("ConnectionLatency=many", "is `many`, and not a number from 0 to 499"),

@@ -36,7 +36,7 @@ struct StreamProgram {
 
     /// A program for a new stream of at most `most` bytes.
     init(most: Int, using generator: inout SeededGenerator) {
-        // `echo` is as frequent as all other kinds together, or more frequent.
+        // `echo` is more frequent than all other kinds together.
         let isEcho = Bool.random(using: &generator)
         kind = isEcho ? .echo : Kind.allCases.randomElement(using: &generator) ?? .echo
         let count = [0, 1, 10, most / 10, most].randomElement(using: &generator) ?? 0

@@ -171,7 +171,7 @@ class DiscoveryTests(LabTests):
         self.assertIsNone(listener.process.poll())
 
     def test_fresh_psm(self):
-        """a device is told a fresh PSM after each of its channels on one link, and each PSM is served"""
+        """after each channel, the characteristic has a fresh PSM, and all these PSMs accept channels"""
         listener = self.listen("--anyone", "--keep")
         advertised = int(listener.lines[-1][-2:], 16)
         ends = self.address["hci0"], self.address["hci1"]
@@ -187,7 +187,7 @@ class DiscoveryTests(LabTests):
             # Without a channel, the same PSM is told again.
             self.assertEqual(read(), told[-1])
             channel = open_channel(*ends, told[-1])
-            # The listener has to accept the channel while it is open.
+            # A fresh PSM shows that the listener has accepted the channel.
             deadline = time.monotonic() + 20
             while (psm := read()) == told[-1]:
                 self.assertLess(time.monotonic(), deadline, told)
@@ -294,7 +294,7 @@ class DiscoveryTests(LabTests):
         self.assertEqual(peer.line("read ", within=60), f"read {psm:02x}00")
 
     def test_flood(self):
-        """a thousand forged advertisements cause no dial and no output, and use little memory"""
+        """a thousand forged advertisements cause no dial and no output of connect, and use little memory"""
         peer, adapter = self.bumble("flood", SERVICE, 1000)
         dialer = Tool(
             self, "connect", f"service:{SERVICE}", "--adapter", adapter, "--anyone", "--heard", "8")

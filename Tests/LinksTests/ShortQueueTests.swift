@@ -4,13 +4,14 @@ import Testing
 
 @Suite struct ShortQueueTests {
     enum Kind: CaseIterable {
-        case memory, stream, seqpacket, largePackets
+        /// `packets` and `largePackets` are SEQPACKET sockets with different longest packets.
+        case memory, stream, packets, largePackets
 
         func pair(_ loop: EventLoop) async throws -> (any Link, any Link) {
             switch self {
             case .memory: MemoryLink.pair(loop: loop)
             case .stream: try await SocketLink.pair(.stream, loop: loop)
-            case .seqpacket: try await SeqpacketPair.make(loop: loop)
+            case .packets: try await SeqpacketPair.make(loop: loop)
             case .largePackets: try await SocketLink.pair(.seqpacket, loop: loop)
             }
         }
@@ -107,7 +108,7 @@ import Testing
     }
 
     @Test(
-        "a writer that waits for a short queue continues as soon as the queue is long again",
+        "a writer that waits for room in a short queue continues as soon as the queue is long again",
         arguments: Kind.allCases)
     func longWhileFull(_ kind: Kind) async throws {
         try await withLoop { loop in

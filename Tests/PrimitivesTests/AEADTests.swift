@@ -40,7 +40,7 @@ import Testing
     }
 
     @Test(
-        "a message that is encrypted into another buffer, with or without bytes before it, has the same ciphertext as in place",
+        "a message that is encrypted into another buffer, with or without a head, has the same ciphertext as in place",
         arguments: AEADAlgorithm.allCases, [0, Int.max])
     func appended(_ algorithm: AEADAlgorithm, _ crossover: Int) throws {
         var aead = AEAD(

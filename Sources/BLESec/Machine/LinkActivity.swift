@@ -1,6 +1,7 @@
 internal import BLESecChannelCore
 
-/// When a channel's link last moved bytes, in nanoseconds of a monotonic clock.
+/// When bytes last arrived on a channel's link, and when the link last took bytes after it had been
+/// full, in nanoseconds of a monotonic clock.
 struct LinkActivity {
     private(set) var lastArrival: UInt64
     /// When the link last took bytes after it had been full.

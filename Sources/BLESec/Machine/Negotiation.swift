@@ -62,7 +62,8 @@ final class Negotiation: UnauthenticatedStage {
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         guard now >= nextTimeout(now: now) else { return .wait }
         throw .late(
-            "the peer did not finish its hello or answer within", configuration.timeouts.negotiate)
+            "the peer did not finish its part of the negotiation within",
+            configuration.timeouts.negotiate)
     }
 
     // MARK: - The acceptor's side
@@ -114,8 +115,8 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     /// Begins a handshake, and returns its protocol's name. `index` is that of the first offer that
-    /// this side supports. A fallback to any offer except the dialer's first is tried before a
-    /// switch to this one.
+    /// this side supports. Before a switch to that offer, a fallback to any offer except the
+    /// dialer's first is tried.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {

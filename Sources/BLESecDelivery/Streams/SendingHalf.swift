@@ -67,7 +67,8 @@ struct SendingHalf: Sendable {
 
     // MARK: - A link
 
-    /// Continues on a new link after what the peer has; false if its progress is impossible.
+    /// Continues on a new link behind the bytes that the peer already has; false if the peer's
+    /// `progress` is impossible.
     mutating func resume(_ progress: StreamSummary.Progress) -> Bool {
         (hasSentEnd, isStopped) = (false, false)
         switch progress {
@@ -85,8 +86,8 @@ struct SendingHalf: Sendable {
         return true
     }
 
-    /// Handles that the peer has `received` bytes and takes those up to `limit`; false if this is
-    /// impossible.
+    /// Handles the peer's report that the first `received` bytes have arrived, and that it accepts
+    /// those up to `limit`; false if this is impossible.
     mutating func acknowledge(received: UInt64, limit: UInt64) -> Bool {
         guard received >= acknowledged, received <= sentMost, limit >= self.limit,
             limit >= received

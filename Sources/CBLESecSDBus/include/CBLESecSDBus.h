@@ -5,8 +5,8 @@
 /// loaded only here, a program that does not use bluetoothd starts without libsystemd and the
 /// libraries that libsystemd needs.
 ///
-/// Returns NULL, or the loader's message if the library or one of its functions is missing. The
-/// message is valid until this thread calls the loader again.
+/// Returns NULL, or the message of dlerror if the library or one of its functions is missing. The
+/// message is valid until this thread's next call of dlopen, dlsym or dlclose.
 const char *blesec_sd_bus_load(void);
 
 // The functions of sd-bus that blesec calls: result, name, parameters, arguments.

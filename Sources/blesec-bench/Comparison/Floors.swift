@@ -5,12 +5,12 @@ internal import BLESecJSON
 struct Floors: Sendable {
     private struct Floor {
         let ratio: String
-        let limit: Double
+        let worst: Double
         let reason: String
 
         init(_ json: JSONValue) throws(JSONMisfit) {
             ratio = try json.text("ratio")
-            limit = try json.real("limit")
+            worst = try json.real("worst")
             reason = try json.text("reason")
         }
     }
@@ -46,10 +46,10 @@ struct Floors: Sendable {
                 verdict.missed += 1
                 continue
             }
-            let isMissed = Ratio.isWorse(best, than: floor.limit, lessIsBetter: lessIsBetter)
+            let isMissed = Ratio.isWorse(best, than: floor.worst, lessIsBetter: lessIsBetter)
             verdict.lines.append(
                 "\(isMissed ? "FAILED" : "met   ")  \(floor.ratio): \(best.fixed(3)), "
-                    + "\(lessIsBetter ? "at most" : "at least") \(floor.limit)")
+                    + "\(lessIsBetter ? "at most" : "at least") \(floor.worst)")
             if isMissed {
                 verdict.lines.append("        \(floor.reason)")
                 verdict.missed += 1
