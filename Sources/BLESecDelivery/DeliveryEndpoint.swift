@@ -47,9 +47,9 @@ package final class DeliveryEndpoint {
         /// This side was rolled back, and has begun anew. It has to end the link, on which its
         /// `resume` may have shown the old state.
         case ending
-        /// The peer was rolled back. It learns so from this side's `resume`, and has to end the
-        /// link.
-        case waitingForLinkEnd
+        /// The peer was rolled back. It learns so from this side's `resume`, which was sent if
+        /// `sent`, and has to end the link.
+        case waitingForLinkEnd(sent: Bool)
     }
 
     #if !DEBUG
@@ -309,21 +309,17 @@ package final class DeliveryEndpoint {
         atMost limit: Int?, onlyWhole: Bool = false,
         confirms: (_ owed: UInt64) -> Bool = { _ in true }
     ) -> DeliveryRecord? {
-        guard case .up(let sent, let received) = link, !commits.isBlocked else { return nil }
-        guard sent else {
+        guard !commits.isBlocked else { return nil }
+        switch link {
+        case .up(sent: false, let received):
             link = .up(sent: true, received: received)
-            // The committed position belongs to the peer's present epoch: while a new epoch is
-            // not committed, no record leaves.
-            var positions = incoming.positions
-            positions.confirmed = committedConfirmed
-            toldConfirmed = committedConfirmed
-            return .resume(
-                Resume(
-                    token: token, peerToken: peerToken, epoch: outgoing.epoch,
-                    first: outgoing.first, peerEpoch: incoming.epoch, positions: positions,
-                    credit: credit, streams: streams.summary()))
+            return .resume(resume())
+        case .waitingForLinkEnd(sent: false):
+            link = .waitingForLinkEnd(sent: true)
+            return .resume(resume())
+        case .up(sent: true, received: true): break
+        case .none, .up, .ending, .waitingForLinkEnd: return nil
         }
-        guard received else { return nil }
         if owesEpoch {
             owesEpoch = false
             return .epoch(outgoing.epoch)
@@ -341,6 +337,19 @@ package final class DeliveryEndpoint {
         if let record = streams.nextControl() { return .stream(record) }
         guard let limit else { return nil }
         return nextFrame(atMost: limit, onlyWhole)
+    }
+
+    /// This side's `resume`.
+    private func resume() -> Resume {
+        // The committed position belongs to the peer's present epoch: while a new epoch is not
+        // committed, no record leaves.
+        var positions = incoming.positions
+        positions.confirmed = committedConfirmed
+        toldConfirmed = committedConfirmed
+        return Resume(
+            token: token, peerToken: peerToken, epoch: outgoing.epoch, first: outgoing.first,
+            peerEpoch: incoming.epoch, positions: positions, credit: credit,
+            streams: streams.summary())
     }
 
     /// The next frame with data, of a message or a stream.
@@ -449,7 +458,7 @@ package final class DeliveryEndpoint {
         }
         let isSameInstance = resume.token == seen.token
         guard !incoming.pastEpochs.contains(resume.epoch) else {
-            link = .waitingForLinkEnd
+            waitForLinkEnd()
             return false
         }
         arrivedResume = resume
@@ -481,7 +490,7 @@ package final class DeliveryEndpoint {
                 guard resume.token != peerToken else {
                     throw .violation("a confirmation that was undone")
                 }
-                link = .waitingForLinkEnd
+                waitForLinkEnd()
                 return false
             }
             retire(through: resume.positions.confirmed)
@@ -504,6 +513,12 @@ package final class DeliveryEndpoint {
         }
     }
 
+    /// Waits until the peer, which was rolled back, ends the link.
+    private func waitForLinkEnd() {
+        guard case .up(let sent, _) = link else { return }
+        link = .waitingForLinkEnd(sent: sent)
+    }
+
     /// Replaces the known token and epoch of the peer, at the first record after its `resume`. This
     /// side's `resume` shows the peer which token and epoch of the peer this side knew, so that a
     /// peer that was rolled back notices that. The record proves that the peer has read it.
@@ -511,7 +526,7 @@ package final class DeliveryEndpoint {
         guard let peer = arrivedResume.take() else { return }
         if peer.token != peerToken {
             peerToken = peer.token
-            commits.append(.peer(peerToken))
+            commits.append(.peer(peerToken), blocks: true)
         }
         if peer.epoch != incoming.epoch || peer.first > incoming.confirmed + 1 {
             begin(peerEpoch: peer.epoch, confirmed: peer.first - 1)

@@ -115,68 +115,162 @@ final class FileFolder {
 
     // MARK: - Space
 
-    /// The space that a transfer needs in all, and the folder with what has arrived of its offer.
-    private struct Need {
-        let bytes: UInt64
+    /// The bytes that a transfer may take in all, and the folder with what has arrived of it.
+    private struct Reserved {
+        var bytes: UInt64
         let folder: Descriptor
     }
 
-    /// The space that each transfer of this process needs, by the ``key(_:)`` of its folder.
-    private static let reserved = Locked<[String: Need]>([:])
+    /// What the transfers of this process may take, by the ``key(_:)`` of their folders.
+    private static let reserved = Locked<[String: Reserved]>([:])
 
-    /// Space that is reserved for one offer, until the object is released.
+    /// The space that one offer may take, until the object is released. Used on one thread.
+    ///
+    /// At first, this is what the offer announces. A tree takes more for its folders, and more if
+    /// an earlier transfer has left files that are no longer part of it. That space is reserved
+    /// before it is used.
     final class Reservation {
-        fileprivate let key: String
-        /// How many folders the quota allows in addition to the offer's files.
-        fileprivate(set) var mostFolders: UInt64 = 0
+        private let folder: FileFolder
+        private let name: String
+        private let key: String
+        /// The bytes that were offered, and those of the folders that were made.
+        private var own: UInt64
+        /// The bytes that were held at the beginning, and those that were added since. They are
+        /// more than `own` if some of what was held is not part of the offer.
+        private var known: UInt64
+        /// The bytes that were reserved at first, and those that are reserved now.
+        private let grantedFirst: UInt64
+        private var granted: UInt64
+        private var isExhausted = false
+        /// Whether there would have been enough space if earlier transfers had left nothing.
+        private(set) var isHinderedByRest = false
 
-        fileprivate init(_ key: String) { self.key = key }
+        /// Reserves the greater of `own` and what is in `held` already.
+        fileprivate init(
+            _ folder: FileFolder, _ name: String, own: UInt64, in held: Descriptor
+        ) throws(FileFailure) {
+            self.folder = folder
+            self.name = name
+            key = FileFolder.key(held)
+            self.own = own
+            known = FileFolder.size(of: held)
+            grantedFirst = max(own, known)
+            granted = grantedFirst
+            // A descriptor of its own: if this kept `held` open, the transfer's lock would last as
+            // long.
+            let reserved = Reserved(
+                bytes: granted, folder: try held.open(".", O_RDONLY | O_DIRECTORY))
+            FileFolder.reserved.withLock { $0[key] = reserved }
+        }
+
         deinit { FileFolder.reserved.withLock { $0[key] = nil } }
+
+        /// Checks that there is room. If there would be room in the quota without what `held` has,
+        /// removes that.
+        fileprivate func check(_ held: Descriptor) throws(FileFailure) {
+            let room = try folder.room(forOffer: name, key)
+            if known > room.inQuota, own <= room.inQuota { try removeRest(in: held) }
+            guard granted <= room.inQuota else {
+                throw FileFailure(
+                    .noSpace,
+                    "the quota of \(folder.rules.quota) bytes for this peer does not allow that")
+            }
+            guard granted <= room.onDisk else {
+                throw FileFailure(
+                    .noSpace, "\(granted) bytes are needed, and there is too little space")
+            }
+        }
+
+        /// Removes everything that earlier transfers have left in `held`.
+        func removeRest(in held: Descriptor) throws(FileFailure) {
+            for name in try held.names() { FileFolder.removeAll(held, name) }
+            known = 0
+            reserve(own)
+        }
+
+        /// Adds the `bytes` that are still to be written of a file. `isNew` is false if a part of
+        /// it is held.
+        func addFile(_ bytes: UInt64, isNew: Bool) throws(FileFailure) {
+            var sum = known
+            sum.add(bytes)
+            if isNew { sum.add(FileFolder.block) }
+            try require(sum)
+            known = sum
+        }
+
+        /// Adds a folder; an offer does not say how many folders it has.
+        func addFolder() throws(FileFailure) {
+            var (newOwn, newKnown) = (own, known)
+            newOwn.add(FileFolder.block)
+            newKnown.add(FileFolder.block)
+            try require(max(newOwn, newKnown))
+            (own, known) = (newOwn, newKnown)
+        }
+
+        /// Reserves `least` bytes, and more if there is room, because it takes long to find out how
+        /// much room there is.
+        private func require(_ least: UInt64) throws(FileFailure) {
+            if granted < least, !isExhausted {
+                let old = granted
+                var wanted = least
+                wanted.add(max(64 * FileFolder.block, least.subtracting(grantedFirst) / 2))
+                // The space is reserved before it is checked, so that of two transfers that grow at
+                // once, each sees the other.
+                reserve(wanted)
+                let room = try folder.room(forOffer: name, key)
+                let most = min(room.inQuota, room.onDisk)
+                reserve(max(old, min(wanted, most)))
+                isExhausted = granted < wanted
+                isHinderedByRest = granted < least && own < most
+            }
+            guard granted >= least else {
+                throw FileFailure(.noSpace, "the quota or the free space does not allow more")
+            }
+        }
+
+        private func reserve(_ bytes: UInt64) {
+            granted = bytes
+            FileFolder.reserved.withLock { $0[key]?.bytes = bytes }
+        }
     }
 
-    /// Checks that there is space for an offer besides the space that all other transfers of this
-    /// process still need, and reserves it.
+    /// Reserves the space for an offer, if there is enough besides the space that all other
+    /// transfers of this process may take.
     func reserve(
         _ offer: FileFrame.Offer, in held: Descriptor
     ) throws(FileFailure) -> Reservation {
-        let heldSize = Self.size(of: held)
-        var needed = offer.bytes
-        needed.add(offer.files * Self.block)
-        // The space is reserved before it is checked, so that of two transfers that begin at once,
-        // each sees the other. `reserved` gets a descriptor of its own: if it kept `held` open, the
-        // transfer's lock would last as long.
-        let need = Need(bytes: needed, folder: try held.open(".", O_RDONLY | O_DIRECTORY))
-        let reservation = Reservation(Self.key(held))
-        let others = Self.reserved.withLock { reserved in
-            reserved[reservation.key] = need
-            return reserved.filter { $0.key != reservation.key }
-        }
-        // The bytes of the peer's other offers, and then of all.
-        var total: UInt64 = 0
-        for name in try partial.names() where name != Self.name(of: offer) {
-            guard let folder = try? partial.open(name, O_RDONLY | O_DIRECTORY) else { continue }
-            total.add(max(Self.size(of: folder), others[Self.key(folder)]?.bytes ?? 0))
-        }
-        // One block is for the folder of the tree itself.
-        let spare = rules.quota.subtracting(total).subtracting(needed)
-        reservation.mostFolders = (spare / Self.block).subtracting(1)
-        total.add(max(heldSize, needed))
-        guard total <= rules.quota else {
-            throw FileFailure(
-                .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
-        }
-        // The bytes that are still to be written to this file system, without those that are held.
-        var unwritten = needed.subtracting(heldSize)
-        for need in others.values where need.folder.status?.st_dev == held.status?.st_dev {
-            // Opened again, since a descriptor has one position for all that read its folder.
-            guard let folder = try? need.folder.open(".", O_RDONLY | O_DIRECTORY) else { continue }
-            unwritten.add(need.bytes.subtracting(Self.size(of: folder)))
-        }
-        guard unwritten <= folder.freeSpace.subtracting(Self.leastFree) else {
-            throw FileFailure(
-                .noSpace, "\(offer.bytes) bytes are offered, and there is too little space")
-        }
+        var own = offer.bytes
+        // A tree has a folder of its own.
+        own.add((offer.files + (offer.isFolder ? 1 : 0)) * Self.block)
+        let reservation = try Reservation(self, Self.name(of: offer), own: own, in: held)
+        try reservation.check(held)
         return reservation
+    }
+
+    /// How many bytes an offer may take in all, by the peer's quota and by the free space of the
+    /// file system.
+    private func room(
+        forOffer name: String, _ key: String
+    ) throws(FileFailure) -> (inQuota: UInt64, onDisk: UInt64) {
+        let reserved = Self.reserved.withLock { $0 }
+        var others: UInt64 = 0
+        for other in try partial.names() where other != name {
+            guard let folder = try? partial.open(other, O_RDONLY | O_DIRECTORY) else { continue }
+            others.add(max(Self.size(of: folder), reserved[Self.key(folder)]?.bytes ?? 0))
+        }
+        var onDisk = folder.freeSpace.subtracting(Self.leastFree)
+        let device = folder.status?.st_dev
+        for (other, entry) in reserved
+        where other != key && entry.folder.status?.st_dev == device {
+            onDisk = onDisk.subtracting(entry.bytes.subtracting(Self.currentSize(of: entry)))
+        }
+        if let entry = reserved[key] { onDisk.add(Self.currentSize(of: entry)) }
+        return (rules.quota.subtracting(others), onDisk)
+    }
+
+    private static func currentSize(of entry: Reserved) -> UInt64 {
+        // Opened again, since a descriptor has one position for all that read its folder.
+        (try? entry.folder.open(".", O_RDONLY | O_DIRECTORY)).map { size(of: $0) } ?? 0
     }
 
     /// The device and inode of a folder.

@@ -141,11 +141,12 @@ final class FileReceiver {
                 if offer.isFolder {
                     tree = TreeFolder(
                         try held.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh,
-                        mostFolders: reservation.mostFolders)
+                        reservation)
                 }
             }
         } catch {
-            return refuse(error.problem, error.text)
+            let failure = Self.ofReceiver(error)
+            return refuse(failure.problem, failure.text)
         }
         self.folder = folder
         phase = .receiving
@@ -161,6 +162,12 @@ final class FileReceiver {
         phase = .refused
         refusal = FileFailure(problem, text.isEmpty ? problem.meaning : text)
         return bytes(.refuse(problem, text))
+    }
+
+    /// A receiver that cannot read what it holds cannot write a file; the sender could take "cannot
+    /// read" for a problem with its own files.
+    static func ofReceiver(_ failure: FileFailure) -> FileFailure {
+        failure.problem == .cannotRead ? FileFailure(.cannotWrite, failure.text) : failure
     }
 
     private func bytes(_ frames: FileFrame...) -> [UInt8] {
@@ -205,7 +212,7 @@ final class FileReceiver {
         guard state.failures.count == 0 else { return answers }
         if offer.isFolder, state.name == nil {
             do throws(FileFailure) {
-                tree?.removeOthers()
+                try tree?.removeOthers()
                 try tree?.synchronize()
                 if let held {
                     state.name = try folder.publish(FileFolder.tree, in: held, offer)
@@ -224,6 +231,7 @@ final class FileReceiver {
     /// Records that a folder of the tree, or the tree itself, has failed. The peer is told of the
     /// first such failure only.
     private func failTree(_ path: String, _ failure: FileFailure, _ answers: inout [UInt8]) {
+        let failure = Self.ofReceiver(failure)
         state.failures.append(
             FileTransfer.Failure(path: path, problem: failure.problem, text: failure.text))
         guard let offer, !hasTreeFailed else { return }
@@ -245,9 +253,11 @@ final class FileReceiver {
         guard phase != .done, let offer else { return }
         (current, complete) = (nil, [])
         let isHeld = held != nil
+        // Otherwise each further transfer of this offer would fail for the same reason.
+        let isHindered = reservation?.isHinderedByRest == true
         held?.remove(FileFolder.tree, isFolder: true)
         (held, tree, reservation) = (nil, nil, nil)
-        if isHeld { folder?.remove(offer, ifEmpty: true) }
+        if isHeld { folder?.remove(offer, ifEmpty: !isHindered) }
         folder?.removeEmpty()
         folder = nil
     }
@@ -380,16 +390,23 @@ final class FileReceiver {
         }
         if state.name != nil { return nil }
         if try tree?.addFile(entry, parts) == true { return nil }
-        guard !isFresh, let status = held?.status(of: FileFolder.partialName(entry)) else {
+        guard !isFresh, let held, let status = held.status(of: FileFolder.partialName(entry))
+        else {
+            // What is held of another version of a single file is of no use.
+            if !isFresh, !offer.isFolder, let held { try reservation?.removeRest(in: held) }
+            try reservation?.addFile(entry.size, isNew: true)
             return 0
         }
         guard status.isRegular, status.st_nlink == 1 else {
             // If the process ended between the two steps of a rename by `linkat`, this is a second
             // link to a stored file.
-            held?.remove(FileFolder.partialName(entry))
+            held.remove(FileFolder.partialName(entry))
+            try reservation?.addFile(entry.size, isNew: true)
             return 0
         }
-        return min(entry.size, UInt64(max(0, status.st_size)))
+        let start = min(entry.size, UInt64(max(0, status.st_size)))
+        try reservation?.addFile(entry.size - start, isNew: false)
+        return start
     }
 
     private func makeFolder(
@@ -630,6 +647,7 @@ final class FileReceiver {
     private func fail(
         _ entry: FileEntry, _ number: Int, _ failure: FileFailure, _ answers: inout [UInt8]
     ) {
+        let failure = Self.ofReceiver(failure)
         failedFiles.insert(number)
         state.failures.append(
             FileTransfer.Failure(

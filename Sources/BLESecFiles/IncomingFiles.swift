@@ -84,8 +84,7 @@ struct IncomingFiles: Sendable {
             } catch {
                 // In a folder that cannot be opened, nothing can be made. The peer learns only the kind
                 // of problem.
-                let failure =
-                    error.problem == .cannotRead ? FileFailure(.cannotWrite, error.text) : error
+                let failure = FileReceiver.ofReceiver(error)
                 return (receiver.refuse(failure.problem, ""), false, failure)
             }
         }

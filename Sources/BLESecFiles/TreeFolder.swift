@@ -8,11 +8,11 @@ final class TreeFolder {
     private let folder: Descriptor
     /// Whether the folder was empty before this transfer.
     private let isFresh: Bool
-    /// The hashes of the paths that belong to the tree.
-    private var paths: Set<Int> = []
-    /// How many folders the tree may have, and how many it has.
-    private let mostFolders: UInt64
-    private var folderCount: UInt64 = 0
+    /// The space for the tree; each new folder takes some.
+    private let reservation: FileFolder.Reservation
+    /// The hashes of the paths of files and of folders that belong to the tree.
+    private var files: Set<Int> = []
+    private var folders: Set<Int> = []
     /// The inodes of the tree's files and folders; empty if the folder was fresh. Some file systems
     /// store a name in another form, or ignore the case of letters, so a name in the folder does not
     /// always show what it belongs to. On some, inodes change, so an inode does not either.
@@ -20,10 +20,10 @@ final class TreeFolder {
     /// The folder inside the tree that was used last.
     private var lastUsed: (path: String, folder: Descriptor)?
 
-    init(_ folder: Descriptor, isFresh: Bool, mostFolders: UInt64 = .max) {
+    init(_ folder: Descriptor, isFresh: Bool, _ reservation: FileFolder.Reservation) {
         self.folder = folder
         self.isFresh = isFresh
-        self.mostFolders = min(mostFolders, UInt64(FileSource.mostEntries))
+        self.reservation = reservation
     }
 
     /// Makes all files and folders durable.
@@ -32,9 +32,9 @@ final class TreeFolder {
     /// Records that a file belongs to the tree, and returns whether it is already in its place.
     /// Anything else that an earlier version of the tree has left in that place is removed.
     func addFile(_ entry: FileEntry, _ parts: [String]) throws(FileFailure) -> Bool {
-        guard try addPath(entry.path, parts) else {
-            throw FileFailure(.badName, "the folder has two files or folders of this name")
-        }
+        try addFoldersAbove(entry.path, parts)
+        let hash = Self.hash(entry.path)
+        guard !folders.contains(hash), files.insert(hash).inserted else { throw Self.twice }
         let (place, name) = try place(of: entry.path)
         // A fresh folder has nothing of an earlier version.
         guard !isFresh, let status = place.status(of: name) else { return false }
@@ -50,7 +50,8 @@ final class TreeFolder {
 
     /// Makes a folder, and those above it.
     func makeFolder(_ path: String, _ parts: [String]) throws(FileFailure) {
-        _ = try addPath(path, parts, isFolder: true)
+        try addFoldersAbove(path, parts)
+        try addFolder(Self.hash(path))
         lastUsed = (path, try folder(path))
     }
 
@@ -79,19 +80,20 @@ final class TreeFolder {
     }
 
     /// Removes what an earlier version of the tree has left and what does not belong to this one.
-    func removeOthers() { if !isFresh { removeOthers(folder, "") } }
+    func removeOthers() throws(FileFailure) { if !isFresh { try removeOthers(folder, "") } }
 
-    private func removeOthers(_ folder: Descriptor, _ prefix: String) {
-        guard let names = try? folder.names() else { return }
-        for name in names {
+    private func removeOthers(_ folder: Descriptor, _ prefix: String) throws(FileFailure) {
+        for name in try folder.names() {
             guard let status = folder.status(of: name) else { continue }
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
-            if !paths.contains(Self.hash(path)), !kept.contains(status.st_ino) {
+            let hash = Self.hash(path)
+            if !files.contains(hash), !folders.contains(hash), !kept.contains(status.st_ino) {
                 FileFolder.removeAll(folder, name)
-            } else if status.isFolder,
-                let inner = try? folder.open(name, O_RDONLY | O_DIRECTORY)
-            {
-                removeOthers(inner, path)
+                guard folder.status(of: name) == nil else {
+                    throw FileFailure(.cannotWrite, "\(path) cannot be removed")
+                }
+            } else if status.isFolder {
+                try removeOthers(try folder.open(name, O_RDONLY | O_DIRECTORY), path)
             }
         }
     }
@@ -112,31 +114,29 @@ final class TreeFolder {
 
     // MARK: - Paths
 
-    /// Records that a path and the folders above it belong to the tree. Returns whether the path
-    /// was not recorded before.
-    private func addPath(
-        _ path: String, _ parts: [String], isFolder: Bool = false
-    ) throws(FileFailure) -> Bool {
-        let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
+    /// Records that the folders above a path belong to the tree.
+    private func addFoldersAbove(_ path: String, _ parts: [String]) throws(FileFailure) {
         // Mostly the folder is the one that was used last, and is recorded already.
-        if let slash, lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true {
-            for count in 1..<parts.count {
-                try addFolder(Self.hash(parts.prefix(count).joined(separator: "/")))
-            }
+        guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")),
+            lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true
+        else { return }
+        for count in 1..<parts.count {
+            try addFolder(Self.hash(parts.prefix(count).joined(separator: "/")))
         }
-        if isFolder { return try addFolder(Self.hash(path)) }
-        return paths.insert(Self.hash(path)).inserted
     }
 
-    @discardableResult
-    private func addFolder(_ hash: Int) throws(FileFailure) -> Bool {
-        guard !paths.contains(hash) else { return false }
-        guard folderCount < mostFolders else {
+    /// Records that a folder belongs to the tree.
+    private func addFolder(_ hash: Int) throws(FileFailure) {
+        guard !files.contains(hash) else { throw Self.twice }
+        guard folders.count < FileSource.mostEntries || folders.contains(hash) else {
             throw FileFailure(
-                .noSpace, "the tree has more than \(mostFolders) folders, which is the limit here")
+                .noSpace, "the tree has more than \(FileSource.mostEntries) folders")
         }
-        folderCount += 1
-        return paths.insert(hash).inserted
+        folders.insert(hash)
+    }
+
+    private static var twice: FileFailure {
+        FileFailure(.badName, "the folder has two files or folders of this name")
     }
 
     /// A hash of the path's bytes. Swift's strings would give equal hashes for different encodings
@@ -159,11 +159,13 @@ final class TreeFolder {
         var folder = folder
         for part in path.utf8.split(separator: UInt8(ascii: "/")) {
             let name = String(Substring(part))
-            if !isFresh, let status = folder.status(of: name), !status.isFolder {
+            let status = folder.status(of: name)
+            if !isFresh, let status, !status.isFolder {
                 // It was a file in an earlier version of the tree.
                 try requireForeign(status)
                 folder.remove(name)
             }
+            if status?.isFolder != true { try reservation.addFolder() }
             folder = try folder.folder(name, mode: 0o777)
             keep(folder.status)
         }

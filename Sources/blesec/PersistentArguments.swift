@@ -147,11 +147,13 @@ enum PersistentArguments {
         if target == nil { try await StandardOutput.finish() }
         let dropped = await connection.droppedCount
         var reasons: [String] = []
-        if unknown > 0 {
-            let cause =
-                await connection.wasStoreRolledBack
-                ? "the store was an older copy" : "the peer's state was lost"
-            reasons.append("\(cause); of what was sent, \(unknown) pieces may be missing")
+        if await connection.wasStoreRolledBack {
+            reasons.append(
+                "the store was an older copy: what was sent or received after the copy was made may "
+                    + "be missing or repeated")
+        } else if unknown > 0 {
+            reasons.append(
+                "the peer's state was lost; of what was sent, \(unknown) pieces may be missing")
         }
         if dropped > 0 {
             let pieces = dropped == 1 ? "1 piece is" : "\(dropped) pieces are"

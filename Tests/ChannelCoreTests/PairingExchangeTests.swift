@@ -177,6 +177,40 @@ struct PairingExchangeTests {
     }
 
     @Test(
+        "a side whose program ends the pairing stores nobody from then on, unless both sides have confirmed",
+        arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
+    func endedAtRecord(way: Way, role: ChannelRole) async throws {
+        var wasRefused = false
+        for number in 0..<8 {
+            let (alice, bob) = (try PairingDevice(), try PairingDevice())
+            let ways = try way.ways(bob)
+            let device = role == .dialer ? alice : bob
+            var namesThen: [String: Fingerprint]?
+            var hasConfirmed = false
+            var run = PairingRun()
+            run.tamper = { index, _, payload in
+                if index == number {
+                    namesThen = device.names
+                    // The acceptor keeps the dialer only when both have confirmed.
+                    hasConfirmed = role == .acceptor && !device.pending.isEmpty
+                    switch role == .dialer ? ways.dialer : ways.acceptor {
+                    case .invitation(let invitation): invitation.close()
+                    case .code(let code): code.close()
+                    case .comparing(let comparison): comparison.close()
+                    }
+                }
+                return payload
+            }
+            let outcome = try await run.pair(alice, ways.dialer, bob, ways.acceptor)
+            guard let namesThen else { break }
+            #expect(device.names == namesThen || hasConfirmed, "record \(number)")
+            #expect(device.pending.isEmpty, "record \(number)")
+            if outcome.errors[role]?.code == .untrusted { wasRefused = true }
+        }
+        #expect(wasRefused)
+    }
+
+    @Test(
         "a peer that has lost its store pairs again, and nothing stays pending",
         arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
     func pairsAgain(way: Way, forgetful: ChannelRole) async throws {

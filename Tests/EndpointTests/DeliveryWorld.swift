@@ -325,6 +325,8 @@ struct DeliveryWorld {
     /// `docs/delivery.md` promises.
     mutating func settle() throws {
         for side in 0...1 { sides[side].endpoint.finish() }
+        // A side may get the peer's `resume` before it sends its own.
+        let delivers = [Bool.random(using: &generator), Bool.random(using: &generator)]
         for _ in 0..<40 {
             cut()
             connect()
@@ -335,6 +337,7 @@ struct DeliveryWorld {
                 for side in 0...1 {
                     for _ in 0..<2 { commit(side) }
                     try take(side)
+                    if delivers[side] { try deliver(to: side) }
                     transmit(side)
                     try deliver(to: side)
                     try learn(side)

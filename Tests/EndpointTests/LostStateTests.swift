@@ -92,6 +92,30 @@ struct LostStateTests {
         #expect(scene.sender.nextEvent() == .confirmed(id: second))
     }
 
+    @Test(
+        "a side that gets the resume of a peer that was rolled back, and then sends its own, tells the peer"
+    )
+    func undoneBeforeOwnResume() throws {
+        var scene = Scene()
+        _ = scene.sender.send([1])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        let copy = scene.store
+        #expect(scene.receiver.take() == [1])
+        scene.receiver.confirm(through: 1)
+        scene.commit()
+        try scene.exchange()
+        scene.restore(copy)
+        scene.connect()
+        try scene.passToSender()
+        #expect(scene.sender.isWaitingForLinkEnd)
+        try scene.passToReceiver()
+        #expect(scene.receiver.mustEndLink)
+        #expect(scene.receiver.nextEvent() == .storeRolledBack)
+        #expect(scene.sender.nextRecord(atMost: 100) == nil)
+    }
+
     @Test("a side whose end was confirmed completes with a peer whose store was rolled back")
     func finishedBeforeRollback() throws {
         var scene = Scene()

@@ -102,6 +102,96 @@ struct FileFolderTests {
         #expect(receiver.state.failures.count == 4)
     }
 
+    /// Announces a file of a receiver's tree, and sends `count` bytes of it.
+    private func send(
+        _ path: String, _ size: UInt64, seconds: UInt64 = 0, sending count: UInt64 = 0,
+        to receiver: FileReceiver
+    ) throws {
+        var frames: [UInt8] = []
+        FileFrame.file(
+            FileEntry(
+                path: path, size: size, seconds: seconds, nanoseconds: 0, isExecutable: false)
+        ).append(to: &frames)
+        if count > 0 {
+            FileFrame.data([UInt8](repeating: 1, count: Int(count))).append(to: &frames)
+        }
+        _ = try receiver.receive(frames)
+    }
+
+    @Test("trees that are received at once share the quota for their folders")
+    func sharedFolderQuota() throws {
+        var rules = FileFolder.Rules()
+        rules.quota = 100_000
+        let receivers = try (1...3).map {
+            try receiver("tree", isFolder: true, id: $0, rules: rules)
+        }
+        for number in 0..<40 {
+            for receiver in receivers {
+                var frames: [UInt8] = []
+                FileFrame.folder("\(number)").append(to: &frames)
+                _ = try receiver.receive(frames)
+            }
+        }
+        // Each offer has a file and a tree, which count 4 KiB each.
+        let failed = receivers.map(\.state.failures.count).reduce(0, +)
+        #expect(120 - failed == 100_000 / 4_096 - 2 * 3)
+        #expect(
+            receivers.allSatisfy { receiver in
+                receiver.state.failures.listed.allSatisfy { $0.problem == .noSpace }
+            })
+    }
+
+    @Test(
+        "what an earlier transfer has left counts besides the new files, and is removed if it is too much"
+    )
+    func restOfTree() throws {
+        var rules = FileFolder.Rules()
+        rules.quota = 100_000
+        let old = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("a", 60_000, sending: 60_000, to: old)
+        old.close()
+        // The same file continues.
+        let same = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("a", 60_000, to: same)
+        #expect(same.state.failures.count == 0 && same.state.held == 60_000)
+        same.close()
+        let other = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("b", 60_000, to: other)
+        #expect(other.state.failures.listed.map(\.problem) == [.noSpace])
+        other.close()
+        #expect(scratch.files(below: "in").isEmpty)
+        let again = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("b", 60_000, sending: 60_000, to: again)
+        #expect(again.state.failures.count == 0 && again.state.received == 60_000)
+    }
+
+    @Test("what an earlier transfer has left of another version of a file is removed")
+    func restOfFile() throws {
+        var rules = FileFolder.Rules()
+        rules.quota = 100_000
+        for seconds in [UInt64(1), 2] {
+            let receiver = try receiver("a", bytes: 60_000, rules: rules)
+            try send("a", 60_000, seconds: seconds, sending: 60_000, to: receiver)
+            #expect(receiver.state.failures.count == 0 && receiver.state.held == 0)
+            receiver.close()
+            #expect(scratch.files(below: "in").count == 1)
+        }
+        // What is left is more than the quota allows; the offer alone is not.
+        rules.quota = 20_000
+        #expect(try receiver("a", bytes: 10_000, rules: rules).refusal == nil)
+    }
+
+    @Test("a path of a tree is a file or a folder, and not both")
+    func fileAndFolder() throws {
+        let receiver = try receiver("tree", isFolder: true)
+        try send("a", 0, to: receiver)
+        var frames: [UInt8] = []
+        FileFrame.folder("a").append(to: &frames)
+        FileFrame.folder("a/b").append(to: &frames)
+        _ = try receiver.receive(frames)
+        #expect(receiver.state.failures.listed.map(\.problem) == [.badName, .badName])
+    }
+
     @Test("a shortened text has whole code points and at most the given number of bytes")
     func shortened() {
         #expect(FileName.shortened("abc", toBytes: 3) == "abc")

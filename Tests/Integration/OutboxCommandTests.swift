@@ -240,6 +240,60 @@ extension Integration {
             let expected = Array(data[..<(1 << 16)] + data[(2 << 16)...])
             #expect(pair.folder.read("received") == expected)
         }
+
+        @Test(
+            "a listener whose store was replaced by an older copy exits with 0 only if nothing is missing"
+        )
+        func olderCopy() throws {
+            let pair = try ToolPair()
+            let folder = pair.folder
+            let (received, queue) = (folder.file("received"), folder.file("queue"))
+            let arguments = ["--persist", "--store", folder.file("now"), "--output", received]
+            #expect(unsafe mkfifo(queue, 0o600) == 0)
+            let input = unsafe Glibc.open(queue, O_RDWR | O_CLOEXEC)
+            func send(_ text: String) throws {
+                #expect(unsafe write(input, text, text.utf8.count) == text.utf8.count)
+            }
+            func awaitReceived(_ text: String) throws {
+                for _ in 0..<1_000 where folder.read("received") != Array(text.utf8) {
+                    usleep(20_000)
+                }
+                #expect(folder.read("received") == Array(text.utf8))
+            }
+            var listener = try pair.listen(arguments, within: 60)
+            let dialer = try pair.connect(["--persist"], input: .file(queue), within: 60)
+            try send("one ")
+            try awaitReceived("one ")
+            listener.signal(SIGKILL)
+            _ = try listener.wait()
+            #expect(
+                try Subprocess.run("cp", ["-a", folder.file("now"), folder.file("then")]).status
+                    == 0)
+            listener = try pair.listen(arguments, within: 60)
+            try send("two ")
+            try awaitReceived("one two ")
+            // Within this time, the dialer usually learns that this has arrived.
+            usleep(500_000)
+            listener.signal(SIGKILL)
+            _ = try listener.wait()
+            #expect(try Subprocess.run("rm", ["-r", folder.file("now")]).status == 0)
+            #expect(
+                try Subprocess.run("mv", [folder.file("then"), folder.file("now")]).status == 0)
+            listener = try pair.listen(arguments, within: 60)
+            try send("three ")
+            close(input)
+            let outcome = try listener.wait(whileServing: [dialer])
+            if outcome.status == 0 {
+                // The dialer did not learn it, and so has sent it again.
+                #expect(folder.read("received") == Array("one two three ".utf8))
+            } else {
+                #expect(outcome.status == 76)
+                #expect(
+                    outcome.errors.contains("the store was an older copy: "), "\(outcome.errors)")
+            }
+            dialer.signal(SIGTERM)
+            _ = try dialer.wait()
+        }
     }
 }
 

@@ -135,8 +135,10 @@ extension PeerConnection {
             return false
         }
         if lane != nil, await channel.peer.fingerprint == nil {
-            await channel.abort(
-                ChannelError(.untrusted, "messages arrive exactly once only to a peer with a key"))
+            let error = ChannelError(
+                .untrusted, "messages arrive exactly once only to a peer with a key")
+            await channel.abort(error)
+            failed(error)
             return false
         }
         if let own = lane?.ownKey, await channel.ownKey != own {
@@ -159,7 +161,10 @@ extension PeerConnection {
         }
         switch admission {
         case .use: await use(channel, of: new.peer, order)
-        case .keepMessages: await keepMessages(of: channel)
+        case .keepMessages:
+            await keepMessages(of: channel)
+            // This attempt to connect is over as well.
+            failed(await channel.endError ?? ChannelError(.closed, "the channel has ended"))
         case .endAsDuplicate:
             await endDuplicate(channel)
             await keepMessages(of: channel)

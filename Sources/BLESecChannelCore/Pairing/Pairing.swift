@@ -45,12 +45,12 @@ extension TrustPolicy {
             }
         }
 
-        /// Ends the invitation, the code or the comparison: nobody can pair with it any more.
-        func close() {
+        /// Ends the invitation, the code or the comparison, since a peer has paired with it.
+        func didPair() {
             switch self {
             case .invitation(let invitation): invitation.close()
-            case .code(let code): code.close()
-            case .comparing(let comparison): comparison.close()
+            case .code(let code): code.didPair()
+            case .comparing(let comparison): comparison.didPair()
             }
         }
     }

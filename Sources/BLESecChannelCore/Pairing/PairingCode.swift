@@ -51,7 +51,8 @@ extension TrustPolicy {
         /// How often the code may still be tried now; 0 when it was used, or is too old.
         public var triesLeft: Int { tries.left }
 
-        /// Ends the code: nobody can pair with it any more.
+        /// Ends the code: nobody can pair with it any more. A pairing that both sides have confirmed is
+        /// still completed.
         public func close() { tries.close() }
 
         /// The reason why nobody can pair with the code any more; nil while it is valid.
@@ -60,6 +61,7 @@ extension TrustPolicy {
         /// Reserves the code for the first key that this side has verified; see
         /// ``PairingTries/reserve(for:)``.
         func reserve(for key: Fingerprint) -> Bool { tries.reserve(for: key) }
+        func didPair() { tries.didPair() }
 
         func begin(_ context: CPace.Context, isInitiator: Bool) -> CPace {
             CPace(code: secret, context, isInitiator: isInitiator)

@@ -22,7 +22,8 @@ extension TrustPolicy {
         /// How many runs may still begin.
         public var triesLeft: Int { tries.left }
 
-        /// Ends the comparison: nobody can pair with it any more.
+        /// Ends the comparison: nobody can pair with it any more. A pairing that both sides have confirmed is
+        /// still completed.
         public func close() { tries.close() }
 
         var refusal: String? { tries.refusal(of: Self.name) }
@@ -30,5 +31,6 @@ extension TrustPolicy {
         /// Reserves the comparison for the first key that this side has verified; see
         /// ``PairingTries/reserve(for:)``.
         func reserve(for key: Fingerprint) -> Bool { tries.reserve(for: key) }
+        func didPair() { tries.didPair() }
     }
 }

@@ -286,12 +286,14 @@ package final class PairingExchange {
         } else if !value.isEmpty {
             throw Self.outOfPlace
         }
-        if isDialer {
+        guard isDialer else { return try keep(isVerified: true) }
+        do throws(ChannelError) {
             try reserveForPeer()
-            bind(sendsDone: true)
-        } else {
-            try keep(isVerified: true)
+        } catch {
+            // This side has kept the peer, which could otherwise complete this pairing later.
+            return forget(failingWith: error)
         }
+        bind(sendsDone: true)
     }
 
     /// Reserves the code or the comparison for the peer. Throws if another peer was verified with
@@ -363,13 +365,11 @@ package final class PairingExchange {
     private func didReceiveProof(_ value: [UInt8]) throws(ChannelError) {
         let expected = proof(of: parties.role.peer)
         guard constantTimeEqual(value.span, expected.span) else {
-            let (store, key) = (rule.store, parties.peer)
-            state = .failing(
-                ChannelError(
+            return forget(
+                failingWith: ChannelError(
                     .untrusted,
                     "the interrupted pairing cannot be completed: the peer has kept another one; "
                         + "pair again"))
-            return ask { () throws(ChannelError) in try store.forgetPending(key) }
         }
         if isDialer { return bind(sendsDone: true) }
         guard case .pending(let peer) = kept.withLock({ $0 }), !peer.isVerified else {
@@ -399,6 +399,13 @@ package final class PairingExchange {
         ask { () throws(ChannelError) in try store.keepPending(peer) }
     }
 
+    /// Removes what the store has kept of the peer; then the exchange fails with `error`.
+    private func forget(failingWith error: ChannelError) {
+        let (store, key) = (rule.store, parties.peer)
+        state = .failing(error)
+        ask { () throws(ChannelError) in try store.forgetPending(key) }
+    }
+
     private func bind(sendsDone: Bool) {
         let (store, name, key) = (rule.store, rule.name, parties.peer)
         state = .binding(sendsDone: sendsDone)
@@ -410,7 +417,7 @@ package final class PairingExchange {
     }
 
     private func finish(sendsDone: Bool) {
-        rule.way.close()
+        rule.way.didPair()
         if sendsDone { send(.done, []) }
         state = .complete
     }

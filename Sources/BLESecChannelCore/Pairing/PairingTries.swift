@@ -40,8 +40,8 @@ final class PairingTries: Sendable {
     }
 
     /// Reserves the code or the comparison for the first key that has been verified; false for any
-    /// other key, and for the first key if ``close()`` was called before. So if two peers try at
-    /// the same time, this side sends its confirmation to only one.
+    /// other key, and for every key once ``close()`` was called. So if two peers try at the same
+    /// time, this side sends its confirmation to only one.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isUsed { state.owner = key }
@@ -49,6 +49,9 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Ends all tries.
-    func close() { state.withLock { $0.isUsed = true } }
+    /// Ends all tries, since the key that has reserved the code or the comparison has paired.
+    func didPair() { state.withLock { $0.isUsed = true } }
+
+    /// Ends all tries and the reservation.
+    func close() { state.withLock { ($0.isUsed, $0.owner) = (true, nil) } }
 }
