@@ -28,7 +28,7 @@ final class FileFolder {
     /// How many bytes of the file system a transfer always leaves free.
     private static let leastFree: UInt64 = 16 << 20
     /// How many bytes of space a file is assumed to take in addition to its content.
-    private static let block: UInt64 = 4_096
+    static let block: UInt64 = 4_096
 
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
         self.rules = rules
@@ -141,9 +141,13 @@ final class FileFolder {
         /// The bytes that were reserved at first, and those that are reserved now.
         private let grantedFirst: UInt64
         private var granted: UInt64
-        private var isExhausted = false
-        /// Whether there would have been enough space if earlier transfers had left nothing.
-        private(set) var isHinderedByRest = false
+        /// Before this time, more space is refused without looking for room again.
+        private var isExhaustedUntil: ContinuousClock.Instant?
+        /// Whether more space was refused.
+        private(set) var hasRefused = false
+        /// Returns how many bytes of the announced files are still to be written, with ``block`` for
+        /// each file that does not exist yet.
+        var unwritten: () -> UInt64 = { 0 }
 
         /// Reserves the greater of `own` and what is in `held` already.
         fileprivate init(
@@ -191,41 +195,64 @@ final class FileFolder {
         /// Adds the `bytes` that are still to be written of a file. `isNew` is false if a part of
         /// it is held.
         func addFile(_ bytes: UInt64, isNew: Bool) throws(FileFailure) {
-            var sum = known
-            sum.add(bytes)
+            var sum = bytes
             if isNew { sum.add(FileFolder.block) }
             try require(sum)
-            known = sum
         }
 
         /// Adds a folder; an offer does not say how many folders it has.
         func addFolder() throws(FileFailure) {
-            var (newOwn, newKnown) = (own, known)
-            newOwn.add(FileFolder.block)
-            newKnown.add(FileFolder.block)
-            try require(max(newOwn, newKnown))
-            (own, known) = (newOwn, newKnown)
+            try require(FileFolder.block, beyondOffer: FileFolder.block)
+            own.add(FileFolder.block)
+        }
+
+        /// Adds `bytes` to what is known, if there is room. `extra` of them were not offered.
+        private func require(
+            _ bytes: UInt64, beyondOffer extra: UInt64 = 0
+        ) throws(FileFailure) {
+            var newOwn = own
+            newOwn.add(extra)
+            var newKnown = known
+            newKnown.add(bytes)
+            if granted < max(newOwn, newKnown) {
+                if let time = isExhaustedUntil, ContinuousClock.now < time { throw refusal() }
+                // What was replaced meanwhile is still counted in `known`.
+                known = folder.heldSize(key)
+                known.add(unwritten())
+                newKnown = known
+                newKnown.add(bytes)
+                try grow(to: max(newOwn, newKnown))
+            }
+            known = newKnown
         }
 
         /// Reserves `least` bytes, and more if there is room, because it takes long to find out how
         /// much room there is.
-        private func require(_ least: UInt64) throws(FileFailure) {
-            if granted < least, !isExhausted {
-                let old = granted
-                var wanted = least
-                wanted.add(max(64 * FileFolder.block, least.subtracting(grantedFirst) / 2))
-                // The space is reserved before it is checked, so that of two transfers that grow at
-                // once, each sees the other.
-                reserve(wanted)
-                let room = try folder.room(forOffer: name, key)
-                let most = min(room.inQuota, room.onDisk)
-                reserve(max(old, min(wanted, most)))
-                isExhausted = granted < wanted
-                isHinderedByRest = granted < least && own < most
+        private func grow(to least: UInt64) throws(FileFailure) {
+            guard granted < least else { return }
+            let old = granted
+            var wanted = least
+            wanted.add(max(64 * FileFolder.block, least.subtracting(grantedFirst) / 2))
+            // The space is reserved before it is checked, so that of two transfers that grow at
+            // once, each sees the other.
+            reserve(wanted)
+            let room = try folder.room(forOffer: name, key)
+            let most = min(room.inQuota, room.onDisk)
+            guard least <= most else {
+                reserve(old)
+                isExhaustedUntil = .now + Self.pause
+                throw refusal()
             }
-            guard granted >= least else {
-                throw FileFailure(.noSpace, "the quota or the free space does not allow more")
-            }
+            // Half of the spare room is left for other transfers.
+            reserve(min(wanted, least + (most - least) / 2))
+        }
+
+        /// How long no room is looked for after there was none.
+        private static let pause: Duration = .milliseconds(250)
+
+        private func refusal() -> FileFailure {
+            hasRefused = true
+            return FileFailure(.noSpace, "the quota or the free space does not allow more")
         }
 
         private func reserve(_ bytes: UInt64) {
@@ -266,6 +293,11 @@ final class FileFolder {
         }
         if let entry = reserved[key] { onDisk.add(Self.currentSize(of: entry)) }
         return (rules.quota.subtracting(others), onDisk)
+    }
+
+    /// The bytes that the transfer with this key has on the disk now.
+    private func heldSize(_ key: String) -> UInt64 {
+        Self.reserved.withLock { $0[key] }.map { Self.currentSize(of: $0) } ?? 0
     }
 
     private static func currentSize(of entry: Reserved) -> UInt64 {

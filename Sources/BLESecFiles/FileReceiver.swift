@@ -63,6 +63,8 @@ final class FileReceiver {
     /// Files that were announced and have not ended, each with the offset from which the peer sends
     /// it; nil if the peer sends no data of it.
     private var announced: [(entry: FileEntry, start: UInt64?)] = []
+    /// The names of the files in `held` that were held before and are not announced yet.
+    private var rest: Set<String> = []
     /// Whether nothing of the offer was held before.
     private var isFresh = false
     /// The number of the first announced file that has not ended.
@@ -137,7 +139,11 @@ final class FileReceiver {
                     throw error
                 }
                 (self.held, self.reservation) = (held, reservation)
-                isFresh = try held.names().isEmpty
+                // The receiver owns the reservation.
+                reservation.unwritten = { [unowned self] in unwritten }
+                rest = Set(try held.names())
+                isFresh = rest.isEmpty
+                rest.remove(FileFolder.tree)
                 if offer.isFolder {
                     tree = TreeFolder(
                         try held.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh,
@@ -208,6 +214,7 @@ final class FileReceiver {
         var answers = takeOwed()
         flush(&answers)
         reportReceived(&answers, atOnce: true)
+        if reservation?.hasRefused == true { removeRest() }
         guard let offer, let folder else { return answers }
         guard state.failures.count == 0 else { return answers }
         if offer.isFolder, state.name == nil {
@@ -226,6 +233,27 @@ final class FileReceiver {
         FileFrame.done(name).append(to: &answers)
         phase = .done
         return answers
+    }
+
+    /// Removes what earlier transfers have left that is not part of the offer, so that the next
+    /// transfer has its space. Called when everything was announced.
+    private func removeRest() {
+        for name in rest { held?.remove(name) }
+        rest = []
+        // If this fails, the next transfer has less space.
+        try? tree?.removeOthers()
+    }
+
+    /// How many bytes of the announced files are still to be written, with ``FileFolder/block`` for
+    /// each file that does not exist yet.
+    private var unwritten: UInt64 {
+        var sum: UInt64 = 0
+        if let current { sum += current.entry.size - current.position }
+        for file in announced.dropFirst(current == nil ? 0 : 1) {
+            guard let start = file.start else { continue }
+            sum += file.entry.size - start + (start == 0 ? FileFolder.block : 0)
+        }
+        return sum
     }
 
     /// Records that a folder of the tree, or the tree itself, has failed. The peer is told of the
@@ -253,11 +281,9 @@ final class FileReceiver {
         guard phase != .done, let offer else { return }
         (current, complete) = (nil, [])
         let isHeld = held != nil
-        // Otherwise each further transfer of this offer would fail for the same reason.
-        let isHindered = reservation?.isHinderedByRest == true
         held?.remove(FileFolder.tree, isFolder: true)
         (held, tree, reservation) = (nil, nil, nil)
-        if isHeld { folder?.remove(offer, ifEmpty: !isHindered) }
+        if isHeld { folder?.remove(offer, ifEmpty: true) }
         folder?.removeEmpty()
         folder = nil
     }
@@ -389,8 +415,10 @@ final class FileReceiver {
             throw FileFailure(.other, "the time is out of range")
         }
         if state.name != nil { return nil }
+        let partialName = FileFolder.partialName(entry)
+        rest.remove(partialName)
         if try tree?.addFile(entry, parts) == true { return nil }
-        guard !isFresh, let held, let status = held.status(of: FileFolder.partialName(entry))
+        guard !isFresh, let held, let status = held.status(of: partialName)
         else {
             // What is held of another version of a single file is of no use.
             if !isFresh, !offer.isFolder, let held { try reservation?.removeRest(in: held) }
@@ -400,7 +428,7 @@ final class FileReceiver {
         guard status.isRegular, status.st_nlink == 1 else {
             // If the process ended between the two steps of a rename by `linkat`, this is a second
             // link to a stored file.
-            held.remove(FileFolder.partialName(entry))
+            held.remove(partialName)
             try reservation?.addFile(entry.size, isNew: true)
             return 0
         }
