@@ -220,7 +220,12 @@ package final class DeliveryEndpoint {
     package var isComplete: Bool { isSettled && isCommitted }
     /// Like ``isComplete``, but without waiting for the store.
     package var isSettled: Bool {
-        hasFinished && !hasPending && incoming.hasConfirmedEnd && streams.isOver
+        hasFinished && !hasPending && hasConfirmedPeersEnd && streams.isOver
+    }
+    /// Whether the peer's end is confirmed in the epoch in which the peer sends now. Its `resume`
+    /// shows that epoch, which is taken over only with the next record.
+    private var hasConfirmedPeersEnd: Bool {
+        incoming.hasConfirmedEnd && arrivedResume.map { $0.epoch == incoming.epoch } ?? true
     }
     /// Whether this side is complete and has told the peer so on this link.
     package var hasToldPeerOfCompletion: Bool { hasToldPeerOfSettling && isCommitted }
@@ -585,6 +590,11 @@ package final class DeliveryEndpoint {
         add(token)
         commits.append(.token(token), blocks: true)
         commits.append(.rolledBack, blocks: true)
+        // The later state has confirmed what the peer sends no more. Otherwise this side would find
+        // the same rollback again after a restart.
+        if resume.epoch == incoming.epoch, resume.first > incoming.confirmed + 1 {
+            begin(peerEpoch: resume.epoch, confirmed: resume.first - 1)
+        }
         commits.report(.storeRolledBack)
         streams.lose()
         link = .ending

@@ -116,6 +116,67 @@ struct LostStateTests {
         #expect(scene.sender.nextRecord(atMost: 100) == nil)
     }
 
+    @Test("a rollback is found once, also if the process is restarted before the peer knows of it")
+    func foundOnce() throws {
+        var scene = Scene()
+        _ = scene.sender.send([1])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        let copy = scene.store
+        #expect(scene.receiver.take() == [1])
+        scene.receiver.confirm(through: 1)
+        scene.commit()
+        try scene.exchange()
+        scene.restore(copy)
+        scene.connect()
+        try scene.passToReceiver()
+        #expect(scene.receiver.nextEvent() == .storeRolledBack)
+        _ = scene.receiver.send([2])
+        scene.commit()
+        scene.restore(scene.store)
+        for _ in 0..<2 {
+            scene.connect()
+            try scene.passToReceiver()
+            try scene.exchange()
+        }
+        #expect(scene.receiver.nextEvent() == nil)
+        #expect(scene.sender.take() == [2])
+    }
+
+    @Test(
+        "a side does not complete while the peer's resume shows an epoch in which it has not finished"
+    )
+    func notCompleteInNewEpoch() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        for side in 0...1 { pair.sides[side].finish() }
+        for _ in 0..<3 { try pair.exchange() }
+        #expect(pair.sides[0].hasToldPeerOfCompletion)
+        pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
+        pair.commit()
+        for _ in 0..<2 {
+            // All records of one side arrive, and of the other side only its resume.
+            pair.connect()
+            let resume = try #require(pair.sides[1].nextRecord(atMost: 100))
+            try pair.sides[0].receive(resume, using: &pair.generator)
+            pair.commit()
+            for _ in 0..<3 {
+                while let record = pair.sides[0].nextRecord(atMost: 100) {
+                    try pair.sides[1].receive(record, using: &pair.generator)
+                    pair.commit()
+                }
+                // The store's mark that the end may have left.
+                pair.commit()
+            }
+            #expect(!pair.sides[0].isSettled)
+        }
+        #expect(pair.sides[1].hasPeerFinished)
+        pair.sides[1].finish()
+        for _ in 0..<3 { try pair.exchange() }
+        #expect(pair.sides.allSatisfy { $0.hasToldPeerOfCompletion })
+    }
+
     @Test("a side whose end was confirmed completes with a peer whose store was rolled back")
     func finishedBeforeRollback() throws {
         var scene = Scene()
