@@ -308,8 +308,9 @@ package final class DeliveryEndpoint {
     }
 
     /// The next record for the peer, with at most `limit` bytes of data; if `limit` is nil, the
-    /// record has no data. If `onlyWhole`, data that is longer than `limit` is not begun. `confirms` is called with ``owedConfirmations``, and decides whether
-    /// they leave now: they may wait, so that one record covers several messages.
+    /// record has no data. If `onlyWhole`, data that is longer than `limit` is not begun.
+    /// `confirms` is called with ``owedConfirmations``, and decides whether they leave now: they
+    /// may wait, so that one record covers several messages.
     package func nextRecord(
         atMost limit: Int?, onlyWhole: Bool = false,
         confirms: (_ owed: UInt64) -> Bool = { _ in true }

@@ -145,8 +145,8 @@ final class FileFolder {
         private var isExhaustedUntil: ContinuousClock.Instant?
         /// Whether more space was refused.
         private(set) var hasRefused = false
-        /// Returns how many bytes of the announced files are still to be written, with ``block`` for
-        /// each file that does not exist yet.
+        /// Returns how many bytes of the announced files are still to be written, with ``block``
+        /// for each file that does not exist yet.
         var unwritten: () -> UInt64 = { 0 }
 
         /// Reserves the greater of `own` and what is in `held` already.
@@ -169,11 +169,11 @@ final class FileFolder {
 
         deinit { FileFolder.reserved.withLock { $0[key] = nil } }
 
-        /// Checks that there is room. If there would be room in the quota without what `held` has,
+        /// Checks that there is room. If the quota would have room without what `held` contains,
         /// removes that.
         fileprivate func check(_ held: Descriptor) throws(FileFailure) {
             let room = try folder.room(forOffer: name, key)
-            if known > room.inQuota, own <= room.inQuota { try removeRest(in: held) }
+            if known > room.inQuota, own <= room.inQuota { try removeAll(in: held) }
             guard granted <= room.inQuota else {
                 throw FileFailure(
                     .noSpace,
@@ -186,7 +186,7 @@ final class FileFolder {
         }
 
         /// Removes everything that earlier transfers have left in `held`.
-        func removeRest(in held: Descriptor) throws(FileFailure) {
+        func removeAll(in held: Descriptor) throws(FileFailure) {
             for name in try held.names() { FileFolder.removeAll(held, name) }
             known = 0
             reserve(own)
@@ -215,7 +215,7 @@ final class FileFolder {
             var newKnown = known
             newKnown.add(bytes)
             if granted < max(newOwn, newKnown) {
-                if let time = isExhaustedUntil, ContinuousClock.now < time { throw refusal() }
+                if let time = isExhaustedUntil, ContinuousClock.now < time { throw refuse() }
                 // What was replaced meanwhile is still counted in `known`.
                 known = folder.heldSize(key)
                 known.add(unwritten())
@@ -241,7 +241,7 @@ final class FileFolder {
             guard least <= most else {
                 reserve(old)
                 isExhaustedUntil = .now + Self.pause
-                throw refusal()
+                throw refuse()
             }
             // Half of the spare room is left for other transfers.
             reserve(min(wanted, least + (most - least) / 2))
@@ -250,7 +250,8 @@ final class FileFolder {
         /// How long no room is looked for after there was none.
         private static let pause: Duration = .milliseconds(250)
 
-        private func refusal() -> FileFailure {
+        /// Records that more space was refused, and returns the error.
+        private func refuse() -> FileFailure {
             hasRefused = true
             return FileFailure(.noSpace, "the quota or the free space does not allow more")
         }

@@ -421,7 +421,7 @@ final class FileReceiver {
         guard !isFresh, let held, let status = held.status(of: partialName)
         else {
             // What is held of another version of a single file is of no use.
-            if !isFresh, !offer.isFolder, let held { try reservation?.removeRest(in: held) }
+            if !isFresh, !offer.isFolder, let held { try reservation?.removeAll(in: held) }
             try reservation?.addFile(entry.size, isNew: true)
             return 0
         }

@@ -34,6 +34,30 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
+    @Test("a dialed channel that has ended already is a failed attempt, and the next one follows")
+    func endedChannels() async throws {
+        let fixture = try ReconnectFixture()
+        let listener = try await fixture.listen()
+        let acceptor = await fixture.accepting(from: listener)
+        let configuration = try fixture.configuration(.dialer)
+        let dials = Locked(0)
+        let dialer = await PeerConnection.start(
+            .dialing { _ throws(ChannelError) in
+                let channel = try await SecureChannel.dial(
+                    fixture.endpoint, configuration: configuration)
+                await channel.abort()
+                dials.withLock { $0 += 1 }
+                return channel
+            }, rules: ReconnectFixture.rules)
+        let begun = ContinuousClock.now
+        while dials.withLock({ $0 }) < 3 { try await Task.sleep(for: .milliseconds(5)) }
+        // An attempt that is not known to have ended takes 90 seconds.
+        #expect(ContinuousClock.now - begun < .seconds(60))
+        await dialer.abort()
+        await acceptor.abort()
+        await listener.close()
+    }
+
     @Test("over ten cuts messages arrive in order, none twice, and every delivered one has arrived")
     func cuts() async throws {
         let fixture = try ReconnectFixture()

@@ -52,6 +52,21 @@ struct LostStateTests {
             }
         }
 
+        /// Passes a message, and replaces the receiver's store with a copy from before the message
+        /// was confirmed.
+        mutating func rollBackAfterConfirmation() throws {
+            _ = sender.send([1])
+            commit()
+            connect()
+            try exchange()
+            let copy = store
+            #expect(receiver.take() == [1])
+            receiver.confirm(through: 1)
+            commit()
+            try exchange()
+            restore(copy)
+        }
+
         mutating func restore(_ copy: StoredEndpoint) {
             store = copy
             receiver = DeliveryEndpoint(copy, using: &generator)
@@ -97,16 +112,7 @@ struct LostStateTests {
     )
     func undoneBeforeOwnResume() throws {
         var scene = Scene()
-        _ = scene.sender.send([1])
-        scene.commit()
-        scene.connect()
-        try scene.exchange()
-        let copy = scene.store
-        #expect(scene.receiver.take() == [1])
-        scene.receiver.confirm(through: 1)
-        scene.commit()
-        try scene.exchange()
-        scene.restore(copy)
+        try scene.rollBackAfterConfirmation()
         scene.connect()
         try scene.passToSender()
         #expect(scene.sender.isWaitingForLinkEnd)
@@ -119,16 +125,7 @@ struct LostStateTests {
     @Test("a rollback is found once, also if the process is restarted before the peer knows of it")
     func foundOnce() throws {
         var scene = Scene()
-        _ = scene.sender.send([1])
-        scene.commit()
-        scene.connect()
-        try scene.exchange()
-        let copy = scene.store
-        #expect(scene.receiver.take() == [1])
-        scene.receiver.confirm(through: 1)
-        scene.commit()
-        try scene.exchange()
-        scene.restore(copy)
+        try scene.rollBackAfterConfirmation()
         scene.connect()
         try scene.passToReceiver()
         #expect(scene.receiver.nextEvent() == .storeRolledBack)

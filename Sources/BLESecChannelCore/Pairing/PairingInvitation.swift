@@ -92,8 +92,8 @@ public final class PairingInvitation: Sendable {
     /// else has seen the invitation. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.strangers } }
 
-    /// Ends the invitation: nobody can pair with it any more. A pairing that both sides have confirmed is
-    /// still completed.
+    /// Ends the invitation: nobody can pair with it any more. A pairing that both sides have
+    /// confirmed is still completed.
     public func close() { state.withLock { $0.isUsed = true } }
 
     /// Whether ``close()`` was not called yet.
