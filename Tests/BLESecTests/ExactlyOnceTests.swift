@@ -41,26 +41,6 @@ struct ExactlyOnceTests {
         return numbers
     }
 
-    @Test("a side that leaves while its end waits for its confirmation goes on when that arrives")
-    func leavesAfterEnd() async throws {
-        let fixture = try Self.fixture()
-        let listener = try await fixture.listen()
-        let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
-        let acceptor = await fixture.accepting(
-            from: listener, ReconnectFixture.rules, .exactlyOnce())
-        _ = try await dialer.send([1])
-        #expect(try await acceptor.receive() == [1])
-        try await acceptor.confirm(through: 1)
-        await dialer.finish()
-        async let end = acceptor.receive()
-        let begun = ContinuousClock.now
-        try await dialer.leave(within: .seconds(30))
-        #expect(ContinuousClock.now - begun < .seconds(10))
-        #expect(try await end == nil)
-        await acceptor.abort()
-        await listener.close()
-    }
-
     @Test(
         "every message arrives once and in order despite 40 cuts, and both sides close",
         arguments: [false, true])

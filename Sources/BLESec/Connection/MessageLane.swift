@@ -28,7 +28,7 @@ final class MessageLane: Sendable {
         var isReleased = false
         /// The calls that wait until the store is closed.
         var closeWaiters: [CheckedContinuation<Void, Never>] = []
-        /// Whether a message, or this side's end, has got its fate since the last ``takeNews()``.
+        /// Whether a message has got its fate since the last ``takeNews()``.
         var hasNewFate = false
         /// Whether the connection was told of news and has not called ``takeNews()`` yet.
         var isNewsPending = false
@@ -488,7 +488,7 @@ extension MessageLane.State {
             switch event {
             case .confirmed(let id): decide(id, isUnknown: false)
             case .unknown(let id): decide(id, isUnknown: true)
-            case .finished: hasNewFate = true
+            case .finished: break
             case .storeRolledBack:
                 wasRolledBack = true
                 fates.makeDroppedUnknown()
