@@ -13,6 +13,7 @@ what failed, and ends with `N passed, N failed`.
 """
 
 import argparse
+import fcntl
 import hashlib
 import os
 import queue
@@ -419,17 +420,38 @@ def cases(tools, options, generator, check):
         check(digest(target / "some.bin") == digest(source), "the received file differs")
         check([path.name for path in target.iterdir()] == ["some.bin"], "something is left")
 
-    # The receiver's incomplete file has bytes that the source does not have.
-    target = folder / "wrong"
-    target.mkdir()
+    def killed_midway(target):
+        """Kills both sides of a transfer, and returns the path of the incomplete file."""
+        target.mkdir()
+        receiver, socket_path = tools.receiver(target)
+        until(lambda: "listening" in receiver.reports.read_text())
+        sender = tools.start("send", f"unix:{socket_path}", source)
+        until(lambda: partial_bytes(target) > 2_000_000)
+        for process in (receiver, sender):
+            process.kill()
+            process.wait()
+        partial, = target.glob(".blesec-partial/*/*/f-*")
+        return partial
+
+    # Another transfer of the same file is still active (this script holds its lock), and ends later. The sender offers
+    # the file again, and both sides succeed.
+    target = folder / "active"
+    lock = os.open(killed_midway(target).parent, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     receiver, socket_path = tools.receiver(target)
     until(lambda: "listening" in receiver.reports.read_text())
     sender = tools.start("send", f"unix:{socket_path}", source)
-    until(lambda: partial_bytes(target) > 2_000_000)
-    for process in (receiver, sender):
-        process.kill()
-        process.wait()
-    partial, = (path for path in target.glob(".blesec-partial/*/*/f-*"))
+    check(until(lambda: "being received already" in receiver.reports.read_text()), "an offer is accepted twice")
+    os.close(lock)
+    statuses = wait(sender), wait(receiver)
+    is_equal = digest(target / "some.bin") == digest(source)
+    check(
+        statuses == (0, 0) and is_equal,
+        f"an offer after another: {statuses} {sender.reports.read_text()} {receiver.reports.read_text()}")
+
+    # The receiver's incomplete file has bytes that the source does not have.
+    target = folder / "wrong"
+    partial = killed_midway(target)
     with open(partial, "r+b") as file:
         file.seek(100_000)
         file.write(b"wrong")

@@ -122,7 +122,7 @@ private final class Inbox: Sendable {
     private let folder: String
     private let options: FileOffer.Options
     private let question: AcceptQuestion
-    private let failure = Locked<ChannelError?>(nil)
+    private let missing = Locked(MissingFiles())
 
     init(folder: String, options: FileOffer.Options, question: AcceptQuestion) {
         self.folder = folder
@@ -139,11 +139,12 @@ private final class Inbox: Sendable {
         }
     }
 
-    /// The first failure of a file since the last call.
+    /// Why the first accepted file that is not stored is missing; nil if everything is stored.
+    /// Forgets what is missing.
     func takeFailure() -> ChannelError? {
-        failure.withLock { failure in
-            defer { failure = nil }
-            return failure
+        missing.withLock { missing in
+            defer { missing = MissingFiles() }
+            return missing.failure
         }
     }
 
@@ -193,13 +194,13 @@ private final class Inbox: Sendable {
         await showing.value
         do throws(ChannelError) {
             let name = try result.get()
+            missing.withLock { $0.remove(offer.id) }
             let seconds = (ContinuousClock.now - start) / .seconds(1)
             display.end(
                 transfer, "received \(name): " + TransferText.summary(transfer, seconds: seconds),
                 "received", TransferText.members(transfer, name, seconds: seconds))
         } catch {
-            // After the sender's restart, its next process offers the file again.
-            let isOfferedAgain = error.code == .sessionLost
+            missing.withLock { $0.add(offer.id, error) }
             display.end(
                 transfer, "\(transfer.name): \(error.reason)", "not-received",
                 [("name", .string(transfer.name))] + error.members, isFailure: true)
@@ -208,7 +209,6 @@ private final class Inbox: Sendable {
                     "what has arrived stays for 7 days; to go on, start both commands again",
                     "resumable")
             }
-            if !isOfferedAgain { failure.withLock { $0 = $0 ?? error } }
         }
     }
 
@@ -219,4 +219,26 @@ private final class Inbox: Sendable {
             return .failure(error)
         }
     }
+}
+
+/// The accepted files and folders that have failed and are not stored since. A sender offers a file
+/// again after its restart, or while an earlier transfer of that file ends here.
+private struct MissingFiles {
+    private var offers: [(id: [UInt8], failure: ChannelError)] = []
+    /// The most offers that can be stored later. Those that fail after them count as missing.
+    private static let limit = 1_000
+    private var failureBeyondLimit: ChannelError?
+
+    var failure: ChannelError? { offers.first?.failure ?? failureBeyondLimit }
+
+    mutating func add(_ id: [UInt8], _ failure: ChannelError) {
+        guard !offers.contains(where: { $0.id == id }) else { return }
+        if offers.count < Self.limit {
+            offers.append((id, failure))
+        } else {
+            failureBeyondLimit = failureBeyondLimit ?? failure
+        }
+    }
+
+    mutating func remove(_ id: [UInt8]) { offers.removeAll { $0.id == id } }
 }
