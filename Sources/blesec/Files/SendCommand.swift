@@ -53,7 +53,8 @@ enum SendCommand {
         let paths = files
         let sendsHidden = arguments.has(hidden)
         let firstError = Locked<ChannelError?>(nil)
-        try await transferConnection.run { () async throws(ChannelError) in
+        try await transferConnection.run(endsWhenInterrupted: true) {
+            () async throws(ChannelError) in
             try await send(paths, sendsHidden, over: transferConnection.connection, firstError)
             return true
         }
@@ -116,7 +117,8 @@ enum SendCommand {
                 }
                 if error.code == .cancelled, Task.isCancelled {
                     Diagnostics.note(
-                        "to go on, start the same command again", "resumable")
+                        "to go on, start this command again, and the receiver's if it has ended",
+                        "resumable")
                     throw error
                 }
                 // Without a connection, the other files cannot be sent either.

@@ -81,10 +81,14 @@ struct TransferConnection: Sendable {
     /// Reports the connection's states while `body` runs, and then ends the connection. If `body`
     /// returns true, this side first waits for the peer's end.
     ///
+    /// With `endsWhenInterrupted`, a signal ends the connection for the peer as well. Otherwise, the
+    /// peer waits after a signal for this side's next process.
+    ///
     /// Throws the error of a signal or of the time limit, if there is one. Otherwise throws the
     /// error of `body`, or, if `body` failed because the connection was closed, the error that
     /// closed the connection.
     func run(
+        endsWhenInterrupted: Bool = false,
         _ body: @escaping @Sendable () async throws(ChannelError) -> Bool
     ) async throws(ChannelError) {
         let watching = Task(executorPreference: connection.loop) { () -> ChannelError? in
@@ -126,6 +130,9 @@ struct TransferConnection: Sendable {
                 try await connection.close(within: Self.closeTimeout)
             }
         }
+        if endsWhenInterrupted, interruption.error != nil {
+            try? await connection.close(within: Self.interruptedCloseTimeout)
+        }
         await endWithinLimits(on: connection.loop) { limit in
             try? await connection.leave(within: limit)
         } orAbort: {
@@ -156,4 +163,6 @@ struct TransferConnection: Sendable {
 
     /// How long a side that has ended waits, without any progress, for the peer's end.
     private static let closeTimeout: Duration = .seconds(10)
+    /// The same after a signal, when a user waits for the end of the command.
+    private static let interruptedCloseTimeout: Duration = .seconds(1)
 }
