@@ -194,13 +194,13 @@ private final class Inbox: Sendable {
         await showing.value
         do throws(ChannelError) {
             let name = try result.get()
-            missing.withLock { $0.remove(offer.id) }
+            missing.withLock { $0.remove(offer) }
             let seconds = (ContinuousClock.now - start) / .seconds(1)
             display.end(
                 transfer, "received \(name): " + TransferText.summary(transfer, seconds: seconds),
                 "received", TransferText.members(transfer, name, seconds: seconds))
         } catch {
-            missing.withLock { $0.add(offer.id, error) }
+            missing.withLock { $0.add(offer, error) }
             display.end(
                 transfer, "\(transfer.name): \(error.reason)", "not-received",
                 [("name", .string(transfer.name))] + error.members, isFailure: true)
@@ -224,21 +224,33 @@ private final class Inbox: Sendable {
 /// The accepted files and folders that have failed and are not stored since. A sender offers a file
 /// again after its restart, or while an earlier transfer of that file ends here.
 private struct MissingFiles {
-    private var offers: [(id: [UInt8], failure: ChannelError)] = []
+    /// A peer may give the same id to different files by mistake, or to deceive.
+    private struct Key: Equatable {
+        let id: [UInt8]
+        let name: String
+
+        init(_ offer: FileOffer) { (id, name) = (offer.id, offer.name) }
+    }
+
+    private var offers: [(key: Key, failure: ChannelError)] = []
     /// The most offers that can be stored later. Those that fail after them count as missing.
     private static let limit = 1_000
     private var failureBeyondLimit: ChannelError?
 
     var failure: ChannelError? { offers.first?.failure ?? failureBeyondLimit }
 
-    mutating func add(_ id: [UInt8], _ failure: ChannelError) {
-        guard !offers.contains(where: { $0.id == id }) else { return }
+    mutating func add(_ offer: FileOffer, _ failure: ChannelError) {
+        let key = Key(offer)
+        guard !offers.contains(where: { $0.key == key }) else { return }
         if offers.count < Self.limit {
-            offers.append((id, failure))
+            offers.append((key, failure))
         } else {
             failureBeyondLimit = failureBeyondLimit ?? failure
         }
     }
 
-    mutating func remove(_ id: [UInt8]) { offers.removeAll { $0.id == id } }
+    mutating func remove(_ offer: FileOffer) {
+        let key = Key(offer)
+        offers.removeAll { $0.key == key }
+    }
 }
