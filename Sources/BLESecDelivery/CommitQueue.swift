@@ -50,6 +50,7 @@ struct CommitQueue: Sendable {
         if hasStore { waiting.events.append(event) } else { events.append(event) }
     }
 
+    var hasEvent: Bool { !events.isEmpty }
     /// The next event; nil while there is none whose changes are committed.
     mutating func nextEvent() -> DeliveryEndpoint.Event? { events.popFirst() }
 

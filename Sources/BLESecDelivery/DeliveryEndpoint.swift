@@ -79,12 +79,24 @@ package final class DeliveryEndpoint {
     /// The token of the last peer instance that is known to have received a `resume` of this side.
     private var peerToken: Identifier
     /// The peer's `resume` on this link, until the peer is known to have this side's.
-    private var arrivedResume: Resume?
+    private var arrivedResume: Resume? {
+        didSet { awaitsProofOfResume = arrivedResume != nil }
+    }
+    /// Whether the peer's next record will show that this side's `resume` has arrived. A property of
+    /// its own, because to compare ``arrivedResume`` with nil copies it.
+    private var awaitsProofOfResume = false
+    /// Whether the last record that was sent was a frame of a message or a stream.
+    private var lastSentWasFrame = false
+    /// Whether the last record that was received may have caused a record to send.
+    private var lastReceivedHasEffect = false
     private var nextID: UInt64
     /// Messages up to this id came from the store.
     private let restoredID: UInt64
     private let limits: Limits
     /// Whether the program sends nothing more.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package private(set) var hasFinished: Bool
     private var link = Link.none
     /// Whether an `epoch` record has to be sent.
@@ -147,6 +159,8 @@ package final class DeliveryEndpoint {
     /// The store has committed the changes that ``takeChanges()`` returned.
     package func didCommit() { commits.didCommit() }
 
+    /// Whether ``nextEvent()`` returns an event.
+    package var hasEvent: Bool { commits.hasEvent }
     /// The next event; nil while there is none whose changes are committed.
     package func nextEvent() -> Event? { commits.nextEvent() }
     /// Whether the store has committed everything.
@@ -239,6 +253,9 @@ package final class DeliveryEndpoint {
     package var hasPending: Bool { !outgoing.messages.isEmpty }
     /// How many frames of messages and streams have been sent, plus how many records have been
     /// received that show that messages or streams make progress.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package private(set) var progressCount: UInt64 = 0
     /// How many messages wait for their fate, and their bytes.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
@@ -315,6 +332,7 @@ package final class DeliveryEndpoint {
         atMost limit: Int?, onlyWhole: Bool = false,
         confirms: (_ owed: UInt64) -> Bool = { _ in true }
     ) -> DeliveryRecord? {
+        lastSentWasFrame = false
         guard !commits.isBlocked else { return nil }
         switch link {
         case .up(sent: false, let received):
@@ -376,10 +394,20 @@ package final class DeliveryEndpoint {
         }
         self.schedule = schedule
         progressCount += 1
+        lastSentWasFrame = true
         if priority == limits.priority { lastWasMessage = isMessage }
         if isMessage { return outgoing.takeRecord(atMost: limit) }
         return streams.nextData(priority, atMost: limit).map { .stream($0) }
     }
+
+    /// Whether another record may follow the last one that was sent. Frames leave last, so if no
+    /// frame follows a frame, nothing does.
+    package var mayHaveMore: Bool {
+        !lastSentWasFrame || outgoing.nextNumber != nil || !streams.isOver
+    }
+
+    /// Whether there may be a record to send because of the last one that was received.
+    package var mayHaveAnswer: Bool { lastReceivedHasEffect || owesCredit }
 
     /// Whether a part of a message can leave now. If all that is missing is the store's mark that
     /// the message may have left, asks the store for it.
@@ -404,6 +432,7 @@ package final class DeliveryEndpoint {
     package func receive(
         _ record: DeliveryRecord, using generator: inout some RandomNumberGenerator
     ) throws(DeliveryError) -> Bool {
+        lastReceivedHasEffect = true
         guard case .up(let sent, let received) = link else { return false }
         if case .resume(let resume) = record {
             guard !received else { throw .violation("a second resume") }
@@ -411,11 +440,14 @@ package final class DeliveryEndpoint {
             return try receiveResume(resume, using: &generator)
         }
         guard received else { throw .violation("a record before resume") }
+        let showsProof = awaitsProofOfResume
         takeOverPeerState()
         streams.markOwnResumeAsReceived()
         switch record {
         case .resume: return false
-        case .chunk(let chunk): try incoming.append(chunk)
+        case .chunk(let chunk):
+            try incoming.append(chunk)
+            lastReceivedHasEffect = showsProof
         case .finish(let number):
             try incoming.finish(at: number)
             confirmEnd()
@@ -529,7 +561,7 @@ package final class DeliveryEndpoint {
     /// side's `resume` shows the peer which token and epoch of the peer this side knew, so that a
     /// peer that was rolled back notices that. The record proves that the peer has read it.
     private func takeOverPeerState() {
-        guard let peer = arrivedResume.take() else { return }
+        guard awaitsProofOfResume, let peer = arrivedResume.take() else { return }
         if peer.token != peerToken {
             peerToken = peer.token
             commits.append(.peer(peerToken), blocks: true)

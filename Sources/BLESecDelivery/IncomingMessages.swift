@@ -82,11 +82,11 @@ struct IncomingMessages: Sendable {
 
     /// The credit that fits the window now. The rest of a message that has begun takes no part of
     /// the window, since it has to arrive before any other message can.
-    private var room: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
+    @inline(__always) private var room: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
 
     /// Whether the peer should get a new credit: the last one is used up, or the new one is greater
     /// by half of the window.
-    var owesCredit: Bool {
+    @inline(__always) var owesCredit: Bool {
         let isPeerStopped = granted <= cost
         return room > granted && (isPeerStopped || room >= granted + UInt64(window / 2))
     }

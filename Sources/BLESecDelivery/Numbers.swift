@@ -31,6 +31,7 @@ extension [UInt8] {
     }
 
     package mutating func append(number: UInt64) {
+        if number < 1 << 6 { return append(UInt8(number)) }
         precondition(number <= Resume.greatestNumber, "a number has at most 62 bits")
         let length = Self.length(of: number)
         let prefix = UInt64(length.trailingZeroBitCount) << UInt64(8 * length - 2)

@@ -18,6 +18,9 @@ struct DeliveryRecordTests {
         /// How many of the sent messages the peer has confirmed.
         var confirmed = 0
 
+        /// How many times the session has asked for a record.
+        var askedCount = 0
+
         init(seed: UInt64) {
             generator = SeededGenerator(seed: seed)
             endpoint = DeliveryEndpoint(using: &generator)
@@ -50,23 +53,27 @@ struct DeliveryRecordTests {
         var wantsRecords: Bool { endpoint.wantsRecords }
 
         func nextRecord(
-            atMost limit: Int?, onlyWhole: Bool, confirms: (_ owed: UInt64) -> Bool
-        ) -> (record: DeliveryRecord?, hasStreams: Bool) {
-            commit()
-            if let record = endpoint.nextRecord(atMost: limit, onlyWhole: onlyWhole) {
-                return (record, false)
+            atMost limit: Int?, onlyWhole: Bool, _ outlook: inout PortOutlook,
+            confirms: (_ owed: UInt64) -> Bool
+        ) -> DeliveryRecord? {
+            askedCount += 1
+            func next() -> DeliveryRecord? {
+                commit()
+                return endpoint.nextRecord(
+                    atMost: limit, onlyWhole: onlyWhole, confirms: confirms)
             }
-            commit()
-            return (endpoint.nextRecord(atMost: limit, onlyWhole: onlyWhole), false)
+            let record = next() ?? next()
+            outlook.mayHaveMore = endpoint.mayHaveMore
+            return record
         }
 
-        func receive(
-            _ record: DeliveryRecord
-        ) throws(DeliveryError) -> (showsProgress: Bool, wantsMore: Bool) {
+        func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord {
             defer { commit() }
             let showsProgress = try endpoint.receive(record, using: &generator)
             commit()
-            return (showsProgress, endpoint.wantsRecords)
+            return ReceivedRecord(
+                showsProgress: showsProgress, wantsRecords: endpoint.wantsRecords,
+                mayHaveAnswer: endpoint.mayHaveAnswer)
         }
 
         func didReceiveAll() {}
@@ -112,7 +119,7 @@ struct DeliveryRecordTests {
     func cuts() throws {
         var generator = SeededGenerator(seed: 12)
         let (dialer, acceptor) = (Side(seed: 1), Side(seed: 2))
-        for _ in 0..<30 {
+        func send() {
             for side in [dialer, acceptor] {
                 for _ in 0..<Int.random(in: 0...3, using: &generator) {
                     let longest = [0, 1, 100, 20_000, 60_000].randomElement(using: &generator) ?? 0
@@ -120,11 +127,20 @@ struct DeliveryRecordTests {
                     side.send((0..<length).map { _ in .random(in: 0...255, using: &generator) })
                 }
             }
+        }
+        func take(_ pair: MachinePair) {
+            dialer.take()
+            acceptor.take()
+            pair.dialer.portMayHaveRecords()
+            pair.acceptor.portMayHaveRecords()
+        }
+        for _ in 0..<30 {
+            send()
             let pair = try channel(dialer, acceptor)
-            for _ in 0..<Int.random(in: 0...25, using: &generator) {
+            for step in 0..<Int.random(in: 0...25, using: &generator) {
                 pair.step(Bool.random(using: &generator) ? .dialer : .acceptor, piece: 777)
-                dialer.take()
-                acceptor.take()
+                if step.isMultiple(of: 8) { send() }
+                if Bool.random(using: &generator) { take(pair) }
             }
             for role in [ChannelRole.dialer, .acceptor] {
                 let sdu = pair.take(role)
@@ -136,12 +152,42 @@ struct DeliveryRecordTests {
         let last = try channel(dialer, acceptor)
         for _ in 0..<2_000 {
             last.run(piece: 777)
-            dialer.take()
-            acceptor.take()
+            take(last)
         }
+        last.passTime(.seconds(1))
+        last.run()
         #expect(dialer.sent == acceptor.taken && acceptor.sent == dialer.taken)
         #expect(dialer.confirmed == dialer.sent.count)
         #expect(acceptor.confirmed == acceptor.sent.count)
+    }
+
+    @Test("a port is asked for records only after something has happened that may cause one")
+    func asksSeldom() throws {
+        let (dialer, acceptor) = (Side(seed: 11), Side(seed: 12))
+        let pair = try channel(dialer, acceptor)
+        // The first message shows that `resume` has arrived, so there may be more to send.
+        dialer.send([0])
+        pair.dialer.portMayHaveRecords()
+        pair.run()
+        var asked = (dialer.askedCount, acceptor.askedCount)
+        for _ in 0..<5 { pair.run() }
+        #expect(asked == (dialer.askedCount, acceptor.askedCount))
+        dialer.send([1])
+        pair.dialer.portMayHaveRecords()
+        pair.run()
+        // The port has said that nothing follows the message, and the message causes no record.
+        #expect((dialer.askedCount, acceptor.askedCount) == (asked.0 + 1, asked.1))
+        asked = (dialer.askedCount, acceptor.askedCount)
+        acceptor.take()
+        pair.acceptor.portMayHaveRecords()
+        pair.run()
+        #expect(acceptor.askedCount == asked.1 + 1 && dialer.confirmed == 0)
+        for _ in 0..<5 { pair.run() }
+        #expect(acceptor.askedCount == asked.1 + 1)
+        // The confirmation has waited, and leaves when it is due.
+        pair.passTime(.seconds(1))
+        pair.run()
+        #expect(dialer.confirmed == 2)
     }
 
     @Test("the first record waits until the channel has a port, and the channel does not end")
@@ -164,6 +210,9 @@ struct DeliveryRecordTests {
         #expect(acceptor.taken == [[1, 2, 3]])
         #expect(try session(of: pair.acceptor).hasCarriedMessage)
         #expect(!(try session(of: pair.dialer).hasCarriedMessage))
+        pair.acceptor.portMayHaveRecords()
+        pair.run()
+        pair.passTime(.seconds(1))
         pair.run()
         #expect(try session(of: pair.dialer).hasCarriedMessage)
     }

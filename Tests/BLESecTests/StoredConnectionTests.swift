@@ -267,7 +267,7 @@ struct StoredConnectionTests {
         let first = try await accepting()
         for part: UInt8 in 0..<2 { #expect(try await first.receive() == [part]) }
         try await first.confirm(through: 1)
-        while await first.lane?.hasMessage == false { try await Task.sleep(for: .milliseconds(5)) }
+        while await first.lane?.canTake == false { try await Task.sleep(for: .milliseconds(5)) }
         await first.abort()
         var guarantee: PeerConnection.Guarantee?
         while guarantee == nil {

@@ -55,6 +55,9 @@ struct DeliveryWorld {
         /// Whether the store is an older copy, the peer has met a later state, and this side has
         /// not noticed that yet.
         var mustNoticeRollback = false
+        /// Whether the endpoint has said that it has no record to send, and nothing has happened
+        /// since that may cause one.
+        var isEmpty = false
     }
 
     struct Copy {
@@ -100,7 +103,7 @@ struct DeliveryWorld {
         let side = Int.random(in: 0...1, using: &generator)
         switch Int.random(in: 0..<1_000, using: &generator) {
         case 0..<80: send(side)
-        case 80..<430: transmit(side)
+        case 80..<430: try transmit(side)
         case 430..<700: try deliver(to: side)
         case 700..<830: commit(side)
         case 830..<930: try take(side)
@@ -110,7 +113,9 @@ struct DeliveryWorld {
         case 956..<958: if hazards.crashesWithoutStore { loseStore(side) }
         case 958..<962: copyStore(side)
         case 962..<965: if hazards.rollbacks { rollBack(side) }
-        case 965..<966: if hazards.finishes { sides[side].endpoint.finish() }
+        case 965..<966:
+            sides[side].isEmpty = false
+            if hazards.finishes { sides[side].endpoint.finish() }
         default: notice(side)
         }
         try learn(side)
@@ -118,6 +123,7 @@ struct DeliveryWorld {
 
     private mutating func send(_ side: Int) {
         guard !sides[side].endpoint.hasFinished else { return }
+        sides[side].isEmpty = false
         sides[side].sentCount += 1
         let content = Content(life: sides[side].life, number: sides[side].sentCount)
         let length = [0, 1, 10, 900, 3_000].randomElement(using: &generator) ?? 0
@@ -126,10 +132,17 @@ struct DeliveryWorld {
         sentContents[side].append(content)
     }
 
-    private mutating func transmit(_ side: Int) {
+    private mutating func transmit(_ side: Int) throws {
         guard let link = sides[side].link else { return }
         for _ in 0..<Int.random(in: 1...4, using: &generator) {
-            guard let record = sides[side].endpoint.nextRecord(atMost: 700) else { break }
+            guard let record = sides[side].endpoint.nextRecord(atMost: 700) else {
+                sides[side].isEmpty = true
+                break
+            }
+            guard !sides[side].isEmpty else {
+                throw Failure(description: "side \(side) sends \(record), which nothing has caused")
+            }
+            sides[side].isEmpty = !sides[side].endpoint.mayHaveMore
             underWay[link]?[1 - side].append(record)
         }
         if sides[side].endpoint.mustEndLink { end(side) }
@@ -142,6 +155,7 @@ struct DeliveryWorld {
         underWay[link]?[side].removeFirst()
         do {
             try sides[side].endpoint.receive(record, using: &generator)
+            if sides[side].endpoint.mayHaveAnswer { sides[side].isEmpty = false }
         } catch {
             throw Failure(description: "side \(side) ends the link: \(error), at \(record)")
         }
@@ -153,6 +167,7 @@ struct DeliveryWorld {
             sides[side].committedEffects = effects
             sides[side].committing = nil
             sides[side].endpoint.didCommit()
+            sides[side].isEmpty = false
         } else if let changes = sides[side].endpoint.takeChanges() {
             sides[side].committing = (changes, sides[side].effects.count)
         }
@@ -160,6 +175,7 @@ struct DeliveryWorld {
 
     /// The program takes a message if one waits, deals with it, and confirms it.
     private mutating func take(_ side: Int) throws {
+        sides[side].isEmpty = false
         if let bytes = sides[side].endpoint.take() {
             guard !sides[side].mustNoticeRollback else {
                 throw Failure(description: "side \(side) takes a message, but was rolled back")
@@ -181,6 +197,7 @@ struct DeliveryWorld {
         guard underWay[newestLink] != nil, sides[side].link != newestLink else { return }
         sides[side].link = newestLink
         sides[side].endpoint.linkBegan()
+        sides[side].isEmpty = false
     }
 
     private mutating func cut() {
@@ -324,7 +341,10 @@ struct DeliveryWorld {
     /// Brings up links until nothing moves any more on the newest one. Then checks what
     /// `docs/delivery.md` promises.
     mutating func settle() throws {
-        for side in 0...1 { sides[side].endpoint.finish() }
+        for side in 0...1 {
+            sides[side].endpoint.finish()
+            sides[side].isEmpty = false
+        }
         // A side may get the peer's `resume` before it sends its own.
         let delivers = [Bool.random(using: &generator), Bool.random(using: &generator)]
         for _ in 0..<40 {
@@ -338,7 +358,7 @@ struct DeliveryWorld {
                     for _ in 0..<2 { commit(side) }
                     try take(side)
                     if delivers[side] { try deliver(to: side) }
-                    transmit(side)
+                    try transmit(side)
                     try deliver(to: side)
                     try learn(side)
                 }

@@ -168,6 +168,7 @@ final class ChannelDriver {
     /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true, nothing
     /// was sent in this turn and the link has room; otherwise at the end of the turn.
     func portDidGetRecords(hasMessage: Bool) {
+        machine.portMayHaveRecords()
         if hasMessage, lastSendTurn != loop.turn, !isLinkFull {
             pump()
         } else {

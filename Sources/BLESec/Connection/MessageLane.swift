@@ -2,6 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecDelivery
 internal import BLESecLinks
 internal import BLESecLocking
+
 /// The messages and streams of a connection that delivers exactly once. The lane outlives the
 /// connection's channels, which use it from their loops.
 final class MessageLane: Sendable {
@@ -39,8 +40,29 @@ final class MessageLane: Sendable {
         /// Whether the channel in use was told that confirmations or a credit are owed, and has not
         /// asked for a record since.
         var isChannelToldOfDebt = false
-        /// Tells the connection that something has changed; called on any thread, without the lock.
-        var onNews: @Sendable () -> Void = {}
+        /// The bytes of the incomplete message that count towards `part`.
+        var counted = 0
+        var newsHandler: NewsHandler?
+    }
+
+    /// Tells the connection that something has changed. It is an object, since to copy a closure
+    /// out of the lock would allocate memory.
+    final class NewsHandler: Sendable {
+        /// The connection's loop.
+        fileprivate let loop: EventLoop
+        /// Called on the loop's thread if a message has arrived, and nothing else has changed.
+        fileprivate let onMessage: @Sendable () -> Void
+        /// Called on any thread.
+        fileprivate let onNews: @Sendable () -> Void
+
+        init(
+            loop: EventLoop, onMessage: @escaping @Sendable () -> Void,
+            onNews: @escaping @Sendable () -> Void
+        ) {
+            self.loop = loop
+            self.onMessage = onMessage
+            self.onNews = onNews
+        }
     }
 
     /// What has changed, as ``takeNews()`` returns it.
@@ -53,6 +75,8 @@ final class MessageLane: Sendable {
         var streams: [Streams.Handle]
         /// Whether the peer has opened a stream that the program has not accepted.
         var hasIncomingStream: Bool
+        /// Whether the program has taken everything up to the peer's end.
+        var hasPeerFinished: Bool
         /// Whether the peer has shown an older state of its own than before, and must end the link.
         var isWaitingForLinkEnd: Bool
         /// The error after which the store commits nothing more.
@@ -96,16 +120,16 @@ final class MessageLane: Sendable {
     private func change<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
+        guard store != nil else {
+            return try state.withLock { state throws(Failure) in
+                defer { state.recordFates() }
+                return try body(&state)
+            }
+        }
         var changes: [StoreChange]?
         defer { if let changes { commit(changes) } }
         return try state.withLock { state throws(Failure) in
-            defer {
-                if store == nil {
-                    state.recordFates()
-                } else {
-                    changes = state.endpoint.takeChanges()
-                }
-            }
+            defer { changes = state.endpoint.takeChanges() }
             return try body(&state)
         }
     }
@@ -114,15 +138,13 @@ final class MessageLane: Sendable {
         state.withLock { body($0.endpoint) }
     }
 
-    /// Calls `onNews` from now on when something has changed, on any thread. What has changed
-    /// before is not reported: call ``takeNews()`` next.
-    func setNewsHandler(_ onNews: @escaping @Sendable () -> Void) {
-        state.withLock { $0.onNews = onNews }
-    }
+    /// Calls the handler from now on when something has changed. What has changed before is not
+    /// reported: call ``takeNews()`` next.
+    func setNewsHandler(_ handler: NewsHandler) { state.withLock { $0.newsHandler = handler } }
 
     private func reportNews() {
-        let onNews = state.withLock { $0.onNews }
-        onNews()
+        let handler = state.withLock { $0.newsHandler }
+        handler?.onNews()
     }
 
     // MARK: - The store
@@ -231,12 +253,21 @@ final class MessageLane: Sendable {
 
     func finish() { change { $0.endpoint.finish() } }
 
+    /// The result of ``take()``.
+    enum Taken {
+        /// The peer's next message. If `mustTellChannel` is true, the channel has to send a record
+        /// or set a timer because of it.
+        case message([UInt8], mustTellChannel: Bool)
+        /// The program has taken everything up to the peer's end.
+        case end
+        case nothing
+    }
+
     /// Takes the peer's next message, which counts as confirmed unless acknowledgement is manual.
-    /// `mustTellChannel` is true if the channel has to send a record or set a timer because of it.
-    func take() -> (message: [UInt8], mustTellChannel: Bool)? {
+    func take() -> Taken {
         change { state in
             guard state.isTaking, !state.isReleased, let message = state.endpoint.take() else {
-                return nil
+                return state.endpoint.hasPeerFinished ? .end : .nothing
             }
             if options.acknowledgement == .automatic {
                 state.endpoint.confirm(through: state.endpoint.takenCount)
@@ -245,9 +276,10 @@ final class MessageLane: Sendable {
             // the following ones.
             let owed = state.endpoint.owedConfirmations
             guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
-                return (message, false)
+                return .message(message, mustTellChannel: false)
             }
-            return (message, !exchange(&state.isChannelToldOfDebt, with: state.link > 0))
+            let isTold = exchange(&state.isChannelToldOfDebt, with: state.link > 0)
+            return .message(message, mustTellChannel: !isTold)
         }
     }
 
@@ -276,8 +308,12 @@ final class MessageLane: Sendable {
     var notes: StoredEndpoint.Notes { store?.stored.notes ?? StoredEndpoint.Notes() }
 
     var takenCount: UInt64 { look { $0.takenCount } }
-    var hasMessage: Bool {
-        state.withLock { $0.isTaking && !$0.isReleased && $0.endpoint.hasMessage }
+    /// Whether ``take()`` would return a message or the end.
+    var canTake: Bool {
+        state.withLock { state in
+            state.isTaking && !state.isReleased && state.endpoint.hasMessage
+                || state.endpoint.hasPeerFinished
+        }
     }
     /// Whether the program has taken everything up to the peer's end.
     var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
@@ -329,6 +365,7 @@ final class MessageLane: Sendable {
                 hasFate: state.hasNewFate, isStreamOver: state.endpoint.streams.hasForgotten,
                 streams: state.endpoint.streams.takeTouched(),
                 hasIncomingStream: state.endpoint.streams.hasArrived,
+                hasPeerFinished: state.endpoint.hasPeerFinished,
                 isWaitingForLinkEnd: state.endpoint.isWaitingForLinkEnd,
                 failure: state.failure, hasCommitted: state.hasCommitted,
                 isRevoked: state.isRevoked,
@@ -363,9 +400,10 @@ final class MessageLane: Sendable {
         state.withLock { state in
             guard state.link == link else { return }
             state.part = part
+            state.counted = hasMemory ? kept : 0
             if !hasMemory { state.endpoint.dropIncomplete() }
         }
-        return Port(lane: self, link: link, counted: hasMemory ? kept : 0)
+        return Port(lane: self, link: link)
     }
 
     /// Ends the use of links when the connection is gone: ports do nothing more, and the budget no
@@ -399,39 +437,32 @@ final class MessageLane: Sendable {
     final class Port: DeliveryPort, Sendable {
         private let lane: MessageLane
         private let link: UInt64
-        /// The bytes of the incomplete message that count towards the lane's part of the budget.
-        private let counted: Locked<Int>
 
-        fileprivate init(lane: MessageLane, link: UInt64, counted: Int) {
+        fileprivate init(lane: MessageLane, link: UInt64) {
             self.lane = lane
             self.link = link
-            self.counted = Locked(counted)
         }
 
         /// Counts the bytes of an incomplete message. Called without the lane's lock, because this
         /// may revoke the part of another lane, whose lock is then taken.
-        private func count(_ record: DeliveryRecord) throws(DeliveryError) {
-            guard case .chunk(let chunk) = record,
-                // A message in one piece is never incomplete.
-                !chunk.isLast || counted.withLock({ $0 }) > 0,
-                let part = lane.state.withLock({ $0.link == link ? $0.part : nil })
-            else { return }
+        private func count(_ chunk: Chunk) throws(DeliveryError) {
             let longest = lane.options.maximumMessageLength
+            // The endpoint refuses a chunk that is too long.
+            guard chunk.offset <= longest, chunk.bytes.count <= longest else { return }
+            let end = chunk.isLast ? 0 : chunk.offset + chunk.bytes.count
+            let (part, more) = lane.state.withLock { state -> (ReassemblyBudget.Part?, Int) in
+                guard state.link == link else { return (nil, 0) }
+                defer { state.counted = chunk.isLast ? 0 : max(state.counted, end) }
+                return (state.part, end - state.counted)
+            }
+            guard let part else { return }
             if chunk.isLast {
                 part.giveBackAll()
-                counted.withLock { $0 = 0 }
-            } else if chunk.offset <= longest, chunk.bytes.count <= longest {
-                let end = chunk.offset + chunk.bytes.count
-                let more = counted.withLock { counted in
-                    defer { counted = max(counted, end) }
-                    return end - counted
-                }
-                guard more <= 0 || part.take(more, maximumMessageLength: longest) else {
-                    // The channel ends with this error. The bytes that the lane holds are dropped,
-                    // because they are not counted any more.
-                    lane.drop(link)
-                    throw .noMemory
-                }
+            } else if more > 0, !part.take(more, maximumMessageLength: longest) {
+                // The channel ends with this error. The bytes that the lane holds are dropped,
+                // because they are not counted any more.
+                lane.drop(link)
+                throw .noMemory
             }
         }
 
@@ -440,34 +471,61 @@ final class MessageLane: Sendable {
         }
 
         func nextRecord(
-            atMost limit: Int?, onlyWhole: Bool, confirms: (_ owed: UInt64) -> Bool
-        ) -> (record: DeliveryRecord?, hasStreams: Bool) {
-            let (next, isNews) = lane.change { state -> ((DeliveryRecord?, Bool), Bool) in
-                guard state.link == link else { return ((nil, false), false) }
+            atMost limit: Int?, onlyWhole: Bool, _ outlook: inout PortOutlook,
+            confirms: (_ owed: UInt64) -> Bool
+        ) -> DeliveryRecord? {
+            var isNews = false
+            let record = lane.change { state -> DeliveryRecord? in
+                guard state.link == link else { return nil }
                 (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
                 let record = state.endpoint.nextRecord(
                     atMost: limit, onlyWhole: onlyWhole, confirms: confirms)
-                return ((record, state.endpoint.streams.openCount > 0), state.mustReportLink())
+                outlook.hasStreams = state.endpoint.streams.openCount > 0
+                outlook.mayHaveMore = state.endpoint.mayHaveMore
+                isNews = state.mustReportLink()
+                return record
             }
             if isNews { lane.reportNews() }
-            return (next.0, next.1)
+            return record
         }
 
-        func receive(
-            _ record: DeliveryRecord
-        ) throws(DeliveryError) -> (showsProgress: Bool, wantsMore: Bool) {
-            try count(record)
-            return try lane.change { state throws(DeliveryError) in
-                guard state.link == link else { return (false, true) }
+        func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord {
+            if let received = try receive(record, isCounted: false) { return received }
+            if case .chunk(let chunk) = record { try count(chunk) }
+            guard let received = try receive(record, isCounted: true) else {
+                preconditionFailure("a record is counted once")
+            }
+            return received
+        }
+
+        /// Returns nil, and does nothing, if the record has to be counted first.
+        private func receive(
+            _ record: DeliveryRecord, isCounted: Bool
+        ) throws(DeliveryError) -> ReceivedRecord? {
+            try lane.change { state throws(DeliveryError) in
+                guard state.link == link else {
+                    return ReceivedRecord(
+                        showsProgress: false, wantsRecords: true, mayHaveAnswer: false)
+                }
+                // A message in one piece is never incomplete, and is not counted.
+                if !isCounted, case .chunk(let chunk) = record, !chunk.isLast || state.counted > 0 {
+                    return nil
+                }
                 let showsProgress = try state.endpoint.receive(record, using: &state.generator)
-                return (showsProgress, state.endpoint.wantsRecords)
+                return ReceivedRecord(
+                    showsProgress: showsProgress, wantsRecords: state.endpoint.wantsRecords,
+                    mayHaveAnswer: state.endpoint.mayHaveAnswer)
             }
         }
 
         func didReceiveAll() {
             // What has arrived is news even if a newer link has begun meanwhile.
-            let onNews = lane.state.withLock { $0.mustReportNews() ? $0.onNews : nil }
-            onNews?()
+            let (handler, isOnlyMessage) = lane.state.withLock { state in
+                state.isOnlyMessageNew
+                    ? (state.newsHandler, true)
+                    : (state.mustReportNews() ? state.newsHandler : nil, false)
+            }
+            if isOnlyMessage { handler?.onMessage() } else { handler?.onNews() }
         }
     }
 }
@@ -484,6 +542,7 @@ extension MessageLane.State {
 
     /// Records the fates that have been decided.
     fileprivate mutating func recordFates() {
+        guard endpoint.hasEvent else { return }
         while let event = endpoint.nextEvent() {
             switch event {
             case .confirmed(let id): decide(id, isUnknown: false)
@@ -510,18 +569,26 @@ extension MessageLane.State {
         return isNewsPending
     }
 
+    /// Whether a message has arrived, nothing else has changed for the connection, and this is the
+    /// connection's loop.
+    fileprivate var isOnlyMessageNew: Bool {
+        endpoint.hasMessage && !hasOtherNews && newsHandler?.loop.isCurrent == true
+    }
+
+    /// Whether something has changed for the connection, other than that a message has arrived.
+    private var hasOtherNews: Bool {
+        endpoint.hasPeerFinished || hasNewFate || endpoint.streams.hasNews
+            || endpoint.hasToldPeerOfCompletion || endpoint.mustEndLink
+            || endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
+    }
+
     /// Whether the connection must be told now that something has arrived, or that its link must
     /// end; if so, it counts as told.
     fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
-        let hasArrived =
-            endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate
-            || endpoint.streams.hasNews
+        isNewsPending = endpoint.hasMessage || hasOtherNews
         // For each link, the connection is told only once that the peer must end the link.
-        let isWaiting = endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
-        if isWaiting { linkReportedAsWaiting = link }
-        let hasEnding = endpoint.hasToldPeerOfCompletion || endpoint.mustEndLink || isWaiting
-        isNewsPending = hasArrived || hasEnding
+        if endpoint.isWaitingForLinkEnd { linkReportedAsWaiting = link }
         return isNewsPending
     }
 }

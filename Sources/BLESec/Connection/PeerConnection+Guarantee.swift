@@ -169,36 +169,36 @@ extension PeerConnection {
         machine.isClosed && !isLeaving && (lane?.isCommitted ?? true || lane?.failure != nil)
     }
 
-    /// The peer's next message, if the program may take one without a wait; see
-    /// ``sendNow(_:noting:_:)``.
-    func receiveNow() -> [UInt8]? {
-        guard let lane, loop.mayContinue() else { return nil }
-        return take(from: lane)
+    /// What the program receives.
+    enum Received {
+        case message([UInt8])
+        case end
+
+        var message: [UInt8]? { if case .message(let message) = self { message } else { nil } }
     }
 
-    private func take(from lane: MessageLane) -> [UInt8]? {
-        guard let (message, mustTellChannel) = lane.take() else { return nil }
-        if mustTellChannel { tellChannel() }
-        waiting.wake(.change)
-        return message
+    /// The peer's next message, or its end; nil if the program has to wait for them.
+    func receiveNow(from lane: MessageLane) throws(ChannelError) -> Received? {
+        switch lane.take() {
+        case .message(let message, let mustTellChannel):
+            if mustTellChannel { tellChannel() }
+            waiting.wake(.change)
+            return .message(message)
+        case .end:
+            // The peer opens no more streams either.
+            waiting.wake(.stream)
+            return .end
+        case .nothing:
+            guard machine.isClosed else { return nil }
+            if let failure = machine.status.failure { throw failure }
+            return .end
+        }
     }
 
     func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
-        if !loop.mayContinue() { await loop.giveWay() }
         while true {
-            if let message = take(from: lane) { return message }
-            if lane.hasPeerFinished {
-                // The peer opens no more streams either.
-                waiting.wake(.stream)
-                return nil
-            }
-            if machine.isClosed {
-                if let failure = machine.status.failure { throw failure }
-                return nil
-            }
-            try await waiting.wait(for: .message, on: self) {
-                lane.hasMessage || lane.hasPeerFinished || machine.isClosed
-            }
+            try await waiting.wait(for: .message, on: self) { lane.canTake || machine.isClosed }
+            if let received = try receiveNow(from: lane) { return received.message }
         }
     }
 
@@ -219,7 +219,12 @@ extension PeerConnection {
     func tellChannel(hasMessage: Bool = false) {
         guard let channel = current else { return }
         if channel.loop.isCurrent {
-            channel.assumeIsolated { $0.portDidGetRecords(hasMessage: hasMessage) }
+            // Without captures, the closures need no memory.
+            if hasMessage {
+                channel.runOnItsLoop { $0.portDidGetRecords(hasMessage: true) }
+            } else {
+                channel.runOnItsLoop { $0.portDidGetRecords(hasMessage: false) }
+            }
         } else {
             channel.loop.execute {
                 channel.assumeIsolated { $0.portDidGetRecords(hasMessage: hasMessage) }
@@ -234,7 +239,7 @@ extension PeerConnection {
         waiting.wake(.message)
         waiting.wake(.change)
         wake(news.streams)
-        if news.hasIncomingStream || lane.hasPeerFinished { waiting.wake(.stream) }
+        if news.hasIncomingStream || news.hasPeerFinished { waiting.wake(.stream) }
         if news.hasFate || machine.isClosed { waiting.wake(.acknowledgement) }
         if news.hasFate || machine.isClosed || news.isStreamOver { waiting.wake(.room) }
         if let failure = news.failure { shut(failure) }
@@ -247,9 +252,9 @@ extension PeerConnection {
                 channel.loop.execute { channel.assumeIsolated { $0.portDidResume() } }
             }
         }
-        guard let channel = current,
+        guard
             news.isWaitingForLinkEnd || news.mustEndLink || news.hasToldPeerOfCompletion
-                || news.isRevoked
+                || news.isRevoked, let channel = current
         else { return }
         Task(executorPreference: channel.loop) {
             if news.isRevoked {

@@ -26,6 +26,9 @@ public actor PeerConnection {
     var generator = SystemRandomNumberGenerator()
 
     /// The channel in use; nil without a link.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var current: SecureChannel?
     /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
@@ -39,6 +42,9 @@ public actor PeerConnection {
     var timer: LoopTimer?
     private var observers = Observers<ConnectionStatus>()
     /// The order in which the waiting tasks send: the order of their calls.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var turns = Turns()
 
     let waiting: LoopCondition
@@ -107,14 +113,17 @@ public actor PeerConnection {
 
     /// Handles the lane's news from now on.
     func observeLane() {
-        lane?.setNewsHandler { [weak self, loop] in
+        let handler = MessageLane.NewsHandler(loop: loop) { [waiting] in
+            waiting.wake(.message)
+        } onNews: { [weak self, loop] in
             // A call on another loop is passed on to the connection's loop.
             if loop.isCurrent {
-                self?.assumeIsolated { $0.heardFromLane() }
+                self?.runOnItsLoop { $0.heardFromLane() }
             } else {
                 loop.execute { self?.assumeIsolated { $0.heardFromLane() } }
             }
         }
+        lane?.setNewsHandler(handler)
         heardFromLane()
     }
 
@@ -242,8 +251,13 @@ public actor PeerConnection {
     /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
     ///   peer's end closed it; `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
-        if let message = receiveNow() { return message }
-        if let lane { return try await receive(from: lane) }
+        if let lane {
+            if !loop.mayContinue() { await loop.giveWay() }
+            // Most calls end here: each `async` function that they entered in addition would cost a
+            // change of executors.
+            if let received = try receiveNow(from: lane) { return received.message }
+            return try await receive(from: lane)
+        }
         while true {
             guard let channel = unread.first else {
                 if machine.isClosed {

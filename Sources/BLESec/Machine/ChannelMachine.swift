@@ -275,8 +275,12 @@ struct ChannelMachine: ~Copyable {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         let wasFull = !wantsBytes
         session.updateTakesRecords()
+        session.portMayHaveRecords()
         resumeReading(wasFull: wasFull, now: now)
     }
+
+    /// Called when the port may have got records to send.
+    func portMayHaveRecords() { session?.portMayHaveRecords() }
 
     /// Records that the program receives again: the peer's silence is measured from now on.
     mutating func didResumeReading(now: UInt64) {

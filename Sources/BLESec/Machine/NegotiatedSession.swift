@@ -7,22 +7,37 @@ internal import BLESecDelivery
 protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
-    /// Returns the next record for the peer, and whether streams are open. The session seals the
-    /// record at once. The record has at most `limit` bytes of data, and no data if `limit` is nil.
-    /// If `onlyWhole`, data that is longer than `limit` is not begun. `confirms` is called with the
-    /// number of confirmations that the peer has not been told of, and decides whether they are
-    /// sent now.
+    /// Returns the next record for the peer, which the session seals at once. The record has at most
+    /// `limit` bytes of data, and no data if `limit` is nil. If `onlyWhole`, data that is longer
+    /// than `limit` is not begun. `confirms` is called with the number of confirmations that the
+    /// peer has not been told of, and decides whether they are sent now.
     func nextRecord(
-        atMost limit: Int?, onlyWhole: Bool, confirms: (_ owed: UInt64) -> Bool
-    ) -> (record: DeliveryRecord?, hasStreams: Bool)
-    /// Takes a record of the peer. A thrown error ends the channel. Returns whether the record
-    /// shows that messages of either side make progress, and the new value of ``wantsRecords``.
-    func receive(
-        _ record: DeliveryRecord
-    ) throws(DeliveryError) -> (showsProgress: Bool, wantsMore: Bool)
+        atMost limit: Int?, onlyWhole: Bool, _ outlook: inout PortOutlook,
+        confirms: (_ owed: UInt64) -> Bool
+    ) -> DeliveryRecord?
+    /// Takes a record of the peer. A thrown error ends the channel.
+    func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord
     /// Called after the last of the records that have arrived together. If the channel ends before
     /// the last one, this call may be missing.
     func didReceiveAll()
+}
+
+/// What a port expects after the record that it has just returned.
+struct PortOutlook {
+    /// Whether streams are open.
+    var hasStreams = false
+    /// Whether the port may have another record before it gets something to send.
+    var mayHaveMore = false
+}
+
+/// The result of ``DeliveryPort/receive(_:)``.
+struct ReceivedRecord {
+    /// Whether the record shows that messages of either side make progress.
+    let showsProgress: Bool
+    /// The new value of ``DeliveryPort/wantsRecords``.
+    let wantsRecords: Bool
+    /// Whether the port may have a record to send because of this one.
+    let mayHaveAnswer: Bool
 }
 
 extension ChannelError {
@@ -75,6 +90,12 @@ final class NegotiatedSession: Session {
     private var hasCarriedDelivery = false
     /// Whether the port has got records since the last ``DeliveryPort/didReceiveAll()``.
     private var hasReceivedRecords = false
+    /// Whether the port had no record when it was last asked, and need not be asked again before
+    /// something has arrived, ``portMayHaveRecords()`` is called, or a confirmation is due.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
+    private var isPortEmpty = false
 
     override init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
         let parameters = previous.parameters
@@ -102,6 +123,8 @@ final class NegotiatedSession: Session {
         precondition(carriesDelivery, "only a channel that has agreed on delivery has a port")
         self.port = port
     }
+
+    override func portMayHaveRecords() { isPortEmpty = false }
 
     /// Asks the port whether it takes records.
     func updateTakesRecords() { if let port { takesRecords = port.wantsRecords } }
@@ -173,14 +196,22 @@ final class NegotiatedSession: Session {
     /// sealed.
     private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
+        if isPortEmpty, requestedEnd == nil, !isConfirmationDue(now: now) { return false }
         // While a stream is open, data that does not fit whole is not sealed behind waiting
         // records: the peer gets those records only with the whole SDU.
         let isShort = keepsQueueShort && !records.outbound.isEmpty
-        let (record, hasStreams) = port.nextRecord(
-            atMost: requestedEnd == nil ? frameSize(isShort: isShort) : nil, onlyWhole: isShort
+        var outlook = PortOutlook()
+        let nextRecord = port.nextRecord(
+            atMost: requestedEnd == nil ? frameSize(isShort: isShort) : nil, onlyWhole: isShort,
+            &outlook
         ) { confirms($0, now: now) }
-        keepsQueueShort = hasStreams
-        guard let record else { return false }
+        keepsQueueShort = outlook.hasStreams
+        guard let record = nextRecord else {
+            // A port without a short record may have longer data, which waits for room.
+            isPortEmpty = !isShort
+            return false
+        }
+        isPortEmpty = !outlook.mayHaveMore
         // Moved, because a span of the property would be an access to the whole session.
         var head = exchange(&recordHead, with: [])
         defer { recordHead = head }
@@ -215,12 +246,16 @@ final class NegotiatedSession: Session {
             confirmationOwedSince = nil
             return false
         }
-        let since = confirmationOwedSince ?? now
-        confirmationOwedSince = since
-        guard owed >= Record.messagesPerAck || requestedEnd != nil || now >= since.after(ackDelay)
+        confirmationOwedSince = confirmationOwedSince ?? now
+        guard
+            owed >= Record.messagesPerAck || requestedEnd != nil || isConfirmationDue(now: now)
         else { return false }
         confirmationOwedSince = nil
         return true
+    }
+
+    private func isConfirmationDue(now: UInt64) -> Bool {
+        confirmationOwedSince.map { now >= $0.after(ackDelay) } ?? false
     }
 
     private func sealControl(now: UInt64) throws(ChannelError) -> Bool {
@@ -264,6 +299,10 @@ final class NegotiatedSession: Session {
         guard !plaintext.isEmpty else { throw .violation("a record without a type") }
         let type = RecordType(rawValue: records.inbound.withBytes { $0[plaintext.lowerBound] })
         let range = plaintext.dropFirst()
+        if carriesDelivery, let kind = DeliveryRecord.Kind(rawValue: type.rawValue) {
+            try refuseAfterEnd()
+            return try receive(kind, range, now: now)
+        }
         switch type {
         case .data:
             try refuseMessages()
@@ -308,10 +347,6 @@ final class NegotiatedSession: Session {
         case .ready: throw .wrongReady
         case .reject: throw .violation("a malformed reject")
         default:
-            if carriesDelivery, let kind = DeliveryRecord.Kind(rawValue: type.rawValue) {
-                try refuseAfterEnd()
-                return try receive(kind, range, now: now)
-            }
             guard type.isIgnorable else { throw .violation("a record of an unknown type") }
         }
     }
@@ -325,9 +360,10 @@ final class NegotiatedSession: Session {
                 try DeliveryRecord(kind, bytes.span.extracting(range))
             }
             hasReceivedRecords = true
-            let (showsProgress, wantsMore) = try port.receive(record)
-            if showsProgress { hasCarriedDelivery = true }
-            takesRecords = wantsMore
+            let received = try port.receive(record)
+            if received.showsProgress { hasCarriedDelivery = true }
+            if received.mayHaveAnswer { isPortEmpty = false }
+            takesRecords = received.wantsRecords
             if case .chunk(let chunk) = record { lastPieceTime = chunk.isLast ? nil : now }
         } catch {
             throw ChannelError(error)

@@ -146,6 +146,9 @@ class Session: ChannelStage {
     /// Called after bytes were sent or processed.
     func didProgress(now: UInt64) {}
 
+    /// Called when a ``DeliveryPort`` may have got records to send.
+    func portMayHaveRecords() {}
+
     // MARK: - Receiving
 
     override var phase: ChannelPhase { hasSealedEnd || hasPeerEnded ? .closing : .established }

@@ -253,6 +253,9 @@ package final class Streams {
     /// Whether something has changed for the program since ``takeTouched()``.
     package var hasNews: Bool { hasForgotten || !touched.isEmpty }
     /// Whether a stream has become over since ``takeTouched()``, so that others may be opened.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package private(set) var hasForgotten = false
     /// How many streams were lost before the peer's program had taken everything of them.
     package private(set) var lostCount = 0

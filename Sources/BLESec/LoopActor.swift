@@ -1,0 +1,21 @@
+internal import BLESecLinks
+
+/// An actor whose executor is an event loop.
+protocol LoopActor: Actor {
+    nonisolated var loop: EventLoop { get }
+}
+
+extension LoopActor {
+    /// Runs `body` at once; traps unless this is the thread of the actor's loop.
+    ///
+    /// `assumeIsolated` does the same. But it allocates memory twice, and its checks take longer
+    /// than a short `body`, for each message several times.
+    nonisolated func runOnItsLoop(_ body: @escaping (isolated Self) -> Void) {
+        loop.assertCurrent()
+        // The isolation is no part of a function's representation.
+        unsafe unsafeBitCast(body, to: ((Self) -> Void).self)(self)
+    }
+}
+
+extension SecureChannel: LoopActor {}
+extension PeerConnection: LoopActor {}
