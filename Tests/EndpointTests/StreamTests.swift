@@ -25,6 +25,9 @@ private struct StreamWorld {
         var sent: [DeliveryRecord] = []
         /// How many streams this program has opened.
         var openedCount = 0
+        /// Whether the endpoint has said that it has no record to send, and nothing has happened
+        /// since that may cause one.
+        var isEmpty = false
     }
 
     var sides: [Side] = []
@@ -55,6 +58,7 @@ private struct StreamWorld {
     mutating func connect() {
         for side in 0...1 {
             sides[side].sent = []
+            sides[side].isEmpty = false
             sides[side].endpoint.linkBegan(side == 0 ? .lower : .higher)
         }
         isLinked = true
@@ -71,7 +75,12 @@ private struct StreamWorld {
 
     mutating func send(_ side: Int) {
         let limit = Int.random(in: 1...100, using: &generator)
-        guard let record = sides[side].endpoint.nextRecord(atMost: limit) else { return }
+        guard let record = sides[side].endpoint.nextRecord(atMost: limit) else {
+            sides[side].isEmpty = true
+            return
+        }
+        #expect(!sides[side].isEmpty, "nothing has caused \(record)")
+        sides[side].isEmpty = !sides[side].endpoint.mayHaveMore
         sides[side].sent.append(record)
     }
 
@@ -81,6 +90,7 @@ private struct StreamWorld {
         // Records travel as bytes.
         try sides[side].endpoint.receive(
             DeliveryRecord(record.kind, record.bytes), using: &generator)
+        if sides[side].endpoint.mayHaveAnswer { sides[side].isEmpty = false }
         for handle in sides[side].endpoint.streams.takeTouched() {
             #expect(sides[side].uses[handle] != nil || sides[side].endpoint.streams.hasArrived)
         }
@@ -89,6 +99,7 @@ private struct StreamWorld {
     // MARK: - The programs
 
     mutating func open(_ side: Int) {
+        sides[side].isEmpty = false
         guard sides[side].endpoint.streams.canOpen else { return }
         let label = "\(side).\(sides[side].openedCount)"
         sides[side].openedCount += 1
@@ -98,12 +109,14 @@ private struct StreamWorld {
     }
 
     mutating func accept(_ side: Int) {
+        sides[side].isEmpty = false
         guard let (handle, label, _) = sides[side].endpoint.streams.accept() else { return }
         sides[side].uses[handle] = Use(label: label)
     }
 
     /// Lets a program use one of its streams. With `givesUp`, it may also reset or stop the stream.
     mutating func use(_ side: Int, givesUp: Bool) {
+        sides[side].isEmpty = false
         let handles = sides[side].uses.keys.sorted()
         guard let handle = handles.randomElement(using: &generator),
             var use = sides[side].uses[handle]
@@ -253,4 +266,29 @@ struct StreamTests {
         }
     }
 
+    @Test("if a link has carried `open` and `stop` in vain, the next one carries both again")
+    func stopsAgain() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        try pair.exchange()
+        let opened = pair.sides[0].streams.open("stream", .normal)
+        pair.sides[0].streams.stop(opened, code: 1)
+        pair.sides[0].streams.finish(opened)
+        var lost: [DeliveryRecord.Kind] = []
+        while let record = pair.sides[0].nextRecord(atMost: 100) { lost.append(record.kind) }
+        #expect(lost == [.open, .stop, .fin])
+        pair.connect()
+        // The peer's `resume` arrives before this side has sent its own.
+        let resume = try #require(pair.sides[1].nextRecord(atMost: 100))
+        try pair.sides[0].receive(resume, using: &pair.generator)
+        pair.commit()
+        try pair.exchange()
+        let accepted = try #require(pair.sides[1].streams.accept()).handle
+        #expect(throws: Streams.Failure.reset(code: 1)) {
+            _ = try pair.sides[1].streams.write([1], to: accepted)
+        }
+        #expect(try pair.sides[1].streams.read(accepted, atMost: 1) == nil)
+        try pair.exchange()
+        #expect(pair.sides.map(\.streams.openCount) == [0, 0])
+    }
 }

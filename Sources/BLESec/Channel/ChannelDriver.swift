@@ -202,6 +202,7 @@ final class ChannelDriver {
     private func sendAll() {
         isFlushPending = false
         guard machine.isReady else { return }
+        machine.portMayHaveRecords()
         isLinkFull = false
         transmit(calls: .max, now: now)
     }

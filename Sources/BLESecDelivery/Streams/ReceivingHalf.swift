@@ -69,6 +69,9 @@ struct ReceivingHalf: Sendable {
         discard()
     }
 
+    /// The peer does not know the stream, and so no `stop` that an earlier link has carried.
+    mutating func forgetStop() { hasSentStop = false }
+
     private mutating func discard() {
         if hasBytes { hasDropped = true }
         (kept, head) = ([], 0)

@@ -432,6 +432,7 @@ package final class Streams {
             stream.isOpened = isKnown
             stream.receiving.adaptStep(toPeerWindow: window)
             guard isKnown else {
+                stream.receiving.forgetStop()
                 return stream.sending.resume(.receiving(count: 0, limit: window))
             }
             // Without an entry, the stream is over for the peer: the peer is done with both
