@@ -12,7 +12,7 @@ extension FuzzTarget {
         if script.flag() {
             for _ in 0..<4 { scene.exchangeHandshake() }
             precondition(
-                scene.isEstablished != setting.dialerExpectsLostKey,
+                scene.isEstablished != setting.dialerExpectsOldKey,
                 "the handshake of two honest engines did not end as the setting predicts")
         }
         while !script.isOver { scene.play(&script) }
@@ -154,7 +154,7 @@ private struct EngineScene: ~Copyable {
             inbound.removeFirst(record.consumed)
         }
         if !isEstablished {
-            precondition(victim.phase == .failed, "an error that does not end the engine")
+            precondition(victim.phase == .failed, "the engine left its phase, and did not fail")
         }
     }
 }

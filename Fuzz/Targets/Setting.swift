@@ -7,7 +7,7 @@ struct Setting: Sendable {
     let dialerProtocols: [String]
     let acceptorProtocols: [String]
     /// Whether the dialer expects a key that the acceptor has lost.
-    var dialerExpectsLostKey = false
+    var dialerExpectsOldKey = false
     /// In direct mode, the role that has no proof of its peer before the peer's first transport
     /// message (Noise §7.7).
     let roleAwaitingProof: ChannelRole?
@@ -21,13 +21,13 @@ struct Setting: Sendable {
 
     private init(
         _ dialerProtocols: [String], _ acceptorProtocols: [String]? = nil,
-        mode: ChannelConfiguration.Mode = .negotiated, dialerExpectsLostKey: Bool = false,
+        mode: ChannelConfiguration.Mode = .negotiated, dialerExpectsOldKey: Bool = false,
         roleAwaitingProof: ChannelRole? = nil, keyless: ChannelRole? = nil
     ) {
         self.dialerProtocols = dialerProtocols
         self.acceptorProtocols = acceptorProtocols ?? dialerProtocols
         self.mode = mode
-        self.dialerExpectsLostKey = dialerExpectsLostKey
+        self.dialerExpectsOldKey = dialerExpectsOldKey
         self.roleAwaitingProof = roleAwaitingProof
         self.keyless = keyless
     }
@@ -36,7 +36,7 @@ struct Setting: Sendable {
     static let all = [
         Setting([xx]), Setting([ik]), Setting(["Noise_KK_25519_AESGCM_SHA256"]),
         Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"]),
-        Setting([ik, xx], dialerExpectsLostKey: true), Setting([xx, aes], [aes]), Setting([tls]),
+        Setting([ik, xx], dialerExpectsOldKey: true), Setting([xx, aes], [aes]), Setting([tls]),
         Setting([tls, xx], [xx]), Setting([xx, tls], [tls]), Setting([xx], [aes]),
         Setting([xx], mode: .direct), Setting([tls], mode: .direct),
         Setting([ik], mode: .direct, roleAwaitingProof: .acceptor),
@@ -61,7 +61,7 @@ struct Setting: Sendable {
         let isNN = protocols[0].contains("_NN")
         let peerKey = must { try PeerKey(publicKey: Devices.identity(role.peer).publicKey) }
         var trust = TrustPolicy.pinned([peerKey])
-        if dialerExpectsLostKey, role == .dialer {
+        if dialerExpectsOldKey, role == .dialer {
             trust = .pinned([
                 must { try PeerKey(publicKey: Devices.lost.publicKey) },
                 PeerKey(fingerprint: peerKey.fingerprint),

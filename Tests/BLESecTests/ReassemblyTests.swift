@@ -95,7 +95,7 @@ struct ReassemblyTests {
         #expect(peer.victimFailure == .timedOut)
     }
 
-    @Test("a message that begins after this side has not read for five minutes does not time out")
+    @Test("after a pause of five minutes in reading, a new message does not time out")
     func notReading() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try peer.send(.data, Array(repeating: 1, count: 1_000))

@@ -99,7 +99,7 @@ final class ChannelDriver {
     // MARK: - The link
 
     func read() {
-        flushBeforeEnd()
+        flushBeforeReceiving()
         let now = now
         read(calls: Self.callsPerTurn, now: now)
         pump(now: now)
@@ -144,9 +144,10 @@ final class ChannelDriver {
         machine.linkEnded(reason, canSend: sendError == nil, now: now)
     }
 
-    /// Reads again if there was no room before and there is room now.
+    /// Reads again if reading had stopped, because too many messages waited for the program, and
+    /// may go on now.
     func resumeReading(wasFull: Bool, now: UInt64) {
-        if wasFull { flushBeforeEnd() }
+        if wasFull { flushBeforeReceiving() }
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }
 
@@ -191,7 +192,7 @@ final class ChannelDriver {
 
     /// Sends what was queued in this turn, as far as the link has room now. Called before bytes are
     /// processed, because they may end the channel.
-    private func flushBeforeEnd() {
+    private func flushBeforeReceiving() {
         guard isFlushPending else { return }
         isLinkFull = false
         pump()
@@ -261,10 +262,10 @@ final class ChannelDriver {
 
     /// Whether a listener may give this handshake's place to another link.
     ///
-    /// True for a peer that has not proven its identity. There are two exceptions: while
-    /// ``TrustPolicy/asking(_:)`` waits for the application's answer (only a limited number of
-    /// peers may wait so), and during the last confirmations of a pairing. What an unproven peer
-    /// has sent does not protect its place, because it can be replayed.
+    /// True until the peer has proven its identity, whatever it has sent, since messages can be
+    /// replayed. There are two exceptions: while ``TrustPolicy/asking(_:)`` waits for the
+    /// application's answer (only a limited number of peers may wait so), and during the last
+    /// confirmations of a pairing.
     var mayLosePlace: Bool { stage == .unproven }
 
     private func transmit(calls: Int = callsPerTurn, now: UInt64) {

@@ -12,7 +12,8 @@ enum PeersRenameCommand {
                 + "comment stay. NEW is used as it is written, and has 1 to "
                 + "\(KnownPeersFile.maximumNameLength) bytes.",
             "If NEW is the name of another key, the command changes nothing, and fails with status "
-                + "77. If NEW is the name of the same key, only the name NEW remains.",
+                + "77. If the same key is already remembered as NEW too, the entries of OLD are added "
+                + "to those of NEW.",
             "A command that was started with --remember OLD remembers the peer as OLD again when "
                 + "it reaches the peer the next time.",
         ],
