@@ -90,8 +90,8 @@ final class NegotiatedSession: Session {
     private var hasCarriedDelivery = false
     /// Whether the port has got records since the last ``DeliveryPort/didReceiveAll()``.
     private var hasReceivedRecords = false
-    /// Whether the port had no record when it was last asked, and need not be asked again before
-    /// something has arrived, ``portMayHaveRecords()`` is called, or a confirmation is due.
+    /// Whether the port has said that it has no further record. It is asked again after a record of
+    /// the peer that may cause one, after ``portMayHaveRecords()``, and when a confirmation is due.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
