@@ -82,7 +82,7 @@ extension Engine {
     var owesProof: Bool { ask({ $0.owesProof }, { $0.owesProof }) ?? false }
     var bulkPayload: Int { ask({ $0.bulkPayload }, { $0.bulkPayload }) ?? 0 }
 
-    func sealedLength(_ count: Int) -> Int {
-        ask({ $0.sealedLength(count) }, { $0.sealedLength(count) }) ?? 0
+    mutating func sealedLength(_ count: Int) -> Int {
+        askInPlace({ $0.sealedLength(count) }, { $0.sealedLength(count) }) ?? 0
     }
 }

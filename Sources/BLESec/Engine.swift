@@ -34,6 +34,18 @@ struct Engine: ~Copyable {
         throw .engineIsDead
     }
 
+    /// Returns the answer of a call that does not change the engine; `nil` when there is no engine.
+    ///
+    /// ``ask(_:_:)`` would copy the engine for this, which takes longer than a short call. So this
+    /// is for what is asked for each record.
+    mutating func askInPlace<Answer>(
+        _ noiseAnswer: (borrowing NoiseEngine) -> Answer,
+        _ tlsAnswer: (borrowing TLSEngine) -> Answer
+    ) -> Answer? {
+        if let answer = noise?.lend(to: { noiseAnswer($0) }) { return answer }
+        return tls?.lend(to: { tlsAnswer($0) })
+    }
+
     /// Reads from the engine without changing it; returns `nil` when there is no engine.
     func ask<Answer: ~Copyable, Failure: Error>(
         _ noiseAnswer: (borrowing NoiseEngine) throws(Failure) -> Answer,
@@ -51,9 +63,9 @@ struct Engine: ~Copyable {
 }
 
 extension SecureEngine where Self: ~Copyable {
-    fileprivate mutating func lend<Result>(
-        to call: (inout Self) throws(ChannelError) -> Result
-    ) throws(ChannelError) -> Result {
+    fileprivate mutating func lend<Result, Failure: Error>(
+        to call: (inout Self) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
         try call(&self)
     }
 }

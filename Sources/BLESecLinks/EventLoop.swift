@@ -34,10 +34,19 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         @safe @exclusivity(unchecked)
     #endif
     var ready = JobQueue()
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var deferred: [any DeferredWork] = []
     /// What runs before the loop checks its descriptors again.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var endOfTurn: [any DeferredWork] = []
     /// The number of the current turn: a turn ends when the loop checks its descriptors.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package internal(set) var turn: UInt64 = 0
     /// Whether the loop is being shut down, and links can send for the last time.
     package internal(set) var isInLastTurn = false
@@ -47,10 +56,16 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     /// The calls that the running task has made since it was taken from the queue; see
     /// ``mayContinue()``.
     var callsOfTask = 0
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var timers = TimerHeap()
     var sources = SourceTable()
     lazy var packetSpace = PacketSpace()
     var idleWaiters: [CheckedContinuation<Void, Never>] = []
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var isStopping = false
 
     /// Work from other threads.

@@ -13,6 +13,9 @@ package final class EventSource: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
     package let loop: EventLoop
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var descriptor: Int32
     private weak var handler: (any EventSourceHandler)?
     private var wanted = Poller.Events.none
@@ -21,6 +24,9 @@ package final class EventSource: @unchecked Sendable {
     private var token: UInt64?
     private var hasHungUp = false
     /// The `errno` value if the kernel has refused to watch the descriptor; otherwise 0.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package private(set) var failure: Int32 = 0
 
     /// Takes ownership of an open, nonblocking descriptor; ``close()`` closes it.

@@ -18,8 +18,14 @@ package final class LoopTimer: @unchecked Sendable {
     package let loop: EventLoop
     private weak let handler: (any TimerHandler)?
     /// When it fires; nil while it is disarmed.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package private(set) var deadline: MonotonicTime?
     /// The timer's index in the loop's heap.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var position: Int?
 
     /// Makes a disarmed timer. The handler is held weakly.

@@ -41,6 +41,9 @@ package final class SocketLink: Link, @unchecked Sendable {
     /// Whether a call of the handler is scheduled for the bytes in ``spill``.
     private var isScheduled = false
     /// Whether the last receive seems to have emptied the socket; false after the next event.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private var seemsEmpty = false
     /// Whether the loop reports when there is something to read.
     private var isWatching = false
@@ -142,7 +145,13 @@ package final class SocketLink: Link, @unchecked Sendable {
         updateInterest()
     }
 
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package var wantsRead = false { didSet { if wantsRead != oldValue { updateInterest() } } }
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package var wantsWrite = false { didSet { if wantsWrite != oldValue { updateInterest() } } }
 
     package var isDrained: Bool {
@@ -158,6 +167,9 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     package var keepsQueueShort = false {
         didSet { if keepsQueueShort != oldValue { resizeBuffer() } }
     }

@@ -26,7 +26,10 @@ final class ChannelDriver {
     private let loop: EventLoop
     private lazy var timer = LoopTimer(loop: loop, handler: self)
     /// Why the link cannot send any more. The bytes that have arrived are still being read.
-    private var sendError: ChannelError?
+    private var sendError: ChannelError? { didSet { canSend = sendError == nil } }
+    /// Whether ``sendError`` is nil. A property of its own, because to compare ``sendError`` with nil
+    /// copies it.
+    private var canSend = true
     /// Whether the link has nothing more to read.
     private var hasLinkEnded = false
     /// Whether the link took nothing when it was last tried, and has not reported room since.
@@ -141,7 +144,7 @@ final class ChannelDriver {
         // error, so an earlier error of sending must not replace its decision.
         let mayBePlannedEnd = error == nil && machine.parameters.configuration.mode == .direct
         let reason = mayBePlannedEnd ? nil : error ?? sendError
-        machine.linkEnded(reason, canSend: sendError == nil, now: now)
+        machine.linkEnded(reason, canSend: canSend, now: now)
     }
 
     /// Reads again if reading had stopped, because too many messages waited for the program, and
@@ -240,7 +243,7 @@ final class ChannelDriver {
 
     /// Seals what waits, and returns whether that has made the channel ready.
     private func becomesReady(now: UInt64) -> Bool {
-        guard !machine.isReady, sendError == nil else { return false }
+        guard !machine.isReady, canSend else { return false }
         machine.sealPending(now: now)
         return machine.isReady
     }
@@ -275,7 +278,7 @@ final class ChannelDriver {
             link.keepsQueueShort = isQueueShort
         }
         // A full link reports when it has room; trying earlier would cost a system call each time.
-        while calls > 0, sendError == nil, !machine.isOver, !isLinkFull {
+        while calls > 0, canSend, !machine.isOver, !isLinkFull {
             calls -= 1
             do throws(LinkError) {
                 let transmission = try machine.transmit(now: now) { bytes throws(LinkError) in
@@ -297,7 +300,7 @@ final class ChannelDriver {
                 if hasLinkEnded { linkEnded(sendError) }
             }
         }
-        guard sendError == nil else { return }
+        guard canSend else { return }
         machine.sealPending(now: now)
         link.wantsWrite = machine.hasUnsentBytes
     }
@@ -397,7 +400,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
 
     func linkDidHangUp() {
         checkCaller()
-        if sendError == nil { sendError = ChannelError(.truncated, "the link to the peer broke") }
+        if canSend { sendError = ChannelError(.truncated, "the link to the peer broke") }
         machine.linkWasLost(now: now)
         // While a trust policy decides, nothing is read: unread bytes are dropped with the channel.
         if machine.phase == .awaitingTrustDecision { linkEnded(nil) }

@@ -48,7 +48,10 @@ struct ChannelMachine: ~Copyable {
     /// The messages of both sides, once both sides are proven; kept when the channel ends.
     private(set) var session: Session?
     /// How the channel ended; nil while it is open.
-    private(set) var outcome: Outcome?
+    private(set) var outcome: Outcome? { didSet { isOver = outcome != nil } }
+    /// Whether the channel has ended. A property of its own, because to compare ``outcome`` with nil
+    /// copies it.
+    private(set) var isOver = false
     /// Whether the link is lost, and its remaining bytes are being read.
     private var isLinkLost = false
     /// What the configuration offers, if the configuration was checked before; nil once begun.
@@ -101,7 +104,6 @@ struct ChannelMachine: ~Copyable {
     var isReady: Bool { session != nil }
     /// Whether this side has made its last confirmation of a pairing that is not complete yet.
     var hasConfirmedPairing: Bool { (stage as? PairingStage)?.hasConfirmed ?? false }
-    var isOver: Bool { outcome != nil }
     var phase: ChannelPhase { stage?.phase ?? (isOver ? .closed : .negotiating) }
     /// The peer's identity, once proven.
     var peer: PeerIdentity? { session?.agreement.peer }
@@ -361,7 +363,7 @@ struct ChannelMachine: ~Copyable {
     /// Ends the channel; the first outcome stands. Keys, buffers and unsent messages are discarded
     /// at once; whole messages that have arrived stay for the application.
     private mutating func finish(_ outcome: Outcome) {
-        guard self.outcome == nil else { return }
+        guard !isOver else { return }
         if case .failed(let error) = outcome {
             self.outcome = .failed(error.during(phase))
         } else {
