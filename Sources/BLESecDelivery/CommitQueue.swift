@@ -50,7 +50,8 @@ struct CommitQueue: Sendable {
         if hasStore { waiting.events.append(event) } else { events.append(event) }
     }
 
-    var hasEvent: Bool { !events.isEmpty }
+    /// Whether ``nextEvent()`` returns an event, or ``beginCommit(_:)`` returns changes.
+    var hasUpdates: Bool { !events.isEmpty || !changes.isEmpty && !isCommitting }
     /// The next event; nil while there is none whose changes are committed.
     mutating func nextEvent() -> DeliveryEndpoint.Event? { events.popFirst() }
 

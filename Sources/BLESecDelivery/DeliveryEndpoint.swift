@@ -159,8 +159,8 @@ package final class DeliveryEndpoint {
     /// The store has committed the changes that ``takeChanges()`` returned.
     package func didCommit() { commits.didCommit() }
 
-    /// Whether ``nextEvent()`` returns an event.
-    package var hasEvent: Bool { commits.hasEvent }
+    /// Whether ``nextEvent()`` returns an event, or ``takeChanges()`` returns changes.
+    package var hasUpdates: Bool { commits.hasUpdates }
     /// The next event; nil while there is none whose changes are committed.
     package func nextEvent() -> Event? { commits.nextEvent() }
     /// Whether the store has committed everything.
@@ -201,6 +201,13 @@ package final class DeliveryEndpoint {
     package func take() -> [UInt8]? {
         defer { confirmEnd() }
         return incoming.take()
+    }
+    /// Does what ``take()`` does, and confirms the message; those before it must be confirmed.
+    package func takeConfirmed() -> [UInt8]? {
+        defer { confirmEnd() }
+        let (bytes, hasMoved) = incoming.takeConfirmed()
+        if hasMoved { commits.append(.confirmed(through: incoming.confirmed)) }
+        return bytes
     }
     /// Whether the program has taken everything up to the peer's end.
     package var hasPeerFinished: Bool { incoming.hasFinished }
@@ -348,12 +355,11 @@ package final class DeliveryEndpoint {
             owesEpoch = false
             return .epoch(outgoing.epoch)
         }
-        let isDue = confirms(owedConfirmations)
+        let owed = owedConfirmations
+        let isDue = confirms(owed)
         // If a credit is owed too, the confirmations do not wait but leave right before the credit,
         // so that the peer can release what it keeps.
-        if isDue || owedConfirmations > 0 && incoming.owesCredit,
-            committedConfirmed > toldConfirmed
-        {
+        if owed > 0, isDue || incoming.owesCredit {
             toldConfirmed = committedConfirmed
             return .confirm(epoch: incoming.epoch, through: toldConfirmed)
         }
@@ -405,6 +411,14 @@ package final class DeliveryEndpoint {
     package var mayHaveMore: Bool {
         !lastSentWasFrame || outgoing.nextNumber != nil || !streams.isOver
     }
+
+    /// Whether streams are open.
+    package var hasStreams: Bool { !streams.isOver }
+    /// Whether something has changed that the link's owner has to act on: for a stream, or because
+    /// both sides are complete, or because the link has to end.
+    package var hasNews: Bool { hasToldPeerOfCompletion || mustEndLink || streams.hasNews }
+    /// Whether a message was begun on this link and has not arrived whole.
+    package var isMidMessage: Bool { incoming.isMidMessage }
 
     /// Whether there may be a record to send because of the last one that was received.
     package var mayHaveAnswer: Bool { lastReceivedHasEffect || owesCredit }

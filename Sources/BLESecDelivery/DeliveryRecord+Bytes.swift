@@ -8,6 +8,11 @@ extension DeliveryRecord {
         case open, bytes, fin, reset, stop, limit, done, streams
     }
 
+    /// Whether this is a part of a message and not its last one.
+    package var isPartOfMessage: Bool {
+        if case .chunk(let chunk) = self { !chunk.isLast } else { false }
+    }
+
     package var kind: Kind {
         switch self {
         case .resume: .resume
@@ -33,17 +38,31 @@ extension DeliveryRecord {
     /// The longest header of a record with data, in bytes: three numbers of 8 bytes.
     package static let longestDataHeader = 24
 
+    /// The type and the header of a record with data.
+    package struct DataHead: Sendable, ByteOutput {
+        /// The head, followed by unused bytes.
+        package private(set) var bytes: [25 of UInt8] = .init(repeating: 0)
+        package private(set) var count = 0
+
+        package mutating func append(_ byte: UInt8) {
+            bytes[count] = byte
+            count += 1
+        }
+    }
+
+    /// The bytes before ``data``; nil for a record of a kind that has no data. It needs no memory
+    /// from the heap.
+    package var dataHead: DataHead? {
+        var head = DataHead()
+        head.append(kind.rawValue)
+        return appendDataHeader(to: &head) ? head : nil
+    }
+
     /// The bytes, without the type. Each number is at most ``Resume/greatestNumber``.
     package var bytes: [UInt8] {
         var bytes: [UInt8] = []
         append(to: &bytes)
         return bytes
-    }
-
-    /// Appends the bytes, without the type.
-    package func append(to bytes: inout [UInt8]) {
-        appendHeader(to: &bytes)
-        bytes += data
     }
 
     /// The bytes of a message or a stream, with which the record ends; empty in other records.
@@ -55,8 +74,28 @@ extension DeliveryRecord {
         }
     }
 
-    /// Appends the bytes before ``data``, without the type.
-    package func appendHeader(to bytes: inout [UInt8]) {
+    /// Appends the bytes between the type and ``data``, and returns true; returns false for a
+    /// record of a kind that has no data.
+    private func appendDataHeader(to bytes: inout some ByteOutput) -> Bool {
+        switch self {
+        case .chunk(let chunk):
+            bytes.append(number: chunk.number)
+            bytes.append(number: UInt64(chunk.offset))
+            bytes.append(number: UInt64(chunk.length))
+        case .stream(.bytes(let id, let offset, _)):
+            bytes.append(number: id)
+            bytes.append(number: offset)
+        default: return false
+        }
+        return true
+    }
+
+    /// Appends the bytes, without the type.
+    package func append(to bytes: inout [UInt8]) {
+        if appendDataHeader(to: &bytes) {
+            bytes += data
+            return
+        }
         switch self {
         case .resume(let resume):
             for identifier in [resume.token, resume.peerToken, resume.epoch, resume.peerEpoch] {
@@ -67,10 +106,7 @@ extension DeliveryRecord {
                 UInt64(resume.positions.offset), resume.credit,
             ] { bytes.append(number: number) }
             bytes.append(resume.streams)
-        case .chunk(let chunk):
-            bytes.append(number: chunk.number)
-            bytes.append(number: UInt64(chunk.offset))
-            bytes.append(number: UInt64(chunk.length))
+        case .chunk: break
         case .confirm(let epoch, let number):
             bytes.append(epoch)
             bytes.append(number: number)
@@ -114,7 +150,7 @@ extension DeliveryRecord {
                     number: try bytes.number(at: &position),
                     offset: Int(try bytes.number(at: &position)),
                     length: Int(try bytes.number(at: &position)),
-                    bytes: bytes.remaining(from: &position)[...]))
+                    bytes: bytes.remaining(from: &position)))
         case .confirm:
             self = .confirm(
                 epoch: try bytes.identifier(at: &position),
@@ -236,9 +272,7 @@ extension [UInt8] {
             append(number: id)
             append(number: UInt64(priority.rawValue))
             self += label.utf8
-        case .bytes(let id, let offset, _):
-            append(number: id)
-            append(number: offset)
+        case .bytes: break
         case .fin(let id, let size):
             append(number: id)
             append(number: size)

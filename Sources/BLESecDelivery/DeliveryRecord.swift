@@ -77,14 +77,37 @@ package struct Chunk: Sendable, Equatable {
     package var offset: Int
     /// The length of the whole message.
     package var length: Int
-    package var bytes: ArraySlice<UInt8>
+    /// Has the part's bytes in `range`. A part that was received has an array of its own; a part
+    /// that is sent uses that of the message.
+    private let array: [UInt8]
+    private let range: Range<Int>
 
-    package init(number: UInt64, offset: Int, length: Int, bytes: ArraySlice<UInt8>) {
+    /// A part that was received.
+    package init(number: UInt64, offset: Int, length: Int, bytes: [UInt8]) {
         self.number = number
         self.offset = offset
         self.length = length
-        self.bytes = bytes
+        array = bytes
+        range = 0..<bytes.count
     }
 
-    package var isLast: Bool { offset + bytes.count == length }
+    /// A part of this message, to be sent.
+    init(number: UInt64, _ range: Range<Int>, of message: [UInt8]) {
+        self.number = number
+        offset = range.lowerBound
+        length = message.count
+        array = message
+        self.range = range
+    }
+
+    package var count: Int { range.count }
+    package var isLast: Bool { offset + count == length }
+    package var bytes: ArraySlice<UInt8> { array[range] }
+    /// The bytes as an array: without a copy, if the part was received.
+    var byteArray: [UInt8] { count == array.count ? array : Array(bytes) }
+
+    package static func == (one: Chunk, other: Chunk) -> Bool {
+        (one.number, one.offset, one.length) == (other.number, other.offset, other.length)
+            && one.bytes == other.bytes
+    }
 }

@@ -23,7 +23,7 @@ struct IncomingMessages: Sendable {
     /// The last credit that the peer was given on this link.
     private var granted: UInt64 = 0
     /// Whether a message was begun on this link and has not arrived whole.
-    private var isMidMessage = false
+    private(set) var isMidMessage = false
     /// How many bytes of messages may wait for the program, with ``OutgoingMessages/overhead`` for
     /// each.
     private let window: Int
@@ -123,17 +123,16 @@ struct IncomingMessages: Sendable {
         guard chunk.length <= longestMessage else {
             throw .tooLong(announced: chunk.length)
         }
-        let end = chunk.offset + chunk.bytes.count
-        guard end <= chunk.length, chunk.bytes.count > 0 || chunk.length == 0,
+        let end = chunk.offset + chunk.count
+        guard end <= chunk.length, chunk.count > 0 || chunk.length == 0,
             chunk.offset == 0 || chunk.length == partialLength
         else { throw .violation("a chunk that does not fit its message") }
         if !isMidMessage { try beginMessage(remainingBytes: chunk.length - chunk.offset) }
         partialLength = chunk.length
-        // The bytes of a whole message are taken over without a copy.
-        if partial.isEmpty { partial = Array(chunk.bytes) } else { partial += chunk.bytes }
         isMidMessage = !chunk.isLast
-        guard chunk.isLast else { return }
-        keep(exchange(&partial, with: []))
+        if chunk.isLast, partial.isEmpty { return keep(chunk.byteArray) }
+        if partial.isEmpty { partial = chunk.byteArray } else { partial += chunk.bytes }
+        if chunk.isLast { keep(exchange(&partial, with: [])) }
     }
 
     mutating func finish(at number: UInt64) throws(DeliveryError) {
@@ -152,7 +151,7 @@ struct IncomingMessages: Sendable {
     }
 
     /// Queues a whole message for the program; nil is the peer's end.
-    private mutating func keep(_ bytes: [UInt8]?) {
+    private mutating func keep(_ bytes: consuming [UInt8]?) {
         held += 1
         let message = Message(place: Place(epoch: epoch, number: held), bytes: bytes)
         waitingBytes += message.cost
@@ -162,12 +161,25 @@ struct IncomingMessages: Sendable {
     // MARK: - The program
 
     mutating func take() -> [UInt8]? {
+        guard let message = takeFirst() else { return nil }
+        taken.append(message.place)
+        return message.bytes
+    }
+
+    /// Takes the next message and confirms it; those before it must be confirmed. `hasMoved` says
+    /// whether the position in the peer's epoch has moved.
+    mutating func takeConfirmed() -> (bytes: [UInt8]?, hasMoved: Bool) {
+        precondition(taken.isEmpty, "messages are confirmed in order")
+        guard let message = takeFirst() else { return (nil, false) }
+        return (message.bytes, confirm(message.place))
+    }
+
+    private mutating func takeFirst() -> Message? {
         guard hasMessage, let message = waiting.popFirst() else { return nil }
         waitingBytes -= message.cost
-        taken.append(message.place)
         takenCount += 1
         reachEnd()
-        return message.bytes
+        return message
     }
 
     var hasUnconfirmed: Bool { !taken.isEmpty }
@@ -203,10 +215,15 @@ struct IncomingMessages: Sendable {
         guard count > confirmedCount else { return false }
         var hasMoved = false
         for _ in confirmedCount..<count {
-            guard let place = taken.popFirst(), place.epoch == epoch else { continue }
-            confirmed = place.number
-            hasMoved = true
+            if let place = taken.popFirst(), confirm(place) { hasMoved = true }
         }
         return hasMoved
+    }
+
+    /// Whether the position in the peer's epoch has moved.
+    private mutating func confirm(_ place: Place) -> Bool {
+        guard place.epoch == epoch else { return false }
+        confirmed = place.number
+        return true
     }
 }

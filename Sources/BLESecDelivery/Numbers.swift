@@ -19,6 +19,13 @@ extension Span<UInt8> {
     }
 }
 
+/// What numbers are written to.
+package protocol ByteOutput {
+    mutating func append(_ byte: UInt8)
+}
+
+extension [UInt8]: ByteOutput {}
+
 extension [UInt8] {
     /// How many bytes a number takes in the form of RFC 9000 §16.
     package static func length(of number: UInt64) -> Int {
@@ -29,11 +36,14 @@ extension [UInt8] {
         default: 8
         }
     }
+}
 
+extension ByteOutput {
+    /// Appends a number in the form of RFC 9000 §16, in as few bytes as possible.
     package mutating func append(number: UInt64) {
         if number < 1 << 6 { return append(UInt8(number)) }
         precondition(number <= Resume.greatestNumber, "a number has at most 62 bits")
-        let length = Self.length(of: number)
+        let length = [UInt8].length(of: number)
         let prefix = UInt64(length.trailingZeroBitCount) << UInt64(8 * length - 2)
         for shift in stride(from: 8 * (length - 1), through: 0, by: -8) {
             append(UInt8(truncatingIfNeeded: (number | prefix) >> UInt64(shift)))

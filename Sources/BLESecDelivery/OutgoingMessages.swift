@@ -108,9 +108,7 @@ struct OutgoingMessages: Sendable {
         let length = bytes.count
         if !isMidMessage { cost += UInt64(length - next.offset + Self.overhead) }
         let end = min(length, next.offset + limit)
-        let chunk = Chunk(
-            number: number, offset: next.offset, length: length,
-            bytes: bytes[next.offset..<end])
+        let chunk = Chunk(number: number, next.offset..<end, of: bytes)
         begun = max(begun, number)
         isMidMessage = end < length
         if isMidMessage { next.offset = end } else { didSend(number) }

@@ -1,39 +1,49 @@
 /// A queue that releases each element as soon as it is taken. An `ArraySlice` would keep the taken
 /// elements until it is copied.
 struct Queue<Element> {
+    /// A ring; its size is 0 or a power of two.
     private var slots: [Element?] = []
-    /// The index of the first element; the slots before it are empty.
+    /// The index of the first element.
     private var head = 0
+    private(set) var count = 0
 
-    init(_ elements: [Element] = []) { slots = elements }
+    /// An empty queue with at most this many slots keeps them.
+    private static var keptSlots: Int { 64 }
 
-    var count: Int { slots.count - head }
+    init(_ elements: [Element] = []) { for element in elements { append(element) } }
+
     var isEmpty: Bool { count == 0 }
-    var first: Element? { isEmpty ? nil : slots[head] }
+    var first: Element? { self[0] }
 
     /// The element with this index, counted from the first.
-    subscript(index: Int) -> Element? { index < count ? slots[head + index] : nil }
+    subscript(index: Int) -> Element? { index < count ? slots[slot(index)] : nil }
 
-    mutating func append(_ element: Element) { slots.append(element) }
+    /// The elements from the first on.
+    var elements: [Element] { (0..<count).compactMap { self[$0] } }
+
+    /// Where the element with this index is or will be; there must be slots.
+    private func slot(_ index: Int) -> Int { (head + index) & (slots.count - 1) }
+
+    mutating func append(_ element: consuming Element) {
+        if count == slots.count { grow() }
+        slots[slot(count)] = element
+        count += 1
+    }
 
     mutating func popFirst() -> Element? {
         guard !isEmpty else { return nil }
         let element = slots[head].take()
-        head += 1
-        if head == slots.count {
-            slots.removeAll(keepingCapacity: slots.count <= Self.keptSlots)
-            head = 0
-        } else if head >= Self.keptSlots, 2 * head >= slots.count {
-            slots.removeFirst(head)
-            head = 0
-        }
+        count -= 1
+        head = isEmpty ? 0 : slot(1)
+        if isEmpty, slots.count > Self.keptSlots { slots = [] }
         return element
     }
 
-    /// The elements from the first on.
-    var elements: [Element] { slots[head...].compactMap { $0 } }
-
-    private static var keptSlots: Int { 64 }
+    private mutating func grow() {
+        var larger = [Element?](repeating: nil, count: max(4, 2 * count))
+        for index in 0..<count { larger[index] = slots[slot(index)].take() }
+        (slots, head) = (larger, 0)
+    }
 }
 
 extension Queue: Sendable where Element: Sendable {}

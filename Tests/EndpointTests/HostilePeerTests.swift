@@ -89,7 +89,7 @@ struct HostilePeerTests {
         .chunk(
             Chunk(
                 number: number, offset: offset, length: length,
-                bytes: [UInt8](repeating: 1, count: count)[...]))
+                bytes: [UInt8](repeating: 1, count: count)))
     }
 
     @Test("a chunk that does not continue the last one, is too long or does not fit, is refused")

@@ -35,7 +35,7 @@ struct RecordBytesTests {
             return .chunk(
                 Chunk(
                     number: number(), offset: Int(number()), length: Int(number()),
-                    bytes: (0..<count).map { UInt8($0) }[...]))
+                    bytes: (0..<count).map { UInt8($0) }))
         case .confirm: return .confirm(epoch: identifier(), through: number())
         case .epoch: return .epoch(identifier())
         case .credit: return .credit(number())

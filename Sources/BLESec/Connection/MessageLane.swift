@@ -50,18 +50,24 @@ final class MessageLane: Sendable {
     final class NewsHandler: Sendable {
         /// The connection's loop.
         fileprivate let loop: EventLoop
-        /// Called on the loop's thread if a message has arrived, and nothing else has changed.
-        fileprivate let onMessage: @Sendable () -> Void
+        /// What the connection's tasks wait on.
+        fileprivate let waiting: LoopCondition
         /// Called on any thread.
         fileprivate let onNews: @Sendable () -> Void
 
         init(
-            loop: EventLoop, onMessage: @escaping @Sendable () -> Void,
-            onNews: @escaping @Sendable () -> Void
+            loop: EventLoop, waiting: LoopCondition, onNews: @escaping @Sendable () -> Void
         ) {
             self.loop = loop
-            self.onMessage = onMessage
+            self.waiting = waiting
             self.onNews = onNews
+        }
+
+        /// A message has arrived, and nothing else has changed. Called on the loop's thread.
+        fileprivate func messageArrived() {
+            waiting.wake(.message)
+            // A call that closes the connection notices that the peer is not idle.
+            waiting.wake(.change)
         }
     }
 
@@ -120,16 +126,15 @@ final class MessageLane: Sendable {
     private func change<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
-        guard store != nil else {
-            return try state.withLock { state throws(Failure) in
-                defer { state.recordFates() }
-                return try body(&state)
-            }
-        }
         var changes: [StoreChange]?
         defer { if let changes { commit(changes) } }
         return try state.withLock { state throws(Failure) in
-            defer { changes = state.endpoint.takeChanges() }
+            defer {
+                if state.endpoint.hasUpdates {
+                    state.recordFates()
+                    changes = state.endpoint.takeChanges()
+                }
+            }
             return try body(&state)
         }
     }
@@ -266,12 +271,11 @@ final class MessageLane: Sendable {
     /// Takes the peer's next message, which counts as confirmed unless acknowledgement is manual.
     func take() -> Taken {
         change { state in
-            guard state.isTaking, !state.isReleased, let message = state.endpoint.take() else {
-                return state.endpoint.hasPeerFinished ? .end : .nothing
-            }
-            if options.acknowledgement == .automatic {
-                state.endpoint.confirm(through: state.endpoint.takenCount)
-            }
+            let isConfirmed = options.acknowledgement == .automatic
+            guard state.isTaking, !state.isReleased,
+                let message = isConfirmed
+                    ? state.endpoint.takeConfirmed() : state.endpoint.take()
+            else { return state.endpoint.hasPeerFinished ? .end : .nothing }
             // For the first confirmation that is owed, the channel sets the timer that also covers
             // the following ones.
             let owed = state.endpoint.owedConfirmations
@@ -448,8 +452,8 @@ final class MessageLane: Sendable {
         private func count(_ chunk: Chunk) throws(DeliveryError) {
             let longest = lane.options.maximumMessageLength
             // The endpoint refuses a chunk that is too long.
-            guard chunk.offset <= longest, chunk.bytes.count <= longest else { return }
-            let end = chunk.isLast ? 0 : chunk.offset + chunk.bytes.count
+            guard chunk.offset <= longest, chunk.count <= longest else { return }
+            let end = chunk.isLast ? 0 : chunk.offset + chunk.count
             let (part, more) = lane.state.withLock { state -> (ReassemblyBudget.Part?, Int) in
                 guard state.link == link else { return (nil, 0) }
                 defer { state.counted = chunk.isLast ? 0 : max(state.counted, end) }
@@ -480,7 +484,7 @@ final class MessageLane: Sendable {
                 (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
                 let record = state.endpoint.nextRecord(
                     atMost: limit, onlyWhole: onlyWhole, confirms: confirms)
-                outlook.hasStreams = state.endpoint.streams.openCount > 0
+                outlook.hasStreams = state.endpoint.hasStreams
                 outlook.mayHaveMore = state.endpoint.mayHaveMore
                 isNews = state.mustReportLink()
                 return record
@@ -490,42 +494,32 @@ final class MessageLane: Sendable {
         }
 
         func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord {
-            if let received = try receive(record, isCounted: false) { return received }
-            if case .chunk(let chunk) = record { try count(chunk) }
-            guard let received = try receive(record, isCounted: true) else {
-                preconditionFailure("a record is counted once")
+            let received = try lane.change { state throws(DeliveryError) -> ReceivedRecord? in
+                // A message in one piece is never incomplete, and is not counted.
+                if record.isPartOfMessage || state.counted > 0 { return nil }
+                return try state.receive(record, from: link)
             }
-            return received
+            return if let received { received } else { try countAndReceive(record) }
         }
 
-        /// Returns nil, and does nothing, if the record has to be counted first.
-        private func receive(
-            _ record: DeliveryRecord, isCounted: Bool
-        ) throws(DeliveryError) -> ReceivedRecord? {
-            try lane.change { state throws(DeliveryError) in
-                guard state.link == link else {
-                    return ReceivedRecord(
-                        showsProgress: false, wantsRecords: true, mayHaveAnswer: false)
-                }
-                // A message in one piece is never incomplete, and is not counted.
-                if !isCounted, case .chunk(let chunk) = record, !chunk.isLast || state.counted > 0 {
-                    return nil
-                }
-                let showsProgress = try state.endpoint.receive(record, using: &state.generator)
-                return ReceivedRecord(
-                    showsProgress: showsProgress, wantsRecords: state.endpoint.wantsRecords,
-                    mayHaveAnswer: state.endpoint.mayHaveAnswer)
+        @inline(never)
+        private func countAndReceive(
+            _ record: DeliveryRecord
+        ) throws(DeliveryError) -> ReceivedRecord {
+            if case .chunk(let chunk) = record { try count(chunk) }
+            return try lane.change { state throws(DeliveryError) in
+                try state.receive(record, from: link)
             }
         }
 
         func didReceiveAll() {
             // What has arrived is news even if a newer link has begun meanwhile.
             let (handler, isOnlyMessage) = lane.state.withLock { state in
-                state.isOnlyMessageNew
+                state.isOnlyMessageNew()
                     ? (state.newsHandler, true)
                     : (state.mustReportNews() ? state.newsHandler : nil, false)
             }
-            if isOnlyMessage { handler?.onMessage() } else { handler?.onNews() }
+            if isOnlyMessage { handler?.messageArrived() } else { handler?.onNews() }
         }
     }
 }
@@ -533,6 +527,17 @@ final class MessageLane: Sendable {
 extension MessageLane.State {
     /// Whether the store has committed everything that it can.
     fileprivate var isCommitted: Bool { endpoint.isCommitted || failure != nil }
+
+    /// Takes a record of this link; does nothing if a newer link has begun.
+    fileprivate mutating func receive(
+        _ record: DeliveryRecord, from link: UInt64
+    ) throws(DeliveryError) -> ReceivedRecord {
+        guard self.link == link else { return ReceivedRecord() }
+        let showsProgress = try endpoint.receive(record, using: &generator)
+        return ReceivedRecord(
+            showsProgress: showsProgress, isMidMessage: endpoint.isMidMessage,
+            wantsRecords: endpoint.wantsRecords, mayHaveAnswer: endpoint.mayHaveAnswer)
+    }
 
     /// Records that the store has committed the changes that it was given.
     fileprivate mutating func didCommit() {
@@ -542,7 +547,6 @@ extension MessageLane.State {
 
     /// Records the fates that have been decided.
     fileprivate mutating func recordFates() {
-        guard endpoint.hasEvent else { return }
         while let event = endpoint.nextEvent() {
             switch event {
             case .confirmed(let id): decide(id, isUnknown: false)
@@ -564,21 +568,21 @@ extension MessageLane.State {
     /// counts as told.
     fileprivate mutating func mustReportLink() -> Bool {
         guard !isNewsPending else { return false }
-        isNewsPending =
-            endpoint.hasToldPeerOfCompletion || endpoint.mustEndLink || endpoint.streams.hasNews
+        isNewsPending = endpoint.hasNews
         return isNewsPending
     }
 
     /// Whether a message has arrived, nothing else has changed for the connection, and this is the
     /// connection's loop.
-    fileprivate var isOnlyMessageNew: Bool {
-        endpoint.hasMessage && !hasOtherNews && newsHandler?.loop.isCurrent == true
+    ///
+    /// A mutating function, like ``hasOtherNews()``: a property's getter gets a copy of the state.
+    fileprivate mutating func isOnlyMessageNew() -> Bool {
+        endpoint.hasMessage && !hasOtherNews() && newsHandler?.loop.isCurrent == true
     }
 
     /// Whether something has changed for the connection, other than that a message has arrived.
-    private var hasOtherNews: Bool {
-        endpoint.hasPeerFinished || hasNewFate || endpoint.streams.hasNews
-            || endpoint.hasToldPeerOfCompletion || endpoint.mustEndLink
+    private mutating func hasOtherNews() -> Bool {
+        endpoint.hasPeerFinished || hasNewFate || endpoint.hasNews
             || endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
     }
 
@@ -586,7 +590,7 @@ extension MessageLane.State {
     /// end; if so, it counts as told.
     fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
-        isNewsPending = endpoint.hasMessage || hasOtherNews
+        isNewsPending = endpoint.hasMessage || hasOtherNews()
         // For each link, the connection is told only once that the peer must end the link.
         if endpoint.isWaitingForLinkEnd { linkReportedAsWaiting = link }
         return isNewsPending

@@ -197,7 +197,12 @@ extension PeerConnection {
 
     func receive(from lane: MessageLane) async throws(ChannelError) -> [UInt8]? {
         while true {
-            try await waiting.wait(for: .message, on: self) { lane.canTake || machine.isClosed }
+            let isCancelled = await waiting.wait(for: .message, isolation: self) {
+                lane.canTake || machine.isClosed
+            }
+            if isCancelled {
+                throw ChannelError(.cancelled, "the task that waited was cancelled")
+            }
             if let received = try receiveNow(from: lane) { return received.message }
         }
     }

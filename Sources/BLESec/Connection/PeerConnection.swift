@@ -113,11 +113,7 @@ public actor PeerConnection {
 
     /// Handles the lane's news from now on.
     func observeLane() {
-        let handler = MessageLane.NewsHandler(loop: loop) { [waiting] in
-            waiting.wake(.message)
-            // A call that closes the connection notices that the peer is not idle.
-            waiting.wake(.change)
-        } onNews: { [weak self, loop] in
+        let handler = MessageLane.NewsHandler(loop: loop, waiting: waiting) { [weak self, loop] in
             // A call on another loop is passed on to the connection's loop.
             if loop.isCurrent {
                 self?.runOnItsLoop { $0.heardFromLane() }

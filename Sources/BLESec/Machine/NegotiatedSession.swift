@@ -33,11 +33,13 @@ struct PortOutlook {
 /// The result of ``DeliveryPort/receive(_:)``.
 struct ReceivedRecord {
     /// Whether the record shows that messages of either side make progress.
-    let showsProgress: Bool
+    var showsProgress = false
+    /// Whether more of a message that has begun on this link is still to arrive.
+    var isMidMessage = false
     /// The new value of ``DeliveryPort/wantsRecords``.
-    let wantsRecords: Bool
+    var wantsRecords = true
     /// Whether the port may have a record to send because of this one.
-    let mayHaveAnswer: Bool
+    var mayHaveAnswer = false
 }
 
 extension ChannelError {
@@ -81,9 +83,8 @@ final class NegotiatedSession: Session {
     private let carriesDelivery: Bool
     /// Where the records of delivery go; the peer's first one waits until there is a port.
     private var port: (any DeliveryPort)?
-    /// The type and the header of a record of delivery; they keep their memory from record to
-    /// record.
-    private var recordHead: [UInt8] = []
+    /// The bytes of a record of delivery without data; they keep their memory from record to record.
+    private var shortRecord: [UInt8] = []
     /// Since when this side has owed the peer a confirmation; nil if it owes none.
     private var confirmationOwedSince: UInt64?
     /// Whether a record of delivery has shown that messages make progress.
@@ -212,19 +213,16 @@ final class NegotiatedSession: Session {
             return false
         }
         isPortEmpty = !outlook.mayHaveMore
-        // Moved, because a span of the property would be an access to the whole session.
-        var head = exchange(&recordHead, with: [])
-        defer { recordHead = head }
-        head.removeAll(keepingCapacity: true)
-        head.append(record.kind.rawValue)
-        record.appendHeader(to: &head)
-        let data = record.data
-        if data.isEmpty {
-            // Sealed as the payload, because the length of a head is limited.
-            try records.seal(Span(), head.span)
-        } else {
-            try records.seal(head.span, data.span)
+        if let head = record.dataHead {
+            try records.seal(head.bytes.span.extracting(0..<head.count), record.data.span)
+            return true
         }
+        // Moved, because a span of the property would be an access to the whole session.
+        var bytes = exchange(&shortRecord, with: [])
+        defer { shortRecord = bytes }
+        bytes.removeAll(keepingCapacity: true)
+        record.append(to: &bytes)
+        try records.seal(RecordType(rawValue: record.kind.rawValue), bytes.span)
         return true
     }
 
@@ -364,7 +362,11 @@ final class NegotiatedSession: Session {
             if received.showsProgress { hasCarriedDelivery = true }
             if received.mayHaveAnswer { isPortEmpty = false }
             takesRecords = received.wantsRecords
-            if case .chunk(let chunk) = record { lastPieceTime = chunk.isLast ? nil : now }
+            if !received.isMidMessage {
+                lastPieceTime = nil
+            } else if kind == .chunk {
+                lastPieceTime = now
+            }
         } catch {
             throw ChannelError(error)
         }
