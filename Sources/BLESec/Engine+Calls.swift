@@ -81,8 +81,4 @@ extension Engine {
     var isPeerProven: Bool { ask({ $0.isPeerProven }, { $0.isPeerProven }) ?? false }
     var owesProof: Bool { ask({ $0.owesProof }, { $0.owesProof }) ?? false }
     var bulkPayload: Int { ask({ $0.bulkPayload }, { $0.bulkPayload }) ?? 0 }
-
-    mutating func sealedLength(_ count: Int) -> Int {
-        askInPlace({ $0.sealedLength(count) }, { $0.sealedLength(count) }) ?? 0
-    }
 }

@@ -12,12 +12,20 @@ internal import BLESecTLSEngine
 struct Engine: ~Copyable {
     private var noise: NoiseEngine?
     private var tls: TLSEngine?
+    /// Whether ``noise`` is set. A property of its own, because to check ``noise`` copies it.
+    private let isNoise: Bool
 
     /// No engine: every call throws.
     static var none: Engine { Engine() }
-    private init() {}
-    init(_ engine: consuming NoiseEngine) { noise = consume engine }
-    init(_ engine: consuming TLSEngine) { tls = consume engine }
+    private init() { isNoise = false }
+    init(_ engine: consuming NoiseEngine) {
+        noise = consume engine
+        isNoise = true
+    }
+    init(_ engine: consuming TLSEngine) {
+        tls = consume engine
+        isNoise = false
+    }
 
     /// Makes one call. If it throws, the engine ends: its keys are wiped, and later calls throw.
     mutating func call<Result>(
@@ -34,16 +42,13 @@ struct Engine: ~Copyable {
         throw .engineIsDead
     }
 
-    /// Returns the answer of a call that does not change the engine; `nil` when there is no engine.
+    /// The length of a sealed record with `count` bytes of plaintext; 0 when there is no engine.
     ///
-    /// ``ask(_:_:)`` would copy the engine for this, which takes longer than a short call. So this
-    /// is for what is asked for each record.
-    mutating func askInPlace<Answer>(
-        _ noiseAnswer: (borrowing NoiseEngine) -> Answer,
-        _ tlsAnswer: (borrowing TLSEngine) -> Answer
-    ) -> Answer? {
-        if let answer = noise?.lend(to: { noiseAnswer($0) }) { return answer }
-        return tls?.lend(to: { tlsAnswer($0) })
+    /// ``ask(_:_:)`` would copy the engine for each record, which takes longer than the answer. The
+    /// answer of Noise depends on no engine, and TLS has a smaller one.
+    mutating func sealedLength(_ count: Int) -> Int {
+        if isNoise { return NoiseEngine.sealedLength(count) }
+        return tls?.lend { $0.sealedLength(count) } ?? 0
     }
 
     /// Reads from the engine without changing it; returns `nil` when there is no engine.

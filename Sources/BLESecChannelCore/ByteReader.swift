@@ -21,9 +21,7 @@ struct ByteReader {
 extension Span<UInt8> {
     /// A copy of the bytes in `range`.
     package func array(in range: Range<Int>) -> [UInt8] {
-        var copy: [UInt8] = []
-        copy.append(self, in: range)
-        return copy
+        unsafe extracting(range).withUnsafeBufferPointer { unsafe Array($0) }
     }
 
     /// A copy of all bytes.

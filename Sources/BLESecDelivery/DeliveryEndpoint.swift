@@ -87,8 +87,12 @@ package final class DeliveryEndpoint {
     private var awaitsProofOfResume = false
     /// Whether the last record that was sent was a frame of a message or a stream.
     private var lastSentWasFrame = false
-    /// Whether the last record that was received may have caused a record to send.
-    private var lastReceivedHasEffect = false
+    /// Whether the last record that was received was a part of a message, and has changed nothing
+    /// else.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
+    package private(set) var lastWasOnlyMessage = false
     private var nextID: UInt64
     /// Messages up to this id came from the store.
     private let restoredID: UInt64
@@ -421,7 +425,7 @@ package final class DeliveryEndpoint {
     package var isMidMessage: Bool { incoming.isMidMessage }
 
     /// Whether there may be a record to send because of the last one that was received.
-    package var mayHaveAnswer: Bool { lastReceivedHasEffect || owesCredit }
+    package var mayHaveAnswer: Bool { !lastWasOnlyMessage || owesCredit }
 
     /// Whether a part of a message can leave now. If all that is missing is the store's mark that
     /// the message may have left, asks the store for it.
@@ -446,7 +450,7 @@ package final class DeliveryEndpoint {
     package func receive(
         _ record: DeliveryRecord, using generator: inout some RandomNumberGenerator
     ) throws(DeliveryError) -> Bool {
-        lastReceivedHasEffect = true
+        lastWasOnlyMessage = false
         guard case .up(let sent, let received) = link else { return false }
         if case .resume(let resume) = record {
             guard !received else { throw .violation("a second resume") }
@@ -461,7 +465,7 @@ package final class DeliveryEndpoint {
         case .resume: return false
         case .chunk(let chunk):
             try incoming.append(chunk)
-            lastReceivedHasEffect = showsProof
+            lastWasOnlyMessage = !showsProof
         case .finish(let number):
             try incoming.finish(at: number)
             confirmEnd()

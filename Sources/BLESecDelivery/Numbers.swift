@@ -9,6 +9,7 @@ extension Span<UInt8> {
     /// A number in the form of RFC 9000 §16, in as few bytes as possible.
     package func number(at position: inout Int) throws(DeliveryError) -> UInt64 {
         let first = try byte(at: &position)
+        if first < 1 << 6 { return UInt64(first) }
         let length = 1 << Int(first >> 6)
         var number = UInt64(first & 0x3F)
         for _ in 1..<length { number = number << 8 | UInt64(try byte(at: &position)) }

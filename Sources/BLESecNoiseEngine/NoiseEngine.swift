@@ -145,7 +145,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     // MARK: - Records
 
-    package func sealedLength(_ count: Int) -> Int { count + Self.overhead }
+    package static func sealedLength(_ count: Int) -> Int { count + overhead }
+    package func sealedLength(_ count: Int) -> Int { Self.sealedLength(count) }
 
     package mutating func seal(
         _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>

@@ -72,11 +72,11 @@ struct DeliveryRecordTests {
             let showsProgress = try endpoint.receive(record, using: &generator)
             commit()
             return ReceivedRecord(
-                showsProgress: showsProgress, wantsRecords: endpoint.wantsRecords,
-                mayHaveAnswer: endpoint.mayHaveAnswer)
+                showsProgress: showsProgress, isMidMessage: endpoint.isMidMessage,
+                wantsRecords: endpoint.wantsRecords, mayHaveAnswer: endpoint.mayHaveAnswer)
         }
 
-        func didReceiveAll() {}
+        func didReceiveAll(_ effect: ReceivedRecord.Effect) {}
     }
 
     private func configurations() throws -> (ChannelConfiguration, ChannelConfiguration) {
@@ -102,8 +102,13 @@ struct DeliveryRecordTests {
     }
 
     /// A new channel between two sides.
-    private func channel(_ dialer: Side, _ acceptor: Side) throws -> MachinePair {
-        let (dialing, accepting) = try configurations()
+    private func channel(
+        _ dialer: Side, _ acceptor: Side,
+        configure: (inout ChannelConfiguration) -> Void = { _ in }
+    ) throws -> MachinePair {
+        var (dialing, accepting) = try configurations()
+        configure(&dialing)
+        configure(&accepting)
         let pair = try MachinePair(dialer: dialing, acceptor: accepting)
         pair.run()
         dialer.endpoint.linkBegan()
@@ -159,6 +164,23 @@ struct DeliveryRecordTests {
         #expect(dialer.sent == acceptor.taken && acceptor.sent == dialer.taken)
         #expect(dialer.confirmed == dialer.sent.count)
         #expect(acceptor.confirmed == acceptor.sent.count)
+    }
+
+    @Test(
+        "a channel ends when the next piece of a message does not come", arguments: [true, false])
+    func lateChunk(isComplete: Bool) throws {
+        let (dialer, acceptor) = (Side(seed: 13), Side(seed: 14))
+        let pair = try channel(dialer, acceptor) { $0.timeouts.message = .seconds(1) }
+        pair.run()
+        dialer.send([UInt8](repeating: 1, count: 100_000))
+        pair.dialer.portMayHaveRecords()
+        var sdus: [[UInt8]] = []
+        while case let sdu = pair.take(.dialer), !sdu.isEmpty { sdus.append(sdu) }
+        for sdu in sdus.dropLast(isComplete ? 0 : 1) { pair.deliver(sdu, to: .acceptor) }
+        pair.passTime(.milliseconds(900))
+        #expect(code(of: pair.acceptor) == nil)
+        pair.passTime(.milliseconds(200))
+        #expect(code(of: pair.acceptor) == (isComplete ? nil : .timedOut))
     }
 
     @Test("a port is asked for records only after something has happened that may cause one")

@@ -390,13 +390,13 @@ final class MessageLane: Sendable {
     func beginLink(
         to peer: PeerIdentity, _ order: Streams.Order? = nil, budget: ReassemblyBudget = .shared
     ) -> Port {
-        let (link, kept) = change { state in
+        let (link, kept, handler) = change { state in
             state.link += 1
             state.part = nil
             (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
             state.isRevoked = false
             state.endpoint.linkBegan(order)
-            return (state.link, state.endpoint.incompleteBytes)
+            return (state.link, state.endpoint.incompleteBytes, state.newsHandler)
         }
         let part = budget.part(for: peer) { [self] in revoke(link) }
         let hasMemory =
@@ -407,7 +407,7 @@ final class MessageLane: Sendable {
             state.counted = hasMemory ? kept : 0
             if !hasMemory { state.endpoint.dropIncomplete() }
         }
-        return Port(lane: self, link: link)
+        return Port(lane: self, link: link, newsHandler: handler)
     }
 
     /// Ends the use of links when the connection is gone: ports do nothing more, and the budget no
@@ -441,10 +441,13 @@ final class MessageLane: Sendable {
     final class Port: DeliveryPort, Sendable {
         private let lane: MessageLane
         private let link: UInt64
+        /// The lane's handler when the link began.
+        private let newsHandler: NewsHandler?
 
-        fileprivate init(lane: MessageLane, link: UInt64) {
+        fileprivate init(lane: MessageLane, link: UInt64, newsHandler: NewsHandler?) {
             self.lane = lane
             self.link = link
+            self.newsHandler = newsHandler
         }
 
         /// Counts the bytes of an incomplete message. Called without the lane's lock, because this
@@ -512,14 +515,13 @@ final class MessageLane: Sendable {
             }
         }
 
-        func didReceiveAll() {
+        func didReceiveAll(_ effect: ReceivedRecord.Effect) {
             // What has arrived is news even if a newer link has begun meanwhile.
-            let (handler, isOnlyMessage) = lane.state.withLock { state in
-                state.isOnlyMessageNew()
-                    ? (state.newsHandler, true)
-                    : (state.mustReportNews() ? state.newsHandler : nil, false)
+            if effect == .message, let newsHandler, newsHandler.loop.isCurrent {
+                return newsHandler.messageArrived()
             }
-            if isOnlyMessage { handler?.messageArrived() } else { handler?.onNews() }
+            let handler = lane.state.withLock { $0.mustReportNews() ? $0.newsHandler : nil }
+            handler?.onNews()
         }
     }
 }
@@ -534,8 +536,10 @@ extension MessageLane.State {
     ) throws(DeliveryError) -> ReceivedRecord {
         guard self.link == link else { return ReceivedRecord() }
         let showsProgress = try endpoint.receive(record, using: &generator)
+        let isMidMessage = endpoint.isMidMessage
         return ReceivedRecord(
-            showsProgress: showsProgress, isMidMessage: endpoint.isMidMessage,
+            showsProgress: showsProgress, isMidMessage: isMidMessage,
+            effect: endpoint.lastWasOnlyMessage ? (isMidMessage ? .none : .message) : .other,
             wantsRecords: endpoint.wantsRecords, mayHaveAnswer: endpoint.mayHaveAnswer)
     }
 
@@ -572,25 +576,13 @@ extension MessageLane.State {
         return isNewsPending
     }
 
-    /// Whether a message has arrived, nothing else has changed for the connection, and this is the
-    /// connection's loop.
-    ///
-    /// A mutating function, like ``hasOtherNews()``: a property's getter gets a copy of the state.
-    fileprivate mutating func isOnlyMessageNew() -> Bool {
-        endpoint.hasMessage && !hasOtherNews() && newsHandler?.loop.isCurrent == true
-    }
-
-    /// Whether something has changed for the connection, other than that a message has arrived.
-    private mutating func hasOtherNews() -> Bool {
-        endpoint.hasPeerFinished || hasNewFate || endpoint.hasNews
-            || endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
-    }
-
     /// Whether the connection must be told now that something has arrived, or that its link must
     /// end; if so, it counts as told.
     fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
-        isNewsPending = endpoint.hasMessage || hasOtherNews()
+        isNewsPending =
+            endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate || endpoint.hasNews
+            || endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
         // For each link, the connection is told only once that the peer must end the link.
         if endpoint.isWaitingForLinkEnd { linkReportedAsWaiting = link }
         return isNewsPending

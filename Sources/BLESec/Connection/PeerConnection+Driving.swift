@@ -279,7 +279,7 @@ extension PeerConnection {
         receipts.forget(channel)
         lose(channel, because: failure, hasCarriedMessage: await channel.hasCarriedMessage)
         // The channel may have ended before it reported that the records that arrived are processed
-        // (``DeliveryPort/didReceiveAll()``).
+        // (``DeliveryPort/didReceiveAll(_:)``).
         heardFromLane()
         // Only channels with unread messages are kept.
         if await !channel.hasUnread { wasRead(channel) }

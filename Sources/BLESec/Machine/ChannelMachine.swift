@@ -252,8 +252,8 @@ struct ChannelMachine: ~Copyable {
 
     // MARK: - Messages
 
-    mutating func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
-        if let outcome { throw outcome.error }
+    mutating func queue(_ message: consuming [UInt8]) throws(ChannelError) -> UInt64 {
+        if isOver, let outcome { throw outcome.error }
         guard let session else { throw ChannelError(.closed, "the channel is not ready to send") }
         return try session.queue(message)
     }

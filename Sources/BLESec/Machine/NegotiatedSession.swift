@@ -17,9 +17,10 @@ protocol DeliveryPort: AnyObject {
     ) -> DeliveryRecord?
     /// Takes a record of the peer. A thrown error ends the channel.
     func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord
-    /// Called after the last of the records that have arrived together. If the channel ends before
-    /// the last one, this call may be missing.
-    func didReceiveAll()
+    /// Called after the last of the records that have arrived together, unless all of them were
+    /// without an effect; `effect` is the greatest. If the channel ends before the last one, this
+    /// call may be missing.
+    func didReceiveAll(_ effect: ReceivedRecord.Effect)
 }
 
 /// What a port expects after the record that it has just returned.
@@ -36,10 +37,21 @@ struct ReceivedRecord {
     var showsProgress = false
     /// Whether more of a message that has begun on this link is still to arrive.
     var isMidMessage = false
+    var effect = Effect.none
     /// The new value of ``DeliveryPort/wantsRecords``.
     var wantsRecords = true
     /// Whether the port may have a record to send because of this one.
     var mayHaveAnswer = false
+
+    /// What has changed for the program.
+    enum Effect: Comparable {
+        /// Nothing.
+        case none
+        /// A whole message has arrived, and nothing else has changed.
+        case message
+        /// Anything may have changed.
+        case other
+    }
 }
 
 extension ChannelError {
@@ -89,8 +101,9 @@ final class NegotiatedSession: Session {
     private var confirmationOwedSince: UInt64?
     /// Whether a record of delivery has shown that messages make progress.
     private var hasCarriedDelivery = false
-    /// Whether the port has got records since the last ``DeliveryPort/didReceiveAll()``.
-    private var hasReceivedRecords = false
+    /// The greatest effect of the records that the port has got since the last
+    /// ``DeliveryPort/didReceiveAll(_:)``.
+    private var effect = ReceivedRecord.Effect.none
     /// Whether the port has said that it has no further record. It is asked again after a record of
     /// the peer that may cause one, after ``portMayHaveRecords()``, and when a confirmation is due.
     #if !DEBUG
@@ -357,8 +370,8 @@ final class NegotiatedSession: Session {
             let record = try records.inbound.withBytes { bytes throws(DeliveryError) in
                 try DeliveryRecord(kind, bytes.span.extracting(range))
             }
-            hasReceivedRecords = true
             let received = try port.receive(record)
+            effect = max(effect, received.effect)
             if received.showsProgress { hasCarriedDelivery = true }
             if received.mayHaveAnswer { isPortEmpty = false }
             takesRecords = received.wantsRecords
@@ -452,10 +465,7 @@ final class NegotiatedSession: Session {
     /// Starts the close deadline once both ends are sent and acknowledged: until this deadline, the
     /// acceptor waits for the dialer to close the link.
     override func didProgress(now: UInt64) {
-        if hasReceivedRecords {
-            hasReceivedRecords = false
-            port?.didReceiveAll()
-        }
+        if effect != .none { port?.didReceiveAll(exchange(&effect, with: .none)) }
         if isComplete { beginClosing(now: now) }
     }
 

@@ -115,7 +115,7 @@ class Session: ChannelStage {
 
     /// Queues a message, and returns its number. The message is delivered when the count of
     /// acknowledged messages reaches that number.
-    final func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
+    final func queue(_ message: consuming [UInt8]) throws(ChannelError) -> UInt64 {
         guard requestedEnd == nil else {
             throw ChannelError(.closed, "the channel has been ended on this side")
         }
