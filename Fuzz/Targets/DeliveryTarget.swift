@@ -453,7 +453,7 @@ private struct HostilePeerScene {
             return .stream(
                 .bytes(
                     id: id(&script), offset: number(&script),
-                    [UInt8](repeating: 1, count: Int(script.byte()))))
+                    [UInt8](repeating: 1, count: Int(script.byte()))[...]))
         case .fin: return .stream(.fin(id: id(&script), size: number(&script)))
         case .reset: return .stream(.reset(id: id(&script), code: 7))
         case .stop: return .stream(.stop(id: id(&script), code: 8))
