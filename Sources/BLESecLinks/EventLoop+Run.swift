@@ -151,18 +151,20 @@ extension EventLoop {
 
     private func runDeferredWork() {
         guard !deferred.isEmpty else { return }
-        // By index, since work may append to the array. Appended work waits for the next call of
-        // this function. The array keeps its storage.
-        let count = deferred.count
-        for index in 0..<count { deferred[index].runDeferred() }
-        deferred.removeSubrange(..<count)
+        runAll(exchange(&deferred, with: exchange(&spareWork, with: [])))
     }
 
     private func runEndOfTurn() {
-        let count = endOfTurn.count
-        guard count > 0 else { return }
-        for index in 0..<count { endOfTurn[index].runDeferred() }
-        endOfTurn.removeSubrange(..<count)
+        guard !endOfTurn.isEmpty else { return }
+        runAll(exchange(&endOfTurn, with: exchange(&spareWork, with: [])))
+    }
+
+    /// Runs work, and keeps its array for the next work. The work is no longer in the loop's lists:
+    /// when it runs or is released, it may append to them.
+    private func runAll(_ work: consuming [any DeferredWork]) {
+        for index in 0..<work.count { work[index].runDeferred() }
+        work.removeAll(keepingCapacity: true)
+        spareWork = work
     }
 
     private func fireDueTimers() {

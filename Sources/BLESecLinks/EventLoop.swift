@@ -43,6 +43,11 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         @safe @exclusivity(unchecked)
     #endif
     var endOfTurn: [any DeferredWork] = []
+    /// An empty array with room, for the next list of work.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
+    var spareWork: [any DeferredWork] = []
     /// The number of the current turn: a turn ends when the loop checks its descriptors.
     #if !DEBUG
         @safe @exclusivity(unchecked)

@@ -149,4 +149,25 @@ import Testing
             try #expect(pair.1.receive().outcome == .end)
         }
     }
+
+    @Test("an end that only the loop's deferred work still references is closed after that work")
+    func droppedWithDeferredWork() async throws {
+        try await withLoop { loop in
+            var pair: (MemoryLink?, MemoryLink) = MemoryLink.pair(loop: loop)
+            let other = pair.1
+            let recorders = (Recorder(), Recorder())
+            other.setHandler(recorders.1)
+            other.wantsRead = true
+            recorders.1.whenReadable = { other.wantsRead = false }
+            await loop.settle()
+            #expect(recorders.1.readableCount == 0)
+            // Schedules a call of the handler. The release of the link after this call schedules
+            // one for the other end.
+            pair.0?.setHandler(recorders.0)
+            pair.0 = nil
+            await loop.settle()
+            #expect(recorders.1.readableCount == 1)
+            try #expect(other.receive().outcome == .end)
+        }
+    }
 }

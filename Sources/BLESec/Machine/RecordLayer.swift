@@ -6,7 +6,7 @@ internal import BLESecPrimitives
 /// A class, so that the engine can be called with a part of a buffer: Swift checks the access to
 /// each property of a class separately. It makes this check at run time. The check took a fifth of
 /// the time of a 64-byte round trip, so release builds omit it for the properties that are used for
-/// each message, here and in the session and the driver. Tests run with the check.
+/// each message, here and elsewhere. Tests run with the check.
 final class RecordLayer {
     #if !DEBUG
         @safe @exclusivity(unchecked)
