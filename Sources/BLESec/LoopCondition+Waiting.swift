@@ -12,7 +12,13 @@ extension LoopCondition {
     ) async throws(ChannelError) {
         while !isTrue() {
             guard await wait(for: event, isolation: actor, unless: isTrue) else { continue }
-            throw ChannelError(.cancelled, "the task that waited was cancelled")
+            throw .waitCancelled
         }
+    }
+}
+
+extension ChannelError {
+    static var waitCancelled: ChannelError {
+        ChannelError(.cancelled, "the task that waited was cancelled")
     }
 }

@@ -8,8 +8,8 @@ extension DeliveryRecord {
         case open, bytes, fin, reset, stop, limit, done, streams
     }
 
-    /// Whether this is a part of a message and not its last one.
-    package var isPartOfMessage: Bool {
+    /// Whether this is a part of a message, and further parts follow.
+    package var hasFurtherParts: Bool {
         if case .chunk(let chunk) = self { !chunk.isLast } else { false }
     }
 
@@ -40,7 +40,7 @@ extension DeliveryRecord {
 
     /// The type and the header of a record with data.
     package struct DataHead: Sendable, ByteOutput {
-        /// The head, followed by unused bytes.
+        /// The head, followed by unused bytes: room for the type and ``longestDataHeader``.
         package private(set) var bytes: [25 of UInt8] = .init(repeating: 0)
         package private(set) var count = 0
 

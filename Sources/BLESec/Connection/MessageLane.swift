@@ -499,12 +499,13 @@ final class MessageLane: Sendable {
         func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord {
             let received = try lane.change { state throws(DeliveryError) -> ReceivedRecord? in
                 // A message in one piece is never incomplete, and is not counted.
-                if record.isPartOfMessage || state.counted > 0 { return nil }
+                if record.hasFurtherParts || state.counted > 0 { return nil }
                 return try state.receive(record, from: link)
             }
             return if let received { received } else { try countAndReceive(record) }
         }
 
+        /// Counts the record's bytes, and takes it. Not inlined, since most messages come in one piece.
         @inline(never)
         private func countAndReceive(
             _ record: DeliveryRecord

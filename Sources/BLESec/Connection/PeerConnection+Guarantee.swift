@@ -200,9 +200,7 @@ extension PeerConnection {
             let isCancelled = await waiting.wait(for: .message, isolation: self) {
                 lane.canTake || machine.isClosed
             }
-            if isCancelled {
-                throw ChannelError(.cancelled, "the task that waited was cancelled")
-            }
+            if isCancelled { throw .waitCancelled }
             if let received = try receiveNow(from: lane) { return received.message }
         }
     }
@@ -397,7 +395,7 @@ extension PeerConnection {
         guard
             await waiting.wait(for: .change, until: deadline, isolation: self, unless: isTrue)
         else { return }
-        throw ChannelError(.cancelled, "the task that waited was cancelled")
+        throw .waitCancelled
     }
 
     private static func incomplete(_ lane: MessageLane, _ limit: Duration) -> ChannelError {

@@ -37,6 +37,7 @@ struct ReceivedRecord {
     var showsProgress = false
     /// Whether more of a message that has begun on this link is still to arrive.
     var isMidMessage = false
+    /// What the record has changed for the program.
     var effect = Effect.none
     /// The new value of ``DeliveryPort/wantsRecords``.
     var wantsRecords = true
