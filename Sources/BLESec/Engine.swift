@@ -6,13 +6,13 @@ internal import BLESecTLSEngine
 ///
 /// Only ``call(_:_:)`` lets others change the engine, and a call that throws ends the engine.
 ///
-/// At most one of the two properties is set. They are optionals rather than cases of an enum,
+/// At most one of ``noise`` and ``tls`` is set. They are optionals rather than cases of an enum,
 /// because Swift changes an optional in place. With an enum, each call would move about 820 bytes
 /// out and back, which took a fifth to a third of the time of a 64-byte record.
 struct Engine: ~Copyable {
     private var noise: NoiseEngine?
     private var tls: TLSEngine?
-    /// Whether ``noise`` is set. A property of its own, because to check ``noise`` copies it.
+    /// Whether ``noise`` is set. A property of its own, because checking ``noise`` copies it.
     private let isNoise: Bool
 
     /// No engine: every call throws.
@@ -68,6 +68,7 @@ struct Engine: ~Copyable {
 }
 
 extension SecureEngine where Self: ~Copyable {
+    /// Makes a call on the engine where it is stored: optional chaining does not copy the engine.
     fileprivate mutating func lend<Result, Failure: Error>(
         to call: (inout Self) throws(Failure) -> Result
     ) throws(Failure) -> Result {

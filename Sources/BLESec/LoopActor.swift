@@ -9,10 +9,10 @@ extension LoopActor {
     /// Runs `body` at once; traps unless this is the thread of the actor's loop.
     ///
     /// `assumeIsolated` does the same. But it allocates memory twice, and its checks take longer
-    /// than a short `body`, for each message several times.
+    /// than a short `body`. Each message leads to several such calls.
     nonisolated func runOnItsLoop(_ body: @escaping (isolated Self) -> Void) {
         loop.assertCurrent()
-        // The isolation is no part of a function's representation.
+        // A function has the same representation with and without the isolation.
         unsafe unsafeBitCast(body, to: ((Self) -> Void).self)(self)
     }
 }

@@ -5,8 +5,8 @@ internal import BLESecLocking
 /// Values that one consumer observes as they arrive, until their source is closed.
 ///
 /// Each call that returns an observation makes an independent one, for one consumer. Values that
-/// arrive before the consumer asks wait in a bounded buffer. A slow consumer loses the oldest values,
-/// which ``dropped`` counts. A buffer of states holds one value: the newest.
+/// arrive before the consumer asks wait in a bounded buffer. A slow consumer loses the oldest
+/// values, which ``dropped`` counts. A buffer of states holds one value: the newest.
 public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     let stream: AsyncStream<Value>
     let losses: Locked<UInt64>

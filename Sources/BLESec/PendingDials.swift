@@ -1,6 +1,6 @@
 internal import BLESecLocking
 
-/// The first bytes of each dial's first message, while this process has not finished the dial.
+/// The first bytes of the first message of each unfinished dial of this process.
 ///
 /// A device that both dials and listens could connect to itself, even through a relay. So an
 /// acceptor refuses a first message that begins with the same bytes as the first message of an
@@ -65,7 +65,7 @@ package final class PendingDials: Sendable {
     /// Whether a first message that has arrived belongs to an unfinished dial by the device with
     /// `ownKeys`. If so, the dial is marked, because the acceptor closes the link without a
     /// message, and the dialer would otherwise not know why.
-    func refuses(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
+    func refuseIfOwn(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
         let prefix = Prefix(of: message, by: ownKeys)
         return dials.withLock { dials in
             guard let index = dials.index(forKey: prefix) else { return false }

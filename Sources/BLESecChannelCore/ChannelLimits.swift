@@ -4,8 +4,9 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
-    /// How many bytes more than ``readAhead`` may wait once the link has ended, and while this side
-    /// waits for an acknowledgement, which may arrive after the peer's messages; 1 MiB.
+    /// How many bytes more than ``readAhead`` may wait in two cases; 1 MiB. The cases are that the
+    /// link has ended, and that this side waits for an acknowledgement, which may arrive after the
+    /// peer's messages.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10

@@ -22,7 +22,7 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
     package static let ready = Self(rawValue: 0x06)
     /// The sender refuses its peer; the payload is 32 bytes, the first a ``RejectCode``.
     package static let reject = Self(rawValue: 0x07)
-    /// The number of messages that the sender acknowledges so far, as a u64.
+    /// The number of messages that the sender has acknowledged so far, as a u64.
     package static let ack = Self(rawValue: 0x08)
     /// A step of pairing; the payload is a byte of ``PairingStep`` and what belongs to it.
     package static let pair = Self(rawValue: 0x17)
@@ -37,9 +37,9 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
 package enum Record {
     /// The largest payload of one Noise record: 65,535 less the 16-byte tag and the 1-byte type.
     package static let maximumPayload = 65_518
-    /// The payload length in bytes of a bulk record, one of many that carry a long message: so long
-    /// that 19 bytes of overhead hardly matter, and so short that an acknowledgement does not wait
-    /// long behind it.
+    /// The payload length in bytes of a bulk record, which is one of many that carry a long
+    /// message. At this length, 19 bytes of overhead hardly matter, and an acknowledgement does not
+    /// wait long behind a bulk record.
     package static let bulkPayload = 16_384
     /// The smallest payload of a bulk record, for a link with a tiny MTU.
     package static let leastBulkPayload = 512

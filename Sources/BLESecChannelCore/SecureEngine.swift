@@ -43,8 +43,9 @@ package struct OpenedRecord: Sendable {
 /// A handshake and the record protection that results from it, without I/O.
 ///
 /// An engine takes and returns bytes; it has no socket, clock or task. One caller at a time uses
-/// it. Once a mutating call throws, the engine must not be used again: its owner drops it, and its
-/// `deinit` wipes the keys. Sealing and opening allocate nothing, except in the underlying library.
+/// it. Once a mutating call throws, the engine must not be used again: its owner drops it, and the
+/// engine's `deinit` wipes the keys. Sealing and opening allocate nothing, except in the underlying
+/// library.
 package protocol SecureEngine: ~Copyable {
     /// The engine's phase.
     var phase: EnginePhase { get }
@@ -72,8 +73,8 @@ package protocol SecureEngine: ~Copyable {
     var provesEnd: Bool { get }
     /// Whether the peer of an established engine is proven. If not, its first record is the proof.
     var isPeerProven: Bool { get }
-    /// Whether the peer of an established engine has no proof of this side's identity yet, so that
-    /// the first record that this side seals will be the proof.
+    /// Whether the peer of an established engine has no proof of this side's identity yet. If so,
+    /// the first record that this side seals is the proof.
     var owesProof: Bool { get }
     /// The payload length in bytes of a bulk record; see ``Record/bulkPayload``.
     var bulkPayload: Int { get }

@@ -25,7 +25,7 @@ extension TrustPolicy {
             guard let uri = identity.uri else {
                 return .refuse("no authority vouches for the peer")
             }
-            return uris?.contains(uri) != false
+            return uris?.contains(uri) ?? true
                 ? .admit : .refuse("the peer is \(uri), which is not among the expected ones")
         case .firstUse(let store, let name):
             guard let key = fingerprint else { return Self.provesNothing }

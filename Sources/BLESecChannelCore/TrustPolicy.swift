@@ -1,8 +1,8 @@
 /// Decides which peers may be at the other end of a channel.
 ///
-/// A policy is asked once per handshake, when the peer's key is known and, where the pattern allows
-/// it, before this side's key is sent. The policy stores what it remembers only after the peer's
-/// `ready` or, in direct mode, after the peer is proven.
+/// A policy is asked once per handshake, as soon as the peer's key is known. Where the pattern
+/// allows it, this is before this side's key is sent. The policy stores what it remembers only
+/// after the peer's `ready` or, in direct mode, after the peer is proven.
 public struct TrustPolicy: Sendable {
     /// A policy's decision about one peer.
     public enum Verdict: Sendable {

@@ -22,9 +22,9 @@ public final class DenyListFile: Sendable {
         list = DenyList(keys)
     }
 
-    /// Reads the file again if it has changed, and returns whether it has changed. Channels with
-    /// peers whose keys are now listed end. If the file cannot be read, this method throws and the
-    /// list stays as it was.
+    /// Reads the file again if it has changed, and returns whether it has changed. This ends the
+    /// channels with peers whose keys are now listed. If the file cannot be read, this method
+    /// throws and the list stays as it was.
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {
         let known = version.withLock { $0 }

@@ -43,6 +43,6 @@ struct FileLock: ~Copyable {
     }
 
     /// Releases the lock. Without this call, Swift could end the value, and so release the lock,
-    /// after the value's last use.
+    /// right after the value's last use.
     consuming func release() {}
 }

@@ -21,8 +21,8 @@ public enum IdentityFile {
         _ path: String, passphrase: PassphraseSource? = nil
     ) throws(ChannelError) -> IdentityKey {
         let pem = try pem(path)
-        // Not inside `withPathInErrors`: an error about the passphrase's own file must not begin
-        // with `path`.
+        // Not inside `withPathInErrors`: an error about the file that holds the passphrase must not
+        // begin with `path`.
         var secret: SecretBytes?
         if pem.label == encryptedLabel, let passphrase {
             secret = try passphrase.passphrase(for: path, .opening)
@@ -71,7 +71,7 @@ public enum IdentityFile {
     public static func create(
         _ path: String, holding identity: IdentityKey, passphrase: PassphraseSource? = nil
     ) throws(ChannelError) {
-        // Checked here as well, so that nobody types a passphrase in vain.
+        // `NewFile.create` checks this too, but only after a user has typed a passphrase.
         try NewFile.refuseIfPresent(path)
         let curve = identity.keyPair.curve
         let plain = identity.keyPair.withPrivateKey { PrivateKeyInfo.encode($0, curve: curve) }
@@ -103,7 +103,7 @@ public enum IdentityFile {
         return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
     }
 
-    /// The PKCS#8 form of the private key in a PEM file that has only this block. The key may be of
+    /// The PKCS#8 form of the private key that is the only block of a PEM file. The key may be of
     /// any algorithm.
     static func privateKeyInfo(
         _ path: String, passphrase source: PassphraseSource?

@@ -8,13 +8,15 @@ internal import CBLESecOpenSSL
 /// The author of the file chooses the cost, which may amount to days, so it is checked before the
 /// file is decrypted.
 enum KeyDerivation {
-    /// The most rounds of hashing, and the most blocks that scrypt mixes (N · r · p); they take a
-    /// few seconds.
+    /// The most rounds of hashing; they take a few seconds.
     static let maximumRounds: UInt64 = 1 << 22
+    /// The most blocks that scrypt mixes (N · r · p); they take a few seconds.
     static let maximumBlocks: UInt64 = 1 << 23
 
-    /// Throws `badKey`, whose reason begins with a verb, when decrypting `encrypted`, an
-    /// `X509_SIG`, would cost more than ``maximumRounds`` or ``maximumBlocks``.
+    /// Checks the cost of decrypting `encrypted`, which is an `X509_SIG`.
+    ///
+    /// - Throws: `badKey` when the cost exceeds ``maximumRounds`` or ``maximumBlocks``, or cannot
+    ///   be read. The reason begins with a verb: the file's path is put before it.
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
         var algorithm: UnsafePointer<X509_ALGOR>?
         unsafe X509_SIG_get0(encrypted, &algorithm, nil)
@@ -28,7 +30,7 @@ enum KeyDerivation {
         }
     }
 
-    /// Whether the cost of an encryption scheme is within its limit; nil if it cannot be read.
+    /// Whether an encryption scheme's cost is within the limit; nil if the cost cannot be read.
     private static func isAllowed(_ scheme: Algorithm) -> Bool? {
         guard scheme.nid == NID_pbes2 else {
             // All older schemes have a salt and a number of rounds.

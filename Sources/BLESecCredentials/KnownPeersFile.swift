@@ -93,10 +93,10 @@ public final class KnownPeersFile: TrustStore {
     /// nil, the lines are removed only if the name is bound to `key`.
     package func remove(_ name: String, boundTo key: Fingerprint?) throws(ChannelError) -> Bool {
         try change { text, present throws(ChannelError) in
-            guard let bound = present.keys[name], key.map({ $0 == bound }) ?? true else {
+            guard let bound = present.keys[name], key == nil || key == bound else {
                 return false
             }
-            // A pairing that is not complete could bind the name again at the next meeting.
+            // A pairing that is not complete could bind the name again when the peers next connect.
             try forgetPending(bound, named: name)
             let numbers = present.peers.filter { $0.name == name }.map(\.line)
             var lines = ListFile.rawLines(of: text)
@@ -106,8 +106,8 @@ public final class KnownPeersFile: TrustStore {
         }
     }
 
-    /// Gives all lines of a name another name, in one step; false when there is none. The rest of
-    /// each line stays as it is, with its comment. If the new name is bound to the same key
+    /// Gives all lines of a name another name, in one step; false when there is no such line. The
+    /// rest of each line stays as it is, with its comment. If the new name is bound to the same key
     /// already, its lines stay too.
     ///
     /// - Throws: `configuration` for a new name that is empty or longer than
@@ -124,7 +124,8 @@ public final class KnownPeersFile: TrustStore {
                     "\(newName) is known with \(bound) in \(path), and \(name) with \(key): remove "
                         + "one of them first")
             }
-            // Otherwise it would outlive the removal of the new name.
+            // Otherwise a pairing that is not complete would keep the old name, and so would not be
+            // removed together with the new name.
             try forgetPending(key, named: name)
             var lines = ListFile.rawLines(of: text)
             for peer in present.peers where peer.name == name {

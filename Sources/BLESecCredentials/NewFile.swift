@@ -94,7 +94,7 @@ package enum NewFile {
         .system(.cannotCreate, "\(path) cannot be created", number)
     }
 
-    /// Makes a directory with mode 0700 if it is missing, with the directories above it.
+    /// Makes a directory and the directories above it, as far as they are missing, with mode 0700.
     static func makeDirectory(_ path: Substring) throws(ChannelError) {
         guard unsafe mkdir(String(path), 0o700) != 0 else { return }
         let number = errno

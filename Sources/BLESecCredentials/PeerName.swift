@@ -4,7 +4,7 @@ enum PeerName {
     /// The longest name or address, in bytes of UTF-8 before escaping.
     static let maximumLength = 255
 
-    /// The escaped form: one word without control characters, which a terminal would obey.
+    /// The escaped form: one word without control characters, so that it is safe on a terminal.
     static func escape(_ name: String) -> String {
         var text = ""
         for byte in name.utf8 {

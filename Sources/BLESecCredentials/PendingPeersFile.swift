@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import Glibc
 
 /// A text file with the pairings that are not complete. Each line has the peer's name, escaped as
-/// in ``KnownPeersFile``, the peer's fingerprint, the transcript in base64, `verified` or
+/// in ``KnownPeersFile``, the peer's fingerprint, a hash over the pairing in base64, `verified` or
 /// `unverified`, and the time, in seconds since 1970, at which the line expires.
 ///
 /// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can
@@ -29,8 +29,8 @@ final class PendingPeersFile: Sendable {
         return valid(try parse(listing)).map(\.peer)
     }
 
-    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line with its
-    /// key.
+    /// Keeps a peer for ``TrustPolicy/PendingPeer/lifetime``, in place of an earlier line with the
+    /// same key. If there are more than ``maximumPeers``, the oldest line is removed.
     func keep(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
         try ListFile.change(path) { listing throws(ChannelError) in
             var lines = valid(try parse(listing)).filter { $0.peer.key != peer.key }

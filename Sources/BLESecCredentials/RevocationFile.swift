@@ -24,7 +24,7 @@ public final class RevocationFile: RevocationSource {
 
     /// Reads the file; its lists must be signed by `authorities`.
     ///
-    /// - Throws: `noSuchFile`, since a missing list would revoke nothing; `permission`;
+    /// - Throws: `noSuchFile`, since a missing file must not count as an empty list; `permission`;
     ///   `limitExceeded`; `badKey` when other users may write the file, or part of it is invalid.
     ///   The reason names the file.
     public init(_ path: String, authorities: CertificateAuthorities) throws(ChannelError) {
@@ -36,7 +36,7 @@ public final class RevocationFile: RevocationSource {
     /// The present revocations in the file; `now` is in seconds since 1970.
     ///
     /// - Throws: the errors of ``init(_:authorities:)``, and `badKey` when a list is out of date.
-    ///   After any error the caller must accept nobody.
+    ///   After any error the caller must accept no peer.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
         let version = ListFile.version(of: path)
         var known = cache.withLock { $0 }

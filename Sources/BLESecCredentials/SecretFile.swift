@@ -26,8 +26,8 @@ enum SecretFile {
 
     /// Reads the first line of a file, FIFO or terminal: a passphrase of 1 to `limit` bytes.
     ///
-    /// Checks the owner and permissions of a regular file only, and of no directory on the path: a
-    /// FIFO may have any path, for example in `/dev/fd`. Waits for a FIFO's writer.
+    /// Checks the owner and permissions of a regular file only. Checks no directory on the path,
+    /// because a FIFO may have any path, for example in `/dev/fd`. Waits for a FIFO's writer.
     static func readLine(_ path: String, limit: Int) throws(ChannelError) -> SecretBytes {
         guard let file = FileDescriptor(path, O_RDONLY | O_NOCTTY) else {
             throw .cannotOpen(path, errno)

@@ -12,7 +12,7 @@ package struct StateFolder: Sendable {
     package let path: String
     package let knownPeers: KnownPeersFile
     package let lastAddresses: LastAddressesFile
-    /// The path of this side's own identity, which pairing makes.
+    /// The path of the file with this side's own identity, which pairing makes.
     package var identityPath: String { path + "/identity" }
 
     /// `blesec` in `$XDG_STATE_HOME`, or else in `$HOME/.local/state`; nil if neither variable has
@@ -25,8 +25,8 @@ package struct StateFolder: Sendable {
     /// Opens the folder at `path`, which has to exist.
     ///
     /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey` when it is not a
-    ///   directory, belongs to another user or permits anything to others, or when other users may
-    ///   change a directory above it.
+    ///   directory, belongs to another user or gives others any permission, or when other users
+    ///   may change a directory above it.
     package init(_ path: String) throws(ChannelError) {
         var trimmed = path[...]
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
@@ -41,8 +41,8 @@ package struct StateFolder: Sendable {
         }
     }
 
-    /// Opens the folder at `path`, and makes it first if it is missing, with the directories above
-    /// it.
+    /// Makes the folder at `path` and the directories above it, as far as they are missing, and
+    /// opens the folder.
     ///
     /// - Throws: `cannotCreate`, and the errors of ``init(_:)``.
     package static func make(_ path: String) throws(ChannelError) -> StateFolder {

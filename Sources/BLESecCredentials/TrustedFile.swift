@@ -60,8 +60,8 @@ struct TrustedFile: ~Copyable {
         descriptor = end.descriptor
     }
 
-    /// Opens the directory at `path`, which must belong to `user` or root, and permit nothing to
-    /// others.
+    /// Opens the directory at `path`, which must belong to `user` or root, and give others no
+    /// permission.
     init(privateDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         let status = end.descriptor.status
@@ -116,7 +116,7 @@ struct TrustedFile: ~Copyable {
             "\(path) \(exposure) others (mode \(status.permissions)): run `chmod \(mode) \(path)`")
     }
 
-    /// Why the owner of a file at `path` is not acceptable; it has to be the user or root.
+    /// Why the owner of a file at `path` is not acceptable; nil if the owner is `user` or root.
     private static func ownerFault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
         guard status.st_uid != user, status.st_uid != 0 else { return nil }
         return .badKey(

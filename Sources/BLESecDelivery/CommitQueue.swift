@@ -37,7 +37,8 @@ struct CommitQueue: Sendable {
         waiting.blocks = hasStore
     }
 
-    /// Without a store, `change` is not even made.
+    /// Adds a change to those that the store must commit next. Without a store, `change` is not
+    /// evaluated.
     mutating func append(_ change: @autoclosure () -> StoreChange, blocks isBlocking: Bool = false)
     {
         guard hasStore else { return }
@@ -52,7 +53,7 @@ struct CommitQueue: Sendable {
 
     /// Whether ``nextEvent()`` returns an event, or ``beginCommit(_:)`` returns changes.
     var hasUpdates: Bool { !events.isEmpty || !changes.isEmpty && !isCommitting }
-    /// The next event; nil while there is none whose changes are committed.
+    /// The next event; nil while there is no event whose changes are committed.
     mutating func nextEvent() -> DeliveryEndpoint.Event? { events.popFirst() }
 
     /// Whether no record may be sent or received before the store has committed more.

@@ -47,11 +47,12 @@ package final class DeliveryEndpoint {
         /// This side was rolled back, and has begun anew. It has to end the link, on which its
         /// `resume` may have shown the old state.
         case ending
-        /// The peer was rolled back. It learns so from this side's `resume`, which was sent if
-        /// `sent`, and has to end the link.
+        /// The peer was rolled back, and has to end the link. The peer learns this from this side's
+        /// `resume`, which was sent if `sent`.
         case waitingForLinkEnd(sent: Bool)
     }
 
+    // To save time, exclusive access to the most used properties is checked in debug builds only.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -78,12 +79,12 @@ package final class DeliveryEndpoint {
     private var seen: PeerState
     /// The token of the last peer instance that is known to have received a `resume` of this side.
     private var peerToken: Identifier
-    /// The peer's `resume` on this link, until the peer is known to have this side's.
+    /// The peer's `resume` on this link, until the peer is known to have this side's `resume`.
     private var arrivedResume: Resume? {
         didSet { awaitsProofOfResume = arrivedResume != nil }
     }
-    /// Whether the peer's next record will show that this side's `resume` has arrived. A property of
-    /// its own, because to compare ``arrivedResume`` with nil copies it.
+    /// Whether ``arrivedResume`` is set, so that the peer's next record shows that this side's
+    /// `resume` has arrived. A separate property, because a comparison with nil makes a copy.
     private var awaitsProofOfResume = false
     /// Whether the last record that was sent was a frame of a message or a stream.
     private var lastSentWasFrame = false
@@ -165,7 +166,7 @@ package final class DeliveryEndpoint {
 
     /// Whether ``nextEvent()`` returns an event, or ``takeChanges()`` returns changes.
     package var hasUpdates: Bool { commits.hasUpdates }
-    /// The next event; nil while there is none whose changes are committed.
+    /// The next event; nil while there is no event whose changes are committed.
     package func nextEvent() -> Event? { commits.nextEvent() }
     /// Whether the store has committed everything.
     package var isCommitted: Bool { commits.isEmpty }
@@ -206,7 +207,8 @@ package final class DeliveryEndpoint {
         defer { confirmEnd() }
         return incoming.take()
     }
-    /// Does what ``take()`` does, and confirms the message; those before it must be confirmed.
+    /// Does what ``take()`` does, and confirms the message. All messages before it must have been
+    /// confirmed.
     package func takeConfirmed() -> [UInt8]? {
         defer { confirmEnd() }
         let (bytes, hasMoved) = incoming.takeConfirmed()
@@ -240,15 +242,15 @@ package final class DeliveryEndpoint {
         commits.append(.peerFinished)
     }
 
-    /// Whether each side's program has taken everything up to the other's end, as far as this side
-    /// can know, and this side's store has committed that.
+    /// Whether this side is complete, and its store has committed that. A side is complete when no
+    /// stream is open, its own end is confirmed, and it has confirmed the peer's end.
     package var isComplete: Bool { isSettled && isCommitted }
     /// Like ``isComplete``, but without waiting for the store.
     package var isSettled: Bool {
         hasFinished && !hasPending && hasConfirmedPeersEnd && streams.isOver
     }
-    /// Whether the peer's end is confirmed in the epoch in which the peer sends now. Its `resume`
-    /// shows that epoch, which is taken over only with the next record.
+    /// Whether the peer's end is confirmed in the epoch in which the peer sends now. The peer's
+    /// `resume` shows that epoch, but ``incoming`` has it only from the peer's next record on.
     private var hasConfirmedPeersEnd: Bool {
         incoming.hasConfirmedEnd && arrivedResume.map { $0.epoch == incoming.epoch } ?? true
     }
@@ -268,7 +270,7 @@ package final class DeliveryEndpoint {
         @safe @exclusivity(unchecked)
     #endif
     package private(set) var progressCount: UInt64 = 0
-    /// How many messages wait for their fate, and their bytes.
+    /// How many messages wait for their fate, and how many bytes these messages have.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
     /// Whether the program has taken a message and not confirmed it.
     package var hasUnconfirmed: Bool { incoming.hasUnconfirmed }
@@ -309,8 +311,8 @@ package final class DeliveryEndpoint {
 
     /// How many bytes of an incomplete message are kept.
     package var incompleteBytes: Int { incoming.positions.offset }
-    /// Drops the incomplete message. This side's `resume` tells the peer how much of that message
-    /// is here; so after it, this must not be called until the link has ended.
+    /// Drops the incomplete message. Must not be called between this side's `resume` and the end of
+    /// the link, since the `resume` tells the peer how much of the message is here.
     package func dropIncomplete() { incoming.dropPartial() }
 
     /// Whether this side must end the link now, since it was rolled back and has begun anew.
@@ -320,8 +322,8 @@ package final class DeliveryEndpoint {
     package var wantsRecords: Bool { if case .up = link { !commits.isBlocked } else { true } }
 
     /// How many messages the program has confirmed and the peer was not told of on this link. If
-    /// there are any and the program has taken the peer's end, this is `UInt64.max`: the last
-    /// confirmations must not wait.
+    /// there are any and the program has taken the peer's end, the value is `UInt64.max`, since the
+    /// last confirmations must not wait.
     package var owedConfirmations: UInt64 {
         guard case .up(sent: true, received: true) = link, !commits.isBlocked,
             committedConfirmed > toldConfirmed
@@ -410,25 +412,25 @@ package final class DeliveryEndpoint {
         return streams.nextData(priority, atMost: limit).map { .stream($0) }
     }
 
-    /// Whether another record may follow the last one that was sent. Frames leave last, so if no
-    /// frame follows a frame, nothing does.
+    /// Whether another record may follow the last one that was sent. Frames leave after all other
+    /// records, so only a frame can follow a frame.
     package var mayHaveMore: Bool {
         !lastSentWasFrame || outgoing.nextNumber != nil || !streams.isOver
     }
 
     /// Whether streams are open.
     package var hasStreams: Bool { !streams.isOver }
-    /// Whether something has changed that the link's owner has to act on: for a stream, or because
-    /// both sides are complete, or because the link has to end.
+    /// Whether the link's owner has to act: a stream has changed for the program, the peer was told
+    /// that this side is complete, or the link has to end.
     package var hasNews: Bool { hasToldPeerOfCompletion || mustEndLink || streams.hasNews }
-    /// Whether a message was begun on this link and has not arrived whole.
+    /// Whether the peer has begun a message on this link that has not arrived whole.
     package var isMidMessage: Bool { incoming.isMidMessage }
 
-    /// Whether there may be a record to send because of the last one that was received.
+    /// Whether the last record that was received may have made a record necessary in return.
     package var mayHaveAnswer: Bool { !lastWasOnlyMessage || owesCredit }
 
-    /// Whether a part of a message can leave now. If all that is missing is the store's mark that
-    /// the message may have left, asks the store for it.
+    /// Whether a part of a message can leave now. The store first has to mark the message as
+    /// possibly sent: if only this mark is missing, requests it.
     private func mayMessageLeave() -> Bool {
         guard let number = outgoing.nextNumber else { return false }
         // This side's end is sent after all its `open` records, so that none follows the end.
@@ -470,7 +472,7 @@ package final class DeliveryEndpoint {
             try incoming.finish(at: number)
             confirmEnd()
         case .confirm(let epoch, let number):
-            // A confirmation in an older epoch has crossed this side's `epoch`.
+            // A confirmation in an older epoch was sent before this side's `epoch` arrived.
             guard epoch == outgoing.epoch else { return false }
             guard number >= outgoing.first, number <= outgoing.sent else {
                 throw .violation("a confirmation of what was not sent, or was confirmed before")
@@ -534,15 +536,15 @@ package final class DeliveryEndpoint {
         guard !knowsEpoch || outgoing.peerCanHaveReached(resume.positions) else {
             throw .violation("positions that do not fit what was sent")
         }
-        if !peerStateContinues || !knowsEpoch
-            || resume.positions.confirmed >= outgoing.first - 1
-        {
+        let undoesConfirmation = knowsEpoch && resume.positions.confirmed < outgoing.first - 1
+        // If the peer was rolled back, its fields for streams have no effect.
+        if !peerStateContinues || !undoesConfirmation {
             try streams.receiveResume(
                 resume.streams, from: resume.token, token: token,
                 order ?? (token < resume.token ? .lower : .higher))
         }
         if peerStateContinues, knowsEpoch {
-            guard resume.positions.confirmed >= outgoing.first - 1 else {
+            guard !undoesConfirmation else {
                 guard resume.token != peerToken else {
                     throw .violation("a confirmation that was undone")
                 }
@@ -553,8 +555,7 @@ package final class DeliveryEndpoint {
             return outgoing.resume(at: resume.positions, credit: resume.credit)
         } else {
             var isLost = false
-            let wasUndone = knowsEpoch && resume.positions.confirmed < outgoing.first - 1
-            if !peerStateContinues, outgoing.hasSentAny || wasUndone {
+            if !peerStateContinues, outgoing.hasSentAny || undoesConfirmation {
                 beginEpochAfterPeerLoss(using: &generator)
                 isLost = true
             }
@@ -575,9 +576,9 @@ package final class DeliveryEndpoint {
         link = .waitingForLinkEnd(sent: sent)
     }
 
-    /// Replaces the known token and epoch of the peer, at the first record after its `resume`. This
-    /// side's `resume` shows the peer which token and epoch of the peer this side knew, so that a
-    /// peer that was rolled back notices that. The record proves that the peer has read it.
+    /// Replaces the peer's known token and epoch at the first record after the peer's `resume`.
+    /// This record proves that the peer has received this side's `resume`, with the earlier token
+    /// and epoch, from which a peer that was rolled back learns of its rollback.
     private func takeOverPeerState() {
         guard awaitsProofOfResume, let peer = arrivedResume.take() else { return }
         if peer.token != peerToken {
@@ -641,8 +642,8 @@ package final class DeliveryEndpoint {
         add(token)
         commits.append(.token(token), blocks: true)
         commits.append(.rolledBack, blocks: true)
-        // The later state has confirmed what the peer sends no more. Otherwise this side would find
-        // the same rollback again after a restart.
+        // The peer no longer keeps the messages that this side's later state has confirmed, so this
+        // side skips them. Otherwise it would find the same rollback again after a restart.
         if resume.epoch == incoming.epoch, resume.first > incoming.confirmed + 1 {
             begin(peerEpoch: resume.epoch, confirmed: resume.first - 1)
         }
@@ -651,7 +652,8 @@ package final class DeliveryEndpoint {
         link = .ending
     }
 
-    /// A peer whose state was lost must learn that this side has finished.
+    /// If this side's end was confirmed, queues the end again: after a loss of state, the peer may
+    /// not know that this side has finished.
     private func sendEndAgain() {
         if hasFinished, !outgoing.hasUnconfirmedEnd { _ = queue(nil) }
     }

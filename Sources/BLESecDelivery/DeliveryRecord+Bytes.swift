@@ -8,7 +8,7 @@ extension DeliveryRecord {
         case open, bytes, fin, reset, stop, limit, done, streams
     }
 
-    /// Whether this is a part of a message, and further parts follow.
+    /// Whether this record is a part of a message, and further parts follow.
     package var hasFurtherParts: Bool {
         if case .chunk(let chunk) = self { !chunk.isLast } else { false }
     }
@@ -50,8 +50,8 @@ extension DeliveryRecord {
         }
     }
 
-    /// The bytes before ``data``; nil for a record of a kind that has no data. It needs no memory
-    /// from the heap.
+    /// The type and the header before ``data``, made without memory from the heap; nil for a record
+    /// of a kind that has no data.
     package var dataHead: DataHead? {
         var head = DataHead()
         head.append(kind.rawValue)

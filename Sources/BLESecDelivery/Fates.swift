@@ -11,7 +11,7 @@ package struct Fates: Sendable, Equatable {
 
     /// All messages up to this id have a fate.
     package internal(set) var decided: UInt64 = 0
-    /// The ids of the messages whose fate is unknown, in ranges.
+    /// The ids of the messages that have the fate ``Fate/unknown``, in ranges.
     package internal(set) var unknown: ArraySlice<ClosedRange<UInt64>> = []
     /// The ids of the messages that were dropped, in ranges that do not touch. Only a person or a
     /// program on this side can add to them, so their number needs no limit.
@@ -73,8 +73,8 @@ package struct Fates: Sendable, Equatable {
     }
 
     /// Makes the fate of dropped messages unknown, because the store is an older copy: a message
-    /// that was dropped from it may have been sent before. A fate that the program has taken does
-    /// not change, nor does one that is not decided yet.
+    /// that was dropped from the copy may have left after the copy was made. Fates that the program
+    /// has taken do not change, nor do fates that are not decided yet.
     package mutating func makeDroppedUnknown() {
         let doubted = dropped.filter { taken < $0.upperBound && $0.upperBound <= decided }
         guard !doubted.isEmpty else { return }

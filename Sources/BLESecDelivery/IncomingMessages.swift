@@ -22,7 +22,7 @@ struct IncomingMessages: Sendable {
     private var cost: UInt64 = 0
     /// The last credit that the peer was given on this link.
     private var granted: UInt64 = 0
-    /// Whether a message was begun on this link and has not arrived whole.
+    /// Whether the peer has begun a message on this link that has not arrived whole.
     private(set) var isMidMessage = false
     /// How many bytes of messages may wait for the program, with ``OutgoingMessages/overhead`` for
     /// each.
@@ -39,11 +39,12 @@ struct IncomingMessages: Sendable {
     }
     /// Whether the program has taken everything up to the peer's end.
     private(set) var hasFinished: Bool
-    /// Whether the peer's end has arrived in its epoch.
+    /// Whether the peer's end has arrived in the peer's present epoch.
     private(set) var hasEnd = false
     /// Whether an end of the peer has arrived in any epoch: no message may follow it.
     private var hasReceivedEnd: Bool
-    /// The peer's end, until this side has confirmed it.
+    /// The peer's end, once the program has taken everything before it; nil again after this side
+    /// has confirmed it.
     private var reachedEnd: Place?
     /// The epoch in which this side has confirmed the peer's end.
     private var endEpoch: Identifier?
@@ -76,24 +77,24 @@ struct IncomingMessages: Sendable {
     mutating func linkBegan() -> UInt64 {
         (cost, granted) = (0, 0)
         isMidMessage = false
-        granted = room
+        granted = newCredit
         return granted
     }
 
     /// The credit that fits the window now. The rest of a message that has begun takes no part of
     /// the window, since it has to arrive before any other message can.
-    @inline(__always) private var room: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
+    @inline(__always) private var newCredit: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
 
     /// Whether the peer should get a new credit: the last one is used up, or the new one is greater
     /// by half of the window.
     @inline(__always) var owesCredit: Bool {
         let isPeerStopped = granted <= cost
-        return room > granted && (isPeerStopped || room >= granted + UInt64(window / 2))
+        return newCredit > granted && (isPeerStopped || newCredit >= granted + UInt64(window / 2))
     }
 
     mutating func takeCredit() -> UInt64? {
         guard owesCredit else { return nil }
-        granted = room
+        granted = newCredit
         return granted
     }
 
@@ -166,8 +167,8 @@ struct IncomingMessages: Sendable {
         return message.bytes
     }
 
-    /// Takes the next message and confirms it; those before it must be confirmed. `hasMoved` says
-    /// whether the position in the peer's epoch has moved.
+    /// Takes the next message and confirms it. All messages before it must have been confirmed.
+    /// `hasMoved` says whether the position in the peer's epoch has moved.
     mutating func takeConfirmed() -> (bytes: [UInt8]?, hasMoved: Bool) {
         precondition(taken.isEmpty, "messages are confirmed in order")
         guard let message = takeFirst() else { return (nil, false) }
@@ -220,7 +221,7 @@ struct IncomingMessages: Sendable {
         return hasMoved
     }
 
-    /// Whether the position in the peer's epoch has moved.
+    /// Confirms the message at `place`. Returns whether the position in the peer's epoch has moved.
     private mutating func confirm(_ place: Place) -> Bool {
         guard place.epoch == epoch else { return false }
         confirmed = place.number

@@ -1,11 +1,11 @@
 /// The messages of this side in its epoch: those that the peer has not confirmed, and how much of
-/// them has been sent. What the peer claims to have is checked against this.
+/// them has been sent. The positions that the peer reports are checked against this state.
 struct OutgoingMessages: Sendable {
     private(set) var epoch: Identifier
     /// The number of the first message that is kept; without messages, the next number.
     private(set) var first: UInt64
     private(set) var messages: Queue<StoredEndpoint.Message>
-    /// How many of these are messages and not ends, and how many bytes they have.
+    /// How many messages are kept, without this side's end, and how many bytes they have.
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
     /// The highest number of a message that may have left whole.
     private(set) var sent: UInt64
@@ -140,8 +140,8 @@ struct OutgoingMessages: Sendable {
         return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
-    /// Begins an epoch with the messages that stay. Returns the ids of those that do not, and of
-    /// those that do. An end always stays.
+    /// Begins an epoch with the messages for which `stays` returns true, and with this side's end.
+    /// Returns the ids of the messages that are lost, and those of the messages and ends kept.
     mutating func begin(
         _ epoch: Identifier, keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) -> (lost: [UInt64], kept: Set<UInt64>) {

@@ -7,7 +7,7 @@ struct Queue<Element> {
     private var head = 0
     private(set) var count = 0
 
-    /// An empty queue with at most this many slots keeps them.
+    /// A queue with at most this many slots keeps its slots when it becomes empty.
     private static var keptSlots: Int { 64 }
 
     init(_ elements: [Element] = []) { for element in elements { append(element) } }

@@ -116,7 +116,7 @@ package struct StoredEndpoint: Sendable, Equatable {
     }
 }
 
-/// The token and the epoch that show whether a peer's state goes on or was lost.
+/// The token and the epoch that show whether a peer's state continues or was lost.
 package struct PeerState: Sendable, Equatable {
     package var token = Identifier.none
     package var epoch = Identifier.none
@@ -129,9 +129,10 @@ package struct PeerState: Sendable, Equatable {
 
 /// A change that an endpoint asks its store to commit. The store commits changes in their order.
 package enum StoreChange: Sendable, Equatable {
-    /// A new instance of this side.
+    /// Another identifier of this side: the token of a new instance; or, if the store was an older
+    /// copy, a token or an epoch that the peer knows and the copy lacks.
     case token(Identifier)
-    /// A message of the program or its end, with the next number.
+    /// A message of the program or this side's end, with the next number.
     case message(StoredEndpoint.Message)
     /// Messages up to this number may have left.
     case mayHaveLeft(through: UInt64)
@@ -142,7 +143,7 @@ package enum StoreChange: Sendable, Equatable {
     case epoch(Identifier, keeping: Set<UInt64>)
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     case seen(PeerState)
-    /// The token of the peer's instance, which has received a `resume` of this side.
+    /// The token of a peer instance that has received a `resume` of this side.
     case peer(Identifier)
     /// The peer's epoch, and the position *confirmed* in it.
     case peerEpoch(Identifier, confirmed: UInt64)
@@ -159,6 +160,6 @@ package enum StoreChange: Sendable, Equatable {
     /// Messages that have not left, and are not to be sent. Later messages keep their ids, and get
     /// the numbers that become free.
     case dropped(Set<UInt64>)
-    /// The store has turned out to be an older copy. This change comes after that of the new epoch.
+    /// The store has turned out to be an older copy. This change comes after the change `epoch`.
     case rolledBack
 }

@@ -1,6 +1,6 @@
 /// Whether an adapter can be used, and if not, why.
 public enum AdapterState: String, Sendable, Hashable {
-    /// bluetoothd, or the message bus, does not run, or libsystemd cannot be loaded.
+    /// bluetoothd or the message bus does not run or answer, or libsystemd cannot be loaded.
     case noService = "no-service"
     /// There is no such adapter.
     case absent

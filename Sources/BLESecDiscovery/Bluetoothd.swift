@@ -21,8 +21,8 @@ package actor Bluetoothd {
     private var watched: [WatchedDevice] = []
 
     private let waiting: LoopCondition
-    /// Counts the changes, so that no waiting task misses one: a task that prefers another executor
-    /// leaves the loop between its check and its wait.
+    /// Counts the changes, so that a waiting task misses none: a task that prefers another executor
+    /// leaves the loop between its check and its wait, and a change may come meanwhile.
     private var changes: UInt64 = 0
     private var lastToken: UInt64 = 0
     private var hasTriedListing = false
@@ -282,7 +282,7 @@ package actor Bluetoothd {
         await registration.end()
     }
 
-    /// Notifies all subscribers of a characteristic of an application.
+    /// Sends `value` to all devices that have subscribed to a characteristic of `application`.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when there is no such characteristic,
     ///   ``DiscoveryError/Code/noService`` when bluetoothd has stopped.

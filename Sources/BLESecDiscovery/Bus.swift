@@ -13,7 +13,7 @@ internal import Glibc
     private static let messagesAtOnce = 32
 
     /// Why libsystemd cannot be loaded; nil if it is loaded. The first use of this property loads
-    /// it, for the whole process.
+    /// libsystemd for the whole process.
     static let loadFailure: DiscoveryError? = unsafe blesec_sd_bus_load().map {
         unsafe DiscoveryError(
             .noService, "libsystemd.so.0 cannot be loaded: install libsystemd0",
@@ -94,7 +94,7 @@ internal import Glibc
         }
     }
 
-    /// Calls a method. `completion` is called once, with the reply or an error (a timeout is one).
+    /// Calls a method. `completion` is called once, with the reply or an error, such as a timeout.
     ///
     /// - Returns: the call's cookie; nil if the call could not be sent.
     @discardableResult

@@ -14,7 +14,8 @@ final class BusSession {
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
-    /// Why bluetoothd has not listed its objects the last time, although it runs; nil if it has.
+    /// Why the last attempt to list the objects of a running bluetoothd failed; nil if it has
+    /// not failed.
     private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
     private var isClosed = false
@@ -167,7 +168,7 @@ final class BusSession {
         }
     }
 
-    /// The number of bluetoothd's process; nil if it is not known.
+    /// The process ID of bluetoothd; nil if it is not known.
     func processNumber(isolation: isolated (any Actor)) async -> Int? {
         guard let owner else { return nil }
         let call = Bus.Call.toBus("GetConnectionUnixProcessID", [.string(owner)])

@@ -9,11 +9,11 @@ package import BLESecLinks
 ///
 /// - Two peers that hear each other would both dial. So the peer with the lower tag dials at once,
 ///   and the peer with the higher tag waits for a random 5 to 10 seconds. If no dial has arrived by
-///   then, this peer dials too, since the peer with the lower tag may not hear it, and a forged low
+///   then, the peer with the higher tag dials too: the other peer may not hear it, and a forged low
 ///   tag must not keep anyone from dialing.
 /// - Only one side opens links between two addresses: an address is not dialed while a link from it
-///   is open or being made, and accepting a link cancels a dial to its address. Kernels mix up the
-///   signalling of two channels that both sides open at the same time.
+///   is open or being made, and accepting a link cancels a dial to its address. Otherwise both
+///   sides could open a channel at the same time, and kernels mix up the signalling of the two.
 /// - Candidates with a proven identity come first, then candidates at an address where an identity
 ///   was proven (their tag may be new, or forged), then all others. The last two groups may each be
 ///   dialed only a few times a minute, since anyone can advertise a thousand candidates. Within a
@@ -185,8 +185,9 @@ package struct DialPolicy: Sendable {
         if identity != nil { remember(address) }
     }
 
-    /// A ready link ended. The address has to be heard again before it is dialed, after a wait that
-    /// `outcome` determines; and the side with the higher tag waits again for the other to dial.
+    /// A ready link ended. Before the address is dialed again, it has to be heard again, and the
+    /// wait that `outcome` determines has to pass. The side with the higher tag also waits again to
+    /// be dialed.
     package mutating func linkEnded(
         with address: DeviceAddress, _ outcome: LinkOutcome, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -225,9 +226,9 @@ package struct DialPolicy: Sendable {
     }
 
     private mutating func change(_ address: DeviceAddress, _ body: (inout Links) -> Void) {
-        guard var record = links[address] else { return }
-        body(&record)
-        links[address] = record.unproven > 0 || record.ready > 0 ? record : nil
+        guard var changed = links[address] else { return }
+        body(&changed)
+        links[address] = changed.unproven > 0 || changed.ready > 0 ? changed : nil
     }
 
     // MARK: - What to do
@@ -305,6 +306,7 @@ package struct DialPolicy: Sendable {
         using generator: inout some RandomNumberGenerator
     ) -> MonotonicTime {
         let earliest = entry.dialing.notBefore ?? now
+        // This side waits to be dialed if its tag is the higher one, or the candidate's is unknown.
         guard let ownTag, entry.candidate.tag.map({ ownTag > $0 }) ?? true else { return earliest }
         if let turn = entry.dialing.turn { return max(turn, earliest) }
         let part = Double.random(in: 0...1, using: &generator)
@@ -314,6 +316,7 @@ package struct DialPolicy: Sendable {
         return turn
     }
 
+    /// The dials that are under way.
     private struct UnderWay {
         private var addresses: Set<DeviceAddress> = []
         private var identities: Set<String> = []

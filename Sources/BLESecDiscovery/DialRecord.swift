@@ -12,6 +12,7 @@ struct DialRecord: Sendable {
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?
-    /// When this side may dial a candidate that should dial first: its tag is lower, or unknown.
+    /// The time from which this side may dial a candidate that should dial first, because the
+    /// candidate's tag is lower than this side's, or unknown.
     var turn: MonotonicTime?
 }

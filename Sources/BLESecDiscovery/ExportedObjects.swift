@@ -9,9 +9,9 @@ final class ExportedObjects {
     private struct Object {
         /// The token of the registration that the object belongs to.
         let token: UInt64
-        /// Its only interface, and the properties of that interface; none for the root of an
-        /// application.
+        /// The object's only interface; nil for the root of an application.
         var interface: String?
+        /// The properties of that interface.
         var properties: [String: BusValue] = [:]
         var characteristic: GATTCharacteristic?
         var isNotifying = false

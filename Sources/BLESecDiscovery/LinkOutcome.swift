@@ -1,8 +1,7 @@
 /// How an ended link went, which decides when the next dial may begin.
 ///
 /// If a peer hangs up at once, this side must not dial again without a pause, whatever the link
-/// carried. If the radio cuts every link, two peers that exchange something on each link must still
-/// be able to reconnect.
+/// carried. If the radio cuts every link, but each link carries messages, the pauses must not grow.
 package enum LinkOutcome: Sendable, Hashable {
     /// The link lasted for `stableAfter`, or it carried a message and lasted as long as
     /// ``Backoff/first``. The next dial need not wait, and earlier failures are forgotten.

@@ -47,9 +47,11 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// Whether bluetoothd should be asked to list its objects, because objects were left out at a
-    /// limit, and less than half of each limit is used now. A second call returns false until
-    /// objects are left out again.
+    /// Whether bluetoothd should be asked to list its objects again.
+    ///
+    /// True if objects were left out at a limit, and less than half of each limit is used now. A
+    /// call that returns true resets this: further calls return false until objects are left out
+    /// again.
     mutating func takeListingRequest() -> Bool {
         guard isIncomplete, counts.values.allSatisfy({ $0 < Self.mostObjects / 2 }) else {
             return false

@@ -3,10 +3,10 @@ package import BLESecLinks
 /// A bounded table of the candidates that were heard.
 ///
 /// Anyone can send any number of advertisements, so the table holds at most ``capacity``
-/// candidates, and ``tagsPerAddress`` for one address. To make room, it takes two unproven
-/// candidates at random and drops the one that was heard less often. A peer that is heard again and
-/// again is therefore hardly ever dropped, and a new peer always finds room. A candidate that has a
-/// proven identity, or that is being dialed, is dropped only when there are no others.
+/// candidates, and ``tagsPerAddress`` for one address. To make room, it takes two candidates at
+/// random and drops the one that was heard less often. A peer that is heard again and again is
+/// therefore hardly ever dropped, and a new peer always finds room. A candidate that has a proven
+/// identity, or that is being dialed, is dropped only when there are no others.
 package struct PeerTable: Sendable {
     /// One candidate.
     package struct Entry: Sendable {
@@ -43,10 +43,13 @@ package struct PeerTable: Sendable {
         self.tagsPerAddress = tagsPerAddress
     }
 
-    /// All candidates, the strongest signal first.
+    /// All candidates, the strongest signal first. Of candidates with equal signals, the one that
+    /// was heard last comes first.
     package var entries: [Entry] {
         byCandidate.values.sorted { left, right in
-            (left.signal ?? .min, right.lastHeard) > (right.signal ?? .min, left.lastHeard)
+            let (leftSignal, rightSignal) = (left.signal ?? .min, right.signal ?? .min)
+            if leftSignal != rightSignal { return leftSignal > rightSignal }
+            return left.lastHeard > right.lastHeard
         }
     }
 
@@ -63,9 +66,10 @@ package struct PeerTable: Sendable {
 
     /// Records an advertisement.
     ///
-    /// An advertisement comes in two parts, either of which may be lost, and a phone's app in the
-    /// background omits the name. An advertisement without a payload is therefore counted for a
-    /// candidate with a payload at the same address: the one that was heard last.
+    /// A sighting may lack the payload that the peer advertises: an advertisement comes in two
+    /// parts, either of which may be lost, and a phone's app in the background omits the name. A
+    /// sighting without a payload is therefore counted for a candidate with a payload at the same
+    /// address: the candidate that was heard last.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -83,8 +87,8 @@ package struct PeerTable: Sendable {
         byCandidate[candidate] = entry
     }
 
-    /// Forgets unproven candidates that were not heard since `time`, and proven ones that were not
-    /// heard since `provenTime`. A candidate that is being dialed stays.
+    /// Forgets the candidates that were not heard since `time`; if a candidate has a proven
+    /// identity, `provenTime` counts instead. A candidate that is being dialed stays.
     package mutating func forget(
         notHeardSince time: MonotonicTime, provenNotSince provenTime: MonotonicTime
     ) {
@@ -94,8 +98,8 @@ package struct PeerTable: Sendable {
         }
     }
 
-    /// The candidate of a sighting. A candidate with a tag replaces the one without a tag at the
-    /// same address.
+    /// The candidate that a sighting is counted for. A candidate with a tag replaces the candidate
+    /// without a tag at the same address, if the latter is expendable.
     private mutating func candidate(for sighting: Sighting) -> Candidate {
         let candidate = sighting.candidate
         let untagged = Candidate(address: sighting.address, tag: nil)

@@ -1,6 +1,8 @@
 internal import Glibc
 
-/// Checks whether the kernel's rfkill blocks an adapter: bluetoothd before 5.69 does not report it.
+/// Checks whether the kernel's rfkill blocks an adapter.
+///
+/// bluetoothd before 5.69 does not report that an adapter is blocked.
 enum RFKill {
     /// Whether `/sys/class/bluetooth/hci0/rfkill*/{soft,hard}` reports a block; false when there is
     /// no such file.

@@ -17,7 +17,6 @@ package final class Registration: Sendable {
         Task(executorPreference: loop) { [registrations, token] in await registrations.end(token) }
     }
 
-    /// Ends the registration, and returns after bluetoothd was asked to end it too. A second call
-    /// does nothing.
+    /// Ends the registration in this process, and then in bluetoothd. A second call does nothing.
     package func end() async { await registrations.end(token) }
 }

@@ -3,13 +3,13 @@ struct RegistrationRequest: Sendable {
     typealias Method = (name: String, arguments: [BusValue])
 
     let adapter: AdapterName
-    /// What bluetoothd is asked to do: it completes the sentence "cannot …".
+    /// The words that complete the sentence "cannot …" in an error's reason.
     let action: String
     /// The path of the object to register with bluetoothd; nil for a scan.
     var path: String?
-    /// The interface of the adapter's object whose methods begin and end the request.
+    /// The interface that has the methods below; the adapter's object implements it.
     let interface: String
-    /// The method that sets the filter of a scan, before it begins.
+    /// The method that sets the filter of a scan, before the scan begins.
     var filter: Method?
     let begin: Method
     let end: Method

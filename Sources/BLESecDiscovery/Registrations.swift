@@ -1,9 +1,9 @@
 internal import BLESecLinks
 
-/// What this process wants of bluetoothd, and what bluetoothd has granted of it.
+/// The requests of this process to bluetoothd, and what bluetoothd has answered to each.
 ///
-/// Whenever the two may differ, because bluetoothd restarted or an adapter came back, the
-/// difference is requested again.
+/// Whenever bluetoothd may have dropped a request, because bluetoothd restarted or an adapter came
+/// back, the request is sent again.
 actor Registrations {
     /// Slightly longer than the turn that the kernel gives to each of several advertisements
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
@@ -94,8 +94,7 @@ actor Registrations {
         }
     }
 
-    /// Ends a request, and returns after bluetoothd was asked to end it too. A second call does
-    /// nothing.
+    /// Ends a request in this process, and then in bluetoothd. A second call does nothing.
     func end(_ token: UInt64) async {
         guard let entry = entries.removeValue(forKey: token) else { return }
         await bluetoothd?.ended(token)
@@ -277,7 +276,7 @@ actor Registrations {
     }
 
     private func cancel(_ request: RegistrationRequest) async {
-        // bluetoothd has one scan for each process, and other requests may still need it.
+        // bluetoothd has one scan for each process, and other requests may still need this scan.
         if request.isScan, entries.values.contains(where: { $0.needsScan(on: request.adapter) }) {
             return
         }

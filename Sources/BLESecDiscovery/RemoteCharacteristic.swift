@@ -27,11 +27,11 @@ package struct RemoteCharacteristic: Sendable, Hashable {
     /// Whether it has a property.
     package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 
-    /// Checks that it has at least one of these properties, which `action` requires.
+    /// Checks that it has at least one of `properties`, because `action` needs one of them.
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported``, whose reason names these properties.
     func require(oneOf properties: Property..., to action: String) throws(DiscoveryError) {
-        guard !properties.contains(where: has) else { return }
+        if properties.contains(where: has) { return }
         let missing = properties.map { "`\($0.rawValue)`" }.joined(separator: " or ")
         let offered = flags.sorted().map { "`\($0)`" }.joined(separator: ", ")
         throw DiscoveryError(

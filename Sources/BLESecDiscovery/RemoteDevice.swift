@@ -25,7 +25,8 @@ package struct RemoteDevice: Sendable {
 
     /// Connects to the device, which the adapter must have heard before.
     ///
-    /// - Returns: whether this call made the link, so that the caller may end it.
+    /// - Returns: true if this call made the link, so that the caller may end it; false if there
+    ///   was a link before.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
     ///   ``DiscoveryError/Code/unreachable`` when bluetoothd cannot connect,
     ///   ``DiscoveryError/Code/collision`` when the attempt collided with bluetoothd's own scan

@@ -19,10 +19,10 @@ package enum ServiceAdvertisement: Sendable, Hashable {
     /// Reads what a scanner has collected about one device.
     ///
     /// Service data carry the UUID of their service, so they always count. A name or manufacturer
-    /// data count under two conditions. The service's UUID must be advertised too, since anyone may
-    /// use the same values. And no other vendor-specific UUID may be advertised: a scanner keeps
-    /// only one name for a device, and one value for each company, so with two services the name or
-    /// the value may be that of the other service.
+    /// data count under two conditions. The service's UUID must be advertised too, since any device
+    /// may use such a name or this company identifier. And no other vendor-specific UUID may be
+    /// advertised: a scanner keeps only one name for a device, and one value for each company, so
+    /// with two services the name or the value may be that of the other service.
     ///
     /// - Returns: nil when the device does not advertise the service.
     package init?(

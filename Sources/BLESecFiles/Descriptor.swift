@@ -91,7 +91,7 @@ final class Descriptor: Sendable {
     /// The names in this folder that are UTF-8, in the order of their bytes, and the number of
     /// names that are not UTF-8.
     func allNames() throws(FileFailure) -> (names: [String], invalidCount: Int) {
-        // A descriptor of its own, since the directory stream closes it.
+        // A separate descriptor, since closing the directory stream closes its descriptor.
         let copy = unsafe openat(number, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0, let stream = unsafe fdopendir(copy) else {
             if copy >= 0 { close(copy) }
@@ -169,8 +169,8 @@ final class Descriptor: Sendable {
     /// has a lock.
     func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
 
-    /// Takes a shared lock until the descriptor is closed, in place of an exclusive one; false if
-    /// another descriptor has an exclusive lock.
+    /// Takes a shared lock until the descriptor is closed, or makes its exclusive lock a shared
+    /// lock; false if another descriptor has an exclusive lock.
     func lockShared() -> Bool { flock(number, LOCK_SH | LOCK_NB) == 0 }
 
     /// Renames a file or folder, and returns true; returns false if the new name exists already.

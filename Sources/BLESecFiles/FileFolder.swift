@@ -3,7 +3,7 @@ internal import BLESecLocking
 internal import BLESecPrimitives
 internal import Glibc
 
-/// A folder that receives files of one peer. Incomplete files are in its subfolder
+/// A folder that receives files of one peer. Incomplete files are *held* in its subfolder
 /// `.blesec-partial`, under names that depend on the peer and on the offer. Used on one thread.
 final class FileFolder {
     struct Rules: Sendable {
@@ -37,7 +37,7 @@ final class FileFolder {
         for _ in 0..<Self.attempts {
             let allPartial = try folder.folder(FileName.partialFolder, mode: 0o700)
             guard let status = allPartial.status else { break }
-            // Another user's folder could lead the files elsewhere.
+            // If another user owned the folder, that user could redirect or replace the files.
             guard status.st_uid == geteuid() else {
                 throw FileFailure(
                     .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
@@ -90,7 +90,7 @@ final class FileFolder {
         return "f-" + hex(sha256(Array(text.utf8)))
     }
 
-    /// The name of the folder in which a tree is put together.
+    /// The name of the folder in which a tree is assembled.
     static let tree = "tree"
     /// The name of an offer's folder.
     private static func name(of offer: FileFrame.Offer) -> String { "o-" + hex(sha256(offer.id)) }
@@ -126,42 +126,42 @@ final class FileFolder {
 
     /// The space that one offer may take, until the object is released. Used on one thread.
     ///
-    /// At first, this is what the offer announces. A tree takes more for its folders, and more if
-    /// an earlier transfer has left files that are no longer part of it. That space is reserved
-    /// before it is used.
+    /// At first, the space is what the offer announces, or what is held if that is more. A tree
+    /// needs more space for its folders, and for held files that are no longer part of it. Such
+    /// space is reserved before it is used.
     final class Reservation {
         private let folder: FileFolder
         private let name: String
         private let key: String
         /// The bytes that were offered, and those of the folders that were made.
-        private var own: UInt64
-        /// The bytes that were held at the beginning, and those that were added since. They are
-        /// more than `own` if some of what was held is not part of the offer.
-        private var known: UInt64
+        private var offered: UInt64
+        /// The bytes that were held at the beginning, and those of each file and folder that was
+        /// added since. They are more than `offered` if something held is not part of the offer.
+        private var expected: UInt64
         /// The bytes that were reserved at first, and those that are reserved now.
         private let grantedFirst: UInt64
         private var granted: UInt64
-        /// Before this time, more space is refused without looking for room again.
-        private var isExhaustedUntil: ContinuousClock.Instant?
+        /// Before this time, more space is refused without measuring the room again.
+        private var exhaustedUntil: ContinuousClock.Instant?
         /// Whether more space was refused.
         private(set) var hasRefused = false
         /// Returns how many bytes of the announced files are still to be written, with ``block``
         /// for each file that does not exist yet.
         var unwritten: () -> UInt64 = { 0 }
 
-        /// Reserves the greater of `own` and what is in `held` already.
+        /// Reserves the greater of `offered` and what is in `held` already.
         fileprivate init(
-            _ folder: FileFolder, _ name: String, own: UInt64, in held: Descriptor
+            _ folder: FileFolder, _ name: String, offered: UInt64, in held: Descriptor
         ) throws(FileFailure) {
             self.folder = folder
             self.name = name
             key = FileFolder.key(held)
-            self.own = own
-            known = FileFolder.size(of: held)
-            grantedFirst = max(own, known)
+            self.offered = offered
+            expected = FileFolder.size(of: held)
+            grantedFirst = max(offered, expected)
             granted = grantedFirst
-            // A descriptor of its own: if this kept `held` open, the transfer's lock would last as
-            // long.
+            // A separate descriptor: if the reservation kept `held` open, the transfer's lock would
+            // last as long as the reservation.
             let reserved = Reserved(
                 bytes: granted, folder: try held.open(".", O_RDONLY | O_DIRECTORY))
             FileFolder.reserved.withLock { $0[key] = reserved }
@@ -169,11 +169,11 @@ final class FileFolder {
 
         deinit { FileFolder.reserved.withLock { $0[key] = nil } }
 
-        /// Checks that there is room. If the quota would have room without what `held` contains,
-        /// removes that.
+        /// Checks that there is room. If the quota has too little room for what `held` contains,
+        /// but enough for the offer, first removes what `held` contains.
         fileprivate func check(_ held: Descriptor) throws(FileFailure) {
             let room = try folder.room(forOffer: name, key)
-            if known > room.inQuota, own <= room.inQuota { try removeAll(in: held) }
+            if expected > room.inQuota, offered <= room.inQuota { try removeAll(in: held) }
             guard granted <= room.inQuota else {
                 throw FileFailure(
                     .noSpace,
@@ -188,12 +188,12 @@ final class FileFolder {
         /// Removes everything that earlier transfers have left in `held`.
         func removeAll(in held: Descriptor) throws(FileFailure) {
             for name in try held.names() { FileFolder.removeAll(held, name) }
-            known = 0
-            reserve(own)
+            expected = 0
+            reserve(offered)
         }
 
-        /// Adds the `bytes` that are still to be written of a file. `isNew` is false if a part of
-        /// it is held.
+        /// Adds a file of which `bytes` are still to be written. `isNew` is false if a part of it
+        /// is held.
         func addFile(_ bytes: UInt64, isNew: Bool) throws(FileFailure) {
             var sum = bytes
             if isNew { sum.add(FileFolder.block) }
@@ -203,51 +203,51 @@ final class FileFolder {
         /// Adds a folder; an offer does not say how many folders it has.
         func addFolder() throws(FileFailure) {
             try require(FileFolder.block, beyondOffer: FileFolder.block)
-            own.add(FileFolder.block)
+            offered.add(FileFolder.block)
         }
 
-        /// Adds `bytes` to what is known, if there is room. `extra` of them were not offered.
+        /// Adds `bytes` to `expected`, if there is room. `extra` of them were not offered.
         private func require(
             _ bytes: UInt64, beyondOffer extra: UInt64 = 0
         ) throws(FileFailure) {
-            var newOwn = own
-            newOwn.add(extra)
-            var newKnown = known
-            newKnown.add(bytes)
-            if granted < max(newOwn, newKnown) {
-                if let time = isExhaustedUntil, ContinuousClock.now < time { throw refuse() }
-                // What was replaced meanwhile is still counted in `known`.
-                known = folder.heldSize(key)
-                known.add(unwritten())
-                newKnown = known
-                newKnown.add(bytes)
-                try grow(to: max(newOwn, newKnown))
+            var newOffered = offered
+            newOffered.add(extra)
+            var newExpected = expected
+            newExpected.add(bytes)
+            if granted < max(newOffered, newExpected) {
+                if let time = exhaustedUntil, ContinuousClock.now < time { throw refuse() }
+                // Counted anew, since `expected` still includes what was replaced meanwhile.
+                expected = folder.heldSize(key)
+                expected.add(unwritten())
+                newExpected = expected
+                newExpected.add(bytes)
+                try grow(to: max(newOffered, newExpected))
             }
-            known = newKnown
+            expected = newExpected
         }
 
-        /// Reserves `least` bytes, and more if there is room, because it takes long to find out how
-        /// much room there is.
+        /// Reserves `least` bytes. If there is room, reserves more, because measuring the room is
+        /// slow.
         private func grow(to least: UInt64) throws(FileFailure) {
             guard granted < least else { return }
             let old = granted
             var wanted = least
             wanted.add(max(64 * FileFolder.block, least.subtracting(grantedFirst) / 2))
-            // The space is reserved before it is checked, so that of two transfers that grow at
-            // once, each sees the other.
+            // The space is reserved before the room is measured, so that each of two transfers that
+            // grow at the same time sees what the other has reserved.
             reserve(wanted)
             let room = try folder.room(forOffer: name, key)
             let most = min(room.inQuota, room.onDisk)
             guard least <= most else {
                 reserve(old)
-                isExhaustedUntil = .now + Self.pause
+                exhaustedUntil = .now + Self.pause
                 throw refuse()
             }
             // Half of the spare room is left for other transfers.
             reserve(min(wanted, least + (most - least) / 2))
         }
 
-        /// How long no room is looked for after there was none.
+        /// How long the room is not measured again after there was too little.
         private static let pause: Duration = .milliseconds(250)
 
         /// Records that more space was refused, and returns the error.
@@ -267,10 +267,10 @@ final class FileFolder {
     func reserve(
         _ offer: FileFrame.Offer, in held: Descriptor
     ) throws(FileFailure) -> Reservation {
-        var own = offer.bytes
+        var offered = offer.bytes
         // A tree has a folder of its own.
-        own.add((offer.files + (offer.isFolder ? 1 : 0)) * Self.block)
-        let reservation = try Reservation(self, Self.name(of: offer), own: own, in: held)
+        offered.add((offer.files + (offer.isFolder ? 1 : 0)) * Self.block)
+        let reservation = try Reservation(self, Self.name(of: offer), offered: offered, in: held)
         try reservation.check(held)
         return reservation
     }
@@ -302,7 +302,7 @@ final class FileFolder {
     }
 
     private static func currentSize(of entry: Reserved) -> UInt64 {
-        // Opened again, since a descriptor has one position for all that read its folder.
+        // Opened again, since all readers of a descriptor share one position in its folder.
         (try? entry.folder.open(".", O_RDONLY | O_DIRECTORY)).map { size(of: $0) } ?? 0
     }
 

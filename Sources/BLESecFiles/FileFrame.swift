@@ -33,8 +33,8 @@ enum FileFrame: Sendable, Equatable {
     case restart(UInt64)
     /// This many bytes of all files are written, or were held or stored before.
     case received(UInt64)
-    /// The file with this index (the first has index 0) has failed. An index equal to the number of
-    /// offered files stands for a folder, or for the tree itself.
+    /// The file with the number `index` has failed. If `index` equals the number of offered files,
+    /// a folder or the tree itself has failed.
     case failed(index: UInt64, FileProblem)
     /// This many files have ended, and are durable unless they have failed.
     case stored(UInt64)
@@ -75,7 +75,7 @@ struct FileEntry: Sendable, Equatable {
     /// The path in the tree, with `/` between its parts; the offer's name if there is no tree.
     var path: String
     var size: UInt64
-    /// Seconds since 1970, and nanoseconds.
+    /// The time of the last modification: seconds since 1970, and nanoseconds.
     var seconds: UInt64
     var nanoseconds: UInt64
     var isExecutable: Bool

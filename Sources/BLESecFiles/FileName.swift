@@ -1,6 +1,6 @@
 /// Which names a receiver lets a peer give to files.
 enum FileName {
-    /// The folder for incomplete files, which no peer may name.
+    /// The name of the folder for incomplete files. No peer may give a file this name.
     static let partialFolder = ".blesec-partial"
     static let longestPath = 4_096
     static let mostParts = 64

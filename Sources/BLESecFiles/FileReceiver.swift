@@ -57,14 +57,14 @@ final class FileReceiver {
     private var phase = Phase.awaitingOffer
     private var reader = FileFrameReader()
     private var folder: FileFolder?
-    /// The folder with what is held of the offer, and the tree.
+    /// The offer's folder. It contains the incomplete files and the tree.
     private var held: Descriptor?
     private var tree: TreeFolder?
     /// Files that were announced and have not ended, each with the offset from which the peer sends
     /// it; nil if the peer sends no data of it.
     private var announced: [(entry: FileEntry, start: UInt64?)] = []
     /// The names of the files in `held` that were held before and are not announced yet.
-    private var rest: Set<String> = []
+    private var unannounced: Set<String> = []
     /// Whether nothing of the offer was held before.
     private var isFresh = false
     /// The number of the first announced file that has not ended.
@@ -126,7 +126,8 @@ final class FileReceiver {
             }
             let held = try folder.open(offer)
             if let name = folder.storedName(offer) {
-                // A process that ended right after it gave the name may not have made it durable.
+                // An earlier process may have ended after it gave the file this name, but before it
+                // made the name durable.
                 try folder.folder.synchronize()
                 state.name = name
                 folder.remove(offer, ifEmpty: true)
@@ -139,11 +140,11 @@ final class FileReceiver {
                     throw error
                 }
                 (self.held, self.reservation) = (held, reservation)
-                // The receiver owns the reservation.
+                // Unowned is safe, since the receiver owns the reservation.
                 reservation.unwritten = { [unowned self] in unwritten }
-                rest = Set(try held.names())
-                isFresh = rest.isEmpty
-                rest.remove(FileFolder.tree)
+                unannounced = Set(try held.names())
+                isFresh = unannounced.isEmpty
+                unannounced.remove(FileFolder.tree)
                 if offer.isFolder {
                     tree = TreeFolder(
                         try held.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh,
@@ -151,7 +152,7 @@ final class FileReceiver {
                 }
             }
         } catch {
-            let failure = Self.ofReceiver(error)
+            let failure = Self.asReported(error)
             return refuse(failure.problem, failure.text)
         }
         self.folder = folder
@@ -170,9 +171,9 @@ final class FileReceiver {
         return bytes(.refuse(problem, text))
     }
 
-    /// A receiver that cannot read what it holds cannot write a file; the sender could take "cannot
-    /// read" for a problem with its own files.
-    static func ofReceiver(_ failure: FileFailure) -> FileFailure {
+    /// The failure as it is reported: "cannot read" becomes "cannot write", because the sender
+    /// would take "cannot read" for a problem with its own files.
+    static func asReported(_ failure: FileFailure) -> FileFailure {
         failure.problem == .cannotRead ? FileFailure(.cannotWrite, failure.text) : failure
     }
 
@@ -214,7 +215,7 @@ final class FileReceiver {
         var answers = takeOwed()
         flush(&answers)
         reportReceived(&answers, atOnce: true)
-        if reservation?.hasRefused == true { removeRest() }
+        if reservation?.hasRefused == true { removeUnannounced() }
         guard let offer, let folder else { return answers }
         guard state.failures.count == 0 else { return answers }
         if offer.isFolder, state.name == nil {
@@ -235,11 +236,11 @@ final class FileReceiver {
         return answers
     }
 
-    /// Removes what earlier transfers have left that is not part of the offer, so that the next
-    /// transfer has its space. Called when everything was announced.
-    private func removeRest() {
-        for name in rest { held?.remove(name) }
-        rest = []
+    /// Removes what is held but is not part of the offer, to free space for the next transfer.
+    /// Called when everything was announced.
+    private func removeUnannounced() {
+        for name in unannounced { held?.remove(name) }
+        unannounced = []
         // If this fails, the next transfer has less space.
         try? tree?.removeOthers()
     }
@@ -259,7 +260,7 @@ final class FileReceiver {
     /// Records that a folder of the tree, or the tree itself, has failed. The peer is told of the
     /// first such failure only.
     private func failTree(_ path: String, _ failure: FileFailure, _ answers: inout [UInt8]) {
-        let failure = Self.ofReceiver(failure)
+        let failure = Self.asReported(failure)
         state.failures.append(
             FileTransfer.Failure(path: path, problem: failure.problem, text: failure.text))
         guard let offer, !hasTreeFailed else { return }
@@ -309,8 +310,8 @@ final class FileReceiver {
         return file.hash.count < file.position
     }
 
-    /// Tells the peer how many bytes have arrived if they are more than at the last report, and at
-    /// least ``step`` more unless `atOnce` is true.
+    /// Tells the peer how many bytes have arrived, if they are at least ``step`` more than at the
+    /// last report. If `atOnce` is true, one byte more is enough.
     private func reportReceived(_ answers: inout [UInt8], atOnce: Bool) {
         guard
             state.received >= reportedReceived + Self.step
@@ -416,7 +417,7 @@ final class FileReceiver {
         }
         if state.name != nil { return nil }
         let partialName = FileFolder.partialName(entry)
-        rest.remove(partialName)
+        unannounced.remove(partialName)
         if try tree?.addFile(entry, parts) == true { return nil }
         guard !isFresh, let held, let status = held.status(of: partialName)
         else {
@@ -426,8 +427,8 @@ final class FileReceiver {
             return 0
         }
         guard status.isRegular, status.st_nlink == 1 else {
-            // If the process ended between the two steps of a rename by `linkat`, this is a second
-            // link to a stored file.
+            // If an earlier process ended between the two steps of a rename by `linkat`, the held
+            // file is a second link to a stored file.
             held.remove(partialName)
             try reservation?.addFile(entry.size, isNew: true)
             return 0
@@ -675,7 +676,7 @@ final class FileReceiver {
     private func fail(
         _ entry: FileEntry, _ number: Int, _ failure: FileFailure, _ answers: inout [UInt8]
     ) {
-        let failure = Self.ofReceiver(failure)
+        let failure = Self.asReported(failure)
         failedFiles.insert(number)
         state.failures.append(
             FileTransfer.Failure(

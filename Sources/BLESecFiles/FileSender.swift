@@ -267,8 +267,8 @@ final class FileSender {
             state.received = max(state.received, count)
         case .failed(let number, let problem): try failed(number, problem)
         case .stored(let count):
-            // The peer may already count files that it does not need as ended, up to the next file
-            // that it needs.
+            // The peer's count may already include the next files, as far as the peer needs no data
+            // of them.
             let next = answers.prefix { if case .from = $0 { false } else { true } }
             guard count >= UInt64(state.ended), count <= UInt64(currentIndex + next.count) else {
                 throw FileViolation("files stored that were not sent")

@@ -4,8 +4,8 @@ internal import BLESecLocking
 /// The transfer of one file, or of a folder with all that is in it, to a peer or from it.
 ///
 /// A transfer outlives lost links. What the receiver has written is not sent again, even if a
-/// process was replaced: a sender continues by itself with the receiver's next process. If the
-/// sender's process was replaced, its next one has to call `sendFile` for the same file again.
+/// process was replaced. If it was the receiver's process, the sender continues by itself with the
+/// new process. If it was the sender's, the new process has to call `sendFile` for the same file.
 public final class FileTransfer: Sendable {
     /// How far a transfer is.
     public enum State: String, Sendable, Hashable, CaseIterable {
@@ -173,7 +173,7 @@ public final class FileTransfer: Sendable {
             observers = Array(status.observers.values)
             changed = progress
         }
-        // Outside of the lock, because the handler `onTermination` of a stream takes it.
+        // Outside of the lock, because the handler `onTermination` of a stream takes the lock.
         if let changed { for observer in observers { observer.yield(changed) } }
     }
 

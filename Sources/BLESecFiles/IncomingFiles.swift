@@ -82,9 +82,8 @@ struct IncomingFiles: Sendable {
                 let answer = receiver.accept(into: try FileFolder(folder, from: peer, rules))
                 return (answer, receiver.isReceiving, nil)
             } catch {
-                // In a folder that cannot be opened, nothing can be made. The peer learns only the kind
-                // of problem.
-                let failure = FileReceiver.ofReceiver(error)
+                // The peer learns only the kind of problem: that nothing can be written.
+                let failure = FileReceiver.asReported(error)
                 return (receiver.refuse(failure.problem, ""), false, failure)
             }
         }

@@ -5,7 +5,7 @@ internal import BLESecLinks
 internal import BLESecLocking
 
 extension PeerConnection {
-    /// Sends a file, or a folder with all that is in it, and returns at once.
+    /// Begins to send a file, or a folder with all that is in it; returns once it is examined.
     ///
     /// What the receiver has from an earlier transfer of the same file at the same path is not sent
     /// again. Symbolic links in a folder are not followed.

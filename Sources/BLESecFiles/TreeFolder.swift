@@ -13,9 +13,11 @@ final class TreeFolder {
     /// The hashes of the paths of files and of folders that belong to the tree.
     private var files: Set<Int> = []
     private var folders: Set<Int> = []
-    /// The inodes of the tree's files and folders; empty if the folder was fresh. Some file systems
-    /// store a name in another form, or ignore the case of letters, so a name in the folder does not
-    /// always show what it belongs to. On some, inodes change, so an inode does not either.
+    /// The inodes of the tree's files and folders; empty if the folder was fresh.
+    ///
+    /// What is found in the folder belongs to the tree if its path or its inode is recorded. The
+    /// path alone is not enough: some file systems change the form of a name, or ignore the case of
+    /// letters. The inode alone is not enough either: on some file systems, inodes change.
     private var kept: Set<UInt> = []
     /// The folder inside the tree that was used last.
     private var lastUsed: (path: String, folder: Descriptor)?
@@ -38,7 +40,7 @@ final class TreeFolder {
         let (place, name) = try place(of: entry.path)
         // A fresh folder has nothing of an earlier version.
         guard !isFresh, let status = place.status(of: name) else { return false }
-        try requireForeign(status)
+        try requireNotInTree(status)
         if Self.isSame(status, entry) {
             kept.insert(status.st_ino)
             return true
@@ -55,9 +57,9 @@ final class TreeFolder {
         lastUsed = (path, try folder(path))
     }
 
-    /// Throws if a file or folder belongs to the tree: on a file system that ignores the case of
-    /// letters, it may have the name of another one.
-    private func requireForeign(_ status: stat) throws(FileFailure) {
+    /// Throws if the file or folder with this status belongs to the tree already. Then two names in
+    /// the tree are the same name for the file system, which may ignore the case of letters.
+    private func requireNotInTree(_ status: stat) throws(FileFailure) {
         guard kept.contains(status.st_ino) else { return }
         throw FileFailure(.badName, "for the file system, another file has the same name")
     }
@@ -116,7 +118,7 @@ final class TreeFolder {
 
     /// Records that the folders above a path belong to the tree.
     private func addFoldersAbove(_ path: String, _ parts: [String]) throws(FileFailure) {
-        // Mostly the folder is the one that was used last, and is recorded already.
+        // In most cases, the folder is the one that was used last, and is recorded already.
         guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")),
             lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true
         else { return }
@@ -162,7 +164,7 @@ final class TreeFolder {
             let status = folder.status(of: name)
             if !isFresh, let status, !status.isFolder {
                 // It was a file in an earlier version of the tree.
-                try requireForeign(status)
+                try requireNotInTree(status)
                 folder.remove(name)
             }
             if status?.isFolder != true { try reservation.addFolder() }

@@ -156,7 +156,8 @@ package struct JSONReader {
             guard take("u") else { throw failure() }
             let second = try fourDigits()
             if 0xDC00...0xDFFF ~= second,
-                let scalar = Unicode.Scalar(0x10000 + (first - 0xD800) << 10 + second - 0xDC00)
+                let scalar = Unicode.Scalar(
+                    0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
             {
                 return scalar
             }

@@ -8,8 +8,9 @@ package enum JSONValue: Sendable {
     /// A whole number, only for writing: ``JSONReader`` returns every number as a `real`.
     case number(Int)
     /// A number. ``JSONReader`` returns the nearest `Double`, or infinity if the number in the text
-    /// is too large. ``JSONWriter`` rounds: from 100,000 on to a whole number, and a smaller one to
-    /// six significant digits and at most nine decimals. It writes infinity and NaN as `null`.
+    /// is too large. ``JSONWriter`` rounds a number from 100,000 on to a whole number, and a
+    /// smaller one to six significant digits and at most nine decimals. It writes infinity and NaN
+    /// as `null`.
     case real(Double)
     case null
 }
@@ -43,8 +44,7 @@ package struct JSONMisfit: Error {
 }
 
 extension JSONValue {
-    /// The result of `read` for the object's member `name`; nil if there is none, or if it is
-    /// `null`.
+    /// The result of `read` for the object's member `name`; nil if the member is missing or `null`.
     package func optional<Result>(
         _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> Result? {

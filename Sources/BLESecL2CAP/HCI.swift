@@ -95,6 +95,6 @@ enum HCI {
             let address = BluetoothAddress(bytes: address.reversed())
         else { return nil }
         let text = String(decoding: name.prefix { $0 != 0 }.map(UInt8.init), as: UTF8.self)
-        return Adapter(name: text, address: address, isUp: flags & 1 << UInt32(HCI_UP) != 0)
+        return Adapter(name: text, address: address, isUp: flags & (1 << UInt32(HCI_UP)) != 0)
     }
 }

@@ -4,7 +4,8 @@ package import BLESecLinks
 package final class L2CAPListener: LinkListener {
     /// The address that peers dial, with the PSM that the kernel has chosen if none was given.
     ///
-    /// If the listener accepts peers on all adapters, the device is the first adapter that is on.
+    /// If the listener accepts peers on all adapters, this is the address of the first adapter that
+    /// is on.
     package let localAddress: L2CAPAddress
 
     private let listener: SocketListener
@@ -22,8 +23,7 @@ package final class L2CAPListener: LinkListener {
     ///   - receiveMTU: the largest SDU that a peer may send, 23 to 8,192 bytes.
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
-    ///   - backlog: one less than the number of peers that the kernel connects before `accept` is
-    ///     called.
+    ///   - backlog: the kernel connects one peer more than this number before `accept` is called.
     /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` for
     ///   a PSM below 0x80 without CAP_NET_BIND_SERVICE, ``LinkError/Code/noSuchAdapter`` when no
     ///   adapter is on.

@@ -67,7 +67,7 @@ extension EventLoop {
         if isCurrent { return ready.append(work) }
         let mustStart = inbox.withLock { inbox in
             inbox.work.append(work)
-            // Under the mutex, because the ending thread may close the poller's descriptor.
+            // Under the mutex, so that an ending thread does not close the poller's descriptor now.
             if inbox.isAsleep { poller.wake() }
             inbox.isAsleep = false
             defer { inbox.isRunning = true }
@@ -144,7 +144,8 @@ extension EventLoop {
         return mayContinue()
     }
 
-    /// A task has one job object, which it queues again whenever it changes executors.
+    /// Whether both are jobs of the same task: a task has one job object, which it queues again
+    /// whenever it changes executors.
     private static func areSame(_ one: UnownedJob, _ other: UnownedJob) -> Bool {
         unsafe unsafeBitCast(one, to: UInt.self) == unsafeBitCast(other, to: UInt.self)
     }
@@ -159,8 +160,8 @@ extension EventLoop {
         runAll(exchange(&endOfTurn, with: exchange(&spareWork, with: [])))
     }
 
-    /// Runs work, and keeps its array for the next work. The work is no longer in the loop's lists:
-    /// when it runs or is released, it may append to them.
+    /// Runs work that was taken out of the loop's lists, because the work may append to these lists
+    /// when it runs or is released. Keeps the array to store later work in it.
     private func runAll(_ work: consuming [any DeferredWork]) {
         for index in 0..<work.count { work[index].runDeferred() }
         work.removeAll(keepingCapacity: true)
@@ -211,7 +212,7 @@ extension EventLoop {
     func stop() {
         guard !isStopping else { return }
         // The work at the end of this turn is the last in which links can send.
-        isInLastTurn = true
+        hasBegunShutdown = true
         runEndOfTurn()
         isStopping = true
         for source in sources.all { source.deliverShutdown() }
@@ -224,7 +225,7 @@ extension EventLoop {
         let waiters: [CheckedContinuation<Void, Never>]? = inbox.withLock { inbox in
             guard inbox.work.isEmpty else { return nil }
             inbox.isRunning = false
-            // Under the mutex, because the next thread may begin as soon as it is released.
+            // Under the mutex, because the next thread may begin as soon as the mutex is released.
             thread.store(0, ordering: .relaxed)
             poller.close()
             defer { inbox.endWaiters = [] }

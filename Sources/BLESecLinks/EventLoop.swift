@@ -10,9 +10,9 @@ internal import Synchronization
 ///
 /// Jobs that one thread has queued run in the order in which it queued them; priorities are
 /// ignored. One exception: a task that enters or leaves an actor of the loop continues before other
-/// jobs, but gives way to them after at most 64 calls in a row. After a bounded number of jobs and
-/// calls, the loop checks its descriptors, so neither jobs nor descriptors wait for long. A job
-/// that blocks its thread blocks everything on the loop.
+/// jobs. After at most 64 calls in a row, such as a channel's `send`, the task gives way to other
+/// jobs. After a bounded number of jobs and calls, the loop checks its descriptors, so neither jobs
+/// nor descriptors wait for long. A job that blocks the thread blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {
     // Sendable because mutable state outside `inbox` is used on the loop's thread only.
 
@@ -34,16 +34,17 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         @safe @exclusivity(unchecked)
     #endif
     var ready = JobQueue()
+    /// The work that runs soon; see ``runSoon(_:)``.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
     var deferred: [any DeferredWork] = []
-    /// What runs before the loop checks its descriptors again.
+    /// The work that waits for the end of the turn; see ``runAtEndOfTurn(_:)``.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
     var endOfTurn: [any DeferredWork] = []
-    /// An empty array with room, for the next list of work.
+    /// An empty array that keeps its memory, for the next `deferred` or `endOfTurn`.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -53,12 +54,12 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         @safe @exclusivity(unchecked)
     #endif
     package internal(set) var turn: UInt64 = 0
-    /// Whether the loop is being shut down, and links can send for the last time.
-    package internal(set) var isInLastTurn = false
-    /// The task that runs now, and the job with which it continues next.
+    /// Whether the shutdown has begun. Until ``isShutDown`` is true as well, links can still send.
+    package internal(set) var hasBegunShutdown = false
+    /// The job of the task that runs now, and the job with which that task continues next.
     var runningJob: UnownedJob?
     var nextJob: UnownedJob?
-    /// The calls that the running task has made since it was taken from the queue; see
+    /// The number of calls that the running task has made since it was taken from the queue; see
     /// ``mayContinue()``.
     var callsOfTask = 0
     #if !DEBUG
@@ -102,15 +103,15 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// The time now, by the loop's clock. Can be read on any thread.
     public var now: MonotonicTime { clock.source?.now ?? Socket.monotonicTime() }
-    /// Whether this is the loop's thread.
+    /// Whether the calling thread is the loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == LoopThread.identity }
-    /// Whether the loop's thread has begun the shutdown. Read on this thread.
+    /// Whether the loop's thread has begun the shutdown. Read on that thread only.
     public var isShutDown: Bool { isStopping }
     /// Whether ``shutdown()`` has been called; the loop's thread may not have begun it yet. Can be
     /// read on any thread.
     package var isShutdownRequested: Bool { inbox.withLock { $0.isStopRequested } }
 
-    /// Traps unless this is the loop's thread.
+    /// Traps unless the calling thread is the loop's thread.
     public func assertCurrent() {
         precondition(isCurrent, "this call must be made on the event loop's thread")
     }
@@ -139,12 +140,11 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         return try result.get()
     }
 
-    /// Shows the thread sanitizer that a continuation is resumed before its value is used. Called
-    /// on the loop's thread before the resumption, and by the resumed task before it uses the
-    /// value.
+    /// Shows the thread sanitizer that a continuation is resumed before its value is used.
     ///
-    /// When a continuation is resumed before its task has suspended, the runtime orders the two in
-    /// a way that the sanitizer does not see.
+    /// Called on the loop's thread before the resumption, and by the resumed task before it uses
+    /// the value. If the resumption comes before the task has suspended, the runtime orders the
+    /// resumption and the use in a way that the sanitizer does not see.
     func showOrder() { inbox.withLock { _ in } }
 
     /// Ends the loop and returns when its thread and its descriptors are gone.
@@ -159,7 +159,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
             let hasEnded = inbox.withLock { inbox in
                 if inbox.isStopRequested && !inbox.isRunning { return true }
                 inbox.endWaiters.append(waiter)
-                defer { inbox.isStopRequested = true }
+                inbox.isStopRequested = true
                 return false
             }
             if hasEnded { return waiter.resume() }
@@ -191,7 +191,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 }
 
 /// An object that the loop calls back once for each ``EventLoop/runSoon(_:)`` or
-/// ``EventLoop/runAtEndOfTurn(_:)``. Unlike a closure, this needs no allocation.
+/// ``EventLoop/runAtEndOfTurn(_:)``. Unlike a closure, it needs no allocation.
 package protocol DeferredWork: AnyObject {
     /// Called on the loop's thread, never during a call of ``EventLoop/runSoon(_:)`` or
     /// ``EventLoop/runAtEndOfTurn(_:)``.

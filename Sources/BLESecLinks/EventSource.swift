@@ -10,7 +10,7 @@ package protocol EventSourceHandler: AnyObject {
 /// yet. An event that is not wanted any more costs a system call only when it occurs.
 /// All members except the initializer are used on the loop's thread.
 package final class EventSource: @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+    // Sendable because its state is used on the loop's thread only.
 
     package let loop: EventLoop
     #if !DEBUG
@@ -23,7 +23,8 @@ package final class EventSource: @unchecked Sendable {
     private var watched: Poller.Events?
     private var token: UInt64?
     private var hasHungUp = false
-    /// The `errno` value if the kernel has refused to watch the descriptor; otherwise 0.
+    /// The `errno` value if the kernel has refused to watch the descriptor; otherwise 0. After a
+    /// refusal, the handler is called.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -75,14 +76,14 @@ package final class EventSource: @unchecked Sendable {
         if events.ended { hasHungUp = true }
         let readable = wanted.reads && (events.ended || events.reads)
         let writable = wanted.writes && (events.ended || events.writes)
-        let isUnwanted = events.reads && !wanted.reads || events.writes && !wanted.writes
-        if isUnwanted || (events.ended && wanted == .none) { unwatchUnwanted() }
+        let hasUnwanted = (events.reads && !wanted.reads) || (events.writes && !wanted.writes)
+        if hasUnwanted || (events.ended && wanted == .none) { unwatchUnwanted() }
         if readable || writable || reportsHangUp {
             handler?.sourceIsReady(readable: readable, writable: writable, hungUp: reportsHangUp)
         }
     }
 
-    /// Called when the loop is shut down. The handler is called, and then has to check
+    /// Calls the handler when the loop is shut down. The handler then has to check
     /// ``EventLoop/isShutDown``.
     func deliverShutdown() { handler?.sourceIsReady(readable: true, writable: true, hungUp: false) }
 
@@ -115,7 +116,7 @@ package final class EventSource: @unchecked Sendable {
     }
 }
 
-/// The sources of a loop, each with a unique token that the kernel reports.
+/// The sources of a loop, each with a unique token, which the kernel reports with each event.
 struct SourceTable {
     private struct Slot {
         var generation: UInt32
@@ -143,7 +144,7 @@ struct SourceTable {
         free.append(UInt32(index))
     }
 
-    /// The source with `token`; nil once it was removed.
+    /// The source with `token`; nil once the source was removed.
     func source(_ token: UInt64) -> EventSource? {
         let slot = slots[Int(token & 0xFFFF_FFFF)]
         return slot.generation == UInt32(token >> 32) ? slot.source : nil

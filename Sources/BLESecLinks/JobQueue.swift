@@ -8,6 +8,7 @@ enum LoopWork: Sendable {
 
 /// A first-in-first-out queue that reuses its memory.
 struct JobQueue: Sendable {
+    /// A ring whose size is a power of two, so that a mask can wrap the indices.
     private var slots: [LoopWork?] = Array(repeating: nil, count: 16)
     private var head = 0
     private(set) var count = 0

@@ -6,8 +6,8 @@
 /// does not read, the sender has to wait.
 ///
 /// Call ``send(_:)`` or ``receive(into:)`` first, and wait only when the call would block.
-/// Readiness is level-triggered: as long as ``wantsRead`` is on and there is something to read, the
-/// handler is called again.
+/// Readiness is level-triggered: as long as ``wantsRead`` is true and there is something to read,
+/// the handler is called again.
 public protocol Link: AnyObject, Sendable {
     /// The loop on whose thread the link is used.
     var loop: EventLoop { get }
@@ -21,8 +21,7 @@ public protocol Link: AnyObject, Sendable {
     /// Sends bytes, as one SDU if the link has SDUs.
     ///
     /// - Parameter bytes: at least one byte, at most ``maximumSDU``.
-    /// - Returns: the number of bytes taken: all, or 0 when the send would block. A byte stream may
-    ///   also take a part, and so may a packet socket while ``keepsQueueShort`` is true.
+    /// - Returns: the number of bytes taken: all, a part, or 0 when the send would block.
     /// - Throws: ``LinkError/Code/tooLarge`` above ``maximumSDU`` (nothing is sent, and the link
     ///   stays open), ``LinkError/Code/closed`` after ``close()`` or ``halfClose()``, or the error
     ///   that ended the link.
@@ -43,7 +42,8 @@ public protocol Link: AnyObject, Sendable {
     /// Whether the handler is called when there is something to read. Initially false.
     ///
     /// A reader without room sets it to false, so that the peer has to wait. The link sets it to
-    /// false once ``receive(into:)`` has returned ``LinkReceive/end`` or thrown.
+    /// false once ``receive(into:)`` has returned ``LinkReceive/end``, or has thrown the error that
+    /// ended the link.
     var wantsRead: Bool { get set }
 
     /// Whether the handler is called when a send may succeed. Initially false.
@@ -61,9 +61,9 @@ public protocol Link: AnyObject, Sendable {
     ///
     /// While it is true, a send takes nothing if about 16 KiB that were sent before have not
     /// reached the peer's side yet (on a Unix socket, 15 to 33 KiB). So urgent bytes do not wait
-    /// behind many others. An L2CAP link then has room for two SDUs of the largest size; a Unix
-    /// packet socket takes at most 8 KiB of an SDU in one send. While the property is false, the
-    /// queue is as long as the link allows, which takes less processor time.
+    /// behind many others. An L2CAP link then has room for at least two SDUs of the largest size. A
+    /// Unix packet socket takes at most 8 KiB of an SDU in one send. While the property is false,
+    /// the queue is as long as the link allows, which takes less processor time.
     ///
     /// It may be set at any time, and setting it to the value that it has costs nothing. Bytes
     /// that the link has taken before a change stay queued. A link without a queue of its own
@@ -131,10 +131,10 @@ public struct LinkAddress: Sendable, Hashable, CustomStringConvertible {
     /// Takes an address.
     package init(_ value: some Hashable & Sendable & CustomStringConvertible) { self.value = value }
 
-    /// Its text, in the form that its kind of link prints.
+    /// The address as text, in the form that its kind of link prints.
     public var description: String { value.description }
 
-    /// Whether both are the same address of the same kind.
+    /// Whether both are the same address of the same type.
     public static func == (left: LinkAddress, right: LinkAddress) -> Bool {
         AnyHashable(left.value) == AnyHashable(right.value)
     }

@@ -40,8 +40,7 @@ extension LinkListener {
     ///
     /// - Parameters:
     ///   - loop: the listener's loop.
-    ///   - linkLoop: chooses a link's loop when the peer has come; with nil, it is the listener's
-    ///     loop.
+    ///   - linkLoop: chooses a link's loop when the peer has come; nil means the listener's loop.
     package func acceptAll(
         on loop: EventLoop, linkLoop: (@Sendable () -> EventLoop)? = nil,
         _ take: (any Link) async -> Void
@@ -52,7 +51,7 @@ extension LinkListener {
                 await take(try await accept(on: choose))
             } catch {
                 if error.code == .cancelled || error.code == .closed { return }
-                // Descriptors or memory ran out: wait until some are freed.
+                // Descriptors or memory ran out: wait before the next attempt.
                 try? await loop.sleep(for: .milliseconds(100))
             }
         }

@@ -1,10 +1,15 @@
 /// What a task waits for on a ``LoopCondition``.
 package enum LoopEvent: Sendable {
-    /// A channel is ready, it is the next caller's turn to send, or a channel or its peer has
-    /// ended.
-    case ready, nextSender, end
-    /// A message, an acknowledgement, a link, another change, or something for a stream has come.
-    case message, acknowledgement, link, change, stream
+    /// A channel is ready.
+    case ready
+    /// It is the next caller's turn to send.
+    case nextSender
+    /// A channel or its peer has ended.
+    case end
+    /// A message, an acknowledgement or a link has come, or something else has changed.
+    case message, acknowledgement, link, change
+    /// A stream has come, or an open stream can be used further.
+    case stream
     /// There is room for a message, a handshake or another channel.
     case room
     /// The trust store has remembered the peer, or has failed to do so.
@@ -13,8 +18,8 @@ package enum LoopEvent: Sendable {
 
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
-/// A woken task must check again whether what it waits for is so. A `LoopCondition` belongs to one
-/// actor of the loop.
+/// A woken task must check again whether it can continue, since other tasks may run first. A
+/// `LoopCondition` belongs to one actor of the loop.
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.
@@ -95,8 +100,8 @@ package enum LoopEvent: Sendable {
     /// Wakes all tasks that wait for `event`.
     package func wake(_ event: LoopEvent) {
         loop.assertCurrent()
-        // A manual loop, because this runs several times per message and must not allocate. A
-        // resumed task runs later, and cannot change the list meanwhile.
+        // Removes waiters in place, because this runs several times per message and must not
+        // allocate. A resumed task runs later, so it cannot change the list meanwhile.
         var kept = 0
         for index in 0..<waiters.count {
             if waiters[index].event == event {

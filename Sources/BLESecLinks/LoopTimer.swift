@@ -12,12 +12,12 @@ package protocol TimerHandler: AnyObject {
 /// memory only if the loop never had as many armed timers before. All members but the initializer
 /// are used on the loop's thread.
 package final class LoopTimer: @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+    // Sendable because its state is used on the loop's thread only.
 
-    /// The loop that fires it.
+    /// The loop that fires the timer.
     package let loop: EventLoop
     private weak let handler: (any TimerHandler)?
-    /// When it fires; nil while it is disarmed.
+    /// When the timer fires; nil while it is disarmed.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -34,7 +34,7 @@ package final class LoopTimer: @unchecked Sendable {
         self.handler = handler
     }
 
-    /// Fires at `time`, or in the loop's next turn if `time` has passed.
+    /// Fires at `time`, or in this or the next turn of the loop if `time` has passed.
     ///
     /// If `time` is ``MonotonicTime/distantFuture``, or after the loop's shutdown, only disarms the
     /// timer.

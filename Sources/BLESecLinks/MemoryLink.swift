@@ -4,7 +4,7 @@
 /// queue until the other end receives them. The loop reports readiness, but never during a call to
 /// the link. A send allocates no memory.
 public final class MemoryLink: Link, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+    // Sendable because its state is used on the loop's thread only, which its methods check.
 
     /// The loop of both ends.
     public let loop: EventLoop

@@ -8,7 +8,7 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
     /// Makes the point in time `nanoseconds` after the clock's origin.
     public init(nanoseconds: UInt64) { self.nanoseconds = nanoseconds }
 
-    /// Later than every other time; used as a deadline, it means that there is none.
+    /// Later than every other time. A deadline with this value never comes.
     public static let distantFuture = MonotonicTime(nanoseconds: .max)
 
     /// The point in time that lies `duration` later, or earlier if `duration` is negative.

@@ -178,7 +178,7 @@ package enum Socket {
         }
     }
 
-    /// Receives into the free capacity of `buffer`; 0 is the end.
+    /// Receives into the free capacity of `buffer`; returns 0 at the end.
     static func receive(_ descriptor: Int32, into buffer: inout OutputSpan<UInt8>) -> Int {
         unsafe buffer.withUnsafeMutableBufferPointer { buffer, used in
             guard let base = buffer.baseAddress else { return -Int(EINVAL) }
@@ -320,7 +320,7 @@ struct PacketSpill {
 
     var isEmpty: Bool { start == bytes.count }
 
-    /// Moves bytes to `buffer`, as many as fit; the last ones free the memory.
+    /// Moves as many bytes as fit to `buffer`; frees the memory after the last byte.
     mutating func move(into buffer: inout OutputSpan<UInt8>) {
         let moved = min(bytes.count - start, buffer.freeCapacity)
         unsafe bytes.withUnsafeBufferPointer { source in

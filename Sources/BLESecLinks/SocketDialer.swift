@@ -11,7 +11,7 @@ package final class SocketDialer: @unchecked Sendable {
         /// What is dialed, for the sentence "cannot connect to …".
         package let name: String
         package let address: SocketAddress
-        /// Opens and prepares the socket, and binds it if necessary; the dialer closes it.
+        /// Opens and prepares the socket, and binds it if necessary. The dialer then owns it.
         package let open: @Sendable () throws(LinkError) -> Int32
         /// Translates an error of the kernel.
         package let explain: @Sendable (SystemError) -> LinkError

@@ -2,7 +2,7 @@ import Glibc
 
 /// A link over a kernel socket: Unix or L2CAP. The members of ``Link`` are described there.
 package final class SocketLink: Link, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only; the calls check the thread.
+    // Sendable because its state is used on the loop's thread only, which its methods check.
 
     /// The differences between the socket families.
     package struct Traits: Sendable {
@@ -27,10 +27,10 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// A part of at most this many bytes is not halved again when the kernel refuses it: a packet
-    /// of the smallest MTU fits into any send buffer.
+    /// The number of bytes at which ``sendPart(_:)`` stops halving a refused part: a packet of the
+    /// smallest MTU, which fits into any send buffer.
     private static let smallestPart = 23
-    /// A received packet of fewer bytes than this counts as the last one that is queued.
+    /// After a received packet of fewer bytes than this, the socket counts as empty.
     private static let shortPacket = 4_096
 
     private let source: EventSource
@@ -128,7 +128,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         if count == 0 { return end() }
         switch Int32(-count) {
         case EAGAIN:
-            // On L2CAP a receive reports EAGAIN and no end of file after the link was lost.
+            // After an L2CAP link was lost, a receive reports EAGAIN instead of the end of file.
             if traits.resetIsEnd && source.hungUp { return end() }
             seemsEmpty = true
             return .wouldBlock
@@ -249,8 +249,8 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// Sets the buffer's size according to ``keepsQueueShort``; returns whether the size has
-    /// changed. After a failure the buffer stays as it is. If the buffer gets room that it did not
-    /// have before, the kernel reports the socket as writable.
+    /// changed. After a failure the buffer stays as it is. If the new size makes room for a send,
+    /// the kernel reports the socket as writable.
     @discardableResult
     private func resizeBuffer() -> Bool {
         loop.assertCurrent()

@@ -2,7 +2,7 @@ import Glibc
 
 /// A listening socket and the tasks that wait for peers.
 package final class SocketListener: @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is used on the loop's thread only.
 
     package typealias Outcome = Result<SocketLink, LinkError>
 
@@ -65,7 +65,7 @@ package final class SocketListener: @unchecked Sendable {
         if loop.isCurrent { close() } else { loop.execute(close) }
     }
 
-    /// Waits for the next peer, then calls `choose`, and makes the link on the loop that it
+    /// Waits for the next peer, then calls `choose`, and makes the link on the loop that `choose`
     /// returns. The link is on the listener's loop if `choose` is nil, or if the chosen loop was
     /// shut down.
     package func accept(
@@ -74,7 +74,7 @@ package final class SocketListener: @unchecked Sendable {
         let waiter = Waiter(choose)
         let outcome: Outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                // A cancelled task takes no peer: `cancel` was queued before this.
+                // A cancelled task takes no peer: its `cancel` is queued, and runs before `add`.
                 if loop.isCurrent, !Task.isCancelled { return add(waiter, continuation) }
                 loop.execute { [self] in add(waiter, continuation) }
             }

@@ -2,10 +2,10 @@ import Glibc
 
 /// Binds a listener to its path while other processes may do the same.
 ///
-/// If two processes find a stale file, only one of them may replace it. So a process that replaces
-/// a file holds the advisory lock of the folder while it checks the file and binds. A process that
-/// only binds takes the lock if it can, and binds without the lock otherwise. So a process that
-/// never releases the lock cannot block a free path.
+/// A file is stale if nothing listens on it any more. If two processes find a stale file, only one
+/// of them may replace it. So a process that replaces a file holds the advisory lock of the folder
+/// while it checks the file and binds. If the lock cannot be taken, a process can still bind to a
+/// free path: a process that never releases the lock does not block such a path.
 struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)

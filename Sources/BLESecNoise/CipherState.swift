@@ -2,8 +2,8 @@ public import BLESecPrimitives
 
 /// A key and its nonce; Noise §5.1.
 ///
-/// Messages are encrypted and decrypted in place. After an error the key is wiped, and every later
-/// call throws `NoiseError.failed`. For datagrams, `decryptWithAd` can keep the key after an error.
+/// After an error the key is wiped, and every later call throws `NoiseError.failed`. For datagrams,
+/// `decryptWithAd` can keep the key after an error.
 public struct CipherState: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
@@ -44,7 +44,7 @@ public struct CipherState: ~Copyable, Sendable {
     public var isFailed: Bool { hasFailed }
 
     /// EncryptWithAd(ad, plaintext), over `count` bytes of `buffer` from `offset` on; the 16-byte
-    /// tag follows them. Without a key the bytes stay unchanged.
+    /// tag follows them. Without a key, nothing is written.
     ///
     /// - Throws: `NoiseError.nonceExhausted`.
     package mutating func encryptWithAd(
@@ -82,8 +82,8 @@ public struct CipherState: ~Copyable, Sendable {
     /// DecryptWithAd(ad, ciphertext), over `count` bytes of `buffer` from `offset` on, of which the
     /// last 16 are the tag. Without a key the bytes stay unchanged.
     ///
-    /// - Parameter keepingKeyOnFailure: whether the key and the nonce stay unchanged if the cipher
-    ///   fails, for datagrams; otherwise the key is wiped.
+    /// - Parameter keepingKeyOnFailure: whether the key and the nonce stay unchanged if the message
+    ///   cannot be decrypted, for datagrams; otherwise the key is wiped.
     /// - Throws: `NoiseError.authenticationFailed`, `NoiseError.nonceExhausted`.
     mutating func decryptWithAd(
         _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int,

@@ -17,8 +17,8 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     public let baseName: String
     /// The modifiers in the order in which they were applied.
     public internal(set) var modifiers: [PatternModifier] = []
-    /// The pattern without its modifiers; empty if it has none. An array, since a struct cannot
-    /// contain itself.
+    /// The pattern without its modifiers; empty if the pattern has no modifiers. An array, since a
+    /// struct cannot contain itself.
     var unmodified: [HandshakePattern] = []
     /// The initiator's keys that the responder knows before the handshake.
     public internal(set) var initiatorPreMessage: [Token]
@@ -68,7 +68,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// The greatest length of a pattern's name in bytes. A protocol name of 255 bytes has room for
-    /// it and for the longest names of algorithms.
+    /// such a name and for the longest names of algorithms.
     static let maximumNameLength =
         ProtocolName.maximumLength - "Noise__25519_ChaChaPoly_BLAKE2b".utf8.count
 
@@ -91,12 +91,13 @@ extension HandshakePattern {
         case unused
         /// The other party knows it before the handshake, and no message carries it.
         case known
-        /// Message `index` carries it in clear: every eavesdropper can read it.
+        /// The message at this index carries it in clear: every eavesdropper can read it.
         case clear(message: Int)
-        /// Message `index` carries it encrypted, to a party that has proven nothing yet: anyone who
-        /// runs the protocol with the sender can read it.
+        /// The message at this index carries it encrypted, to a party that has proven nothing yet:
+        /// anyone who runs the protocol with the sender can read it.
         case anyPeer(message: Int)
-        /// Message `index` carries it encrypted with a psk or a product of the reader's static key.
+        /// The message at this index carries it, encrypted with a key that depends on a psk or on
+        /// the reader's static key.
         case protected(message: Int)
     }
 
@@ -130,29 +131,29 @@ extension HandshakePattern {
     /// key.
     ///
     /// True if the handshake includes a Diffie-Hellman product of that key with an ephemeral key of
-    /// the other party or, where the other party has none (one-way patterns), with its static key.
-    /// The proof covers only what the other party sends or reads *afterwards*: Noise §7.7.
+    /// the other party. The responder of a one-way pattern has no ephemeral key; there, a product
+    /// with the responder's static key is enough to authenticate the initiator. The proof covers
+    /// only what the other party sends or reads *afterwards*: Noise §7.7.
     public func authenticates(_ role: Role) -> Bool {
         let tokens = messages.flatMap(\.tokens)
         return tokens.contains(role == .initiator ? .se : .es) || tokens.contains(.ss)
     }
 
-    /// Whether `role` is proven to the other party after the first `count` messages: its static
-    /// private key, if it has one in this pattern, and every pre-shared key.
+    /// Whether the first `count` messages prove to the other party that `role` has its keys: its
+    /// static private key, if this pattern uses one, and every pre-shared key.
     ///
     /// A key is proven by a message from `role` whose encryption depends on the key *and* on an
     /// ephemeral key of the other party. Such a message cannot be a replay. Nor can it be forged
-    /// with a private key that was stolen from the other party, which is possible with `ss` alone.
-    /// The payloads of such messages have source property 2 in Noise §7.7. If the result is false
-    /// even after all messages of the handshake, the first transport message of `role` is the
-    /// proof, except in one-way patterns. For a party with nothing to prove, the result is always
-    /// true.
+    /// with a private key that was stolen from the other party; with `ss` alone, it could be. The
+    /// payloads of such messages have source property 2 in Noise §7.7. If the result is false even
+    /// after all messages of the handshake, the first transport message of `role` is the proof,
+    /// except in one-way patterns. For a party with nothing to prove, the result is always true.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
         var isKeyMixed = !requiresLocalStatic(role)
         var isFresh = preMessage(of: role.peer).contains(.e)
         var missingPSKs = pskCount
-        guard !isKeyMixed || missingPSKs > 0 else { return true }
+        if isKeyMixed && missingPSKs == 0 { return true }
         for message in messages.prefix(count) {
             for token in message.tokens {
                 if token == product { isKeyMixed = true }

@@ -28,6 +28,7 @@ public struct HandshakeState: ~Copyable, Sendable {
     private var symmetricState: SymmetricState
     private var localStatic: DHKeyPair?
     private(set) var localEphemeral: DHKeyPair?
+    /// The pre-shared keys that no message has used yet, in reverse order.
     private var psks: [PreSharedKey]
     /// The key pair for the next `e` that this party writes, instead of a new one; for test
     /// vectors.
@@ -53,7 +54,8 @@ public struct HandshakeState: ~Copyable, Sendable {
             remoteStatic: remoteStatic, psks: psks, carried: nil)
     }
 
-    /// As the public initializer; a fallback pattern continues with the ephemeral key `carried`.
+    /// Does what the public initializer does. A fallback pattern continues with the ephemeral key
+    /// `carried`.
     ///
     /// Not public: a caller could use one ephemeral key pair in two handshakes, which reveals
     /// session keys. The public initializer for the initiator's fallback prevents this, since it
@@ -120,7 +122,7 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// `h`: after the last message it identifies the session, for channel binding (Noise §11.2).
     public var handshakeHash: [UInt8] { symmetricState.handshakeHash }
 
-    /// The length of the next message, with a payload of `count` bytes.
+    /// The length of the next message in bytes, with a payload of `count` bytes.
     ///
     /// - Throws: `NoiseError.handshakeFinished`, `NoiseError.failed`.
     public func messageLength(forPayload count: Int) throws(NoiseError) -> Int {

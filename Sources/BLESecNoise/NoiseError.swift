@@ -1,6 +1,6 @@
 public import BLESecPrimitives
 
-/// An error of a handshake or of transport, as in Noise §5, or of their setup.
+/// An error of a handshake, of transport, or of their setup; Noise §5.
 ///
 /// The details are only for the local side: a peer should not be able to distinguish the errors.
 public enum NoiseError: Error, Sendable, Hashable {

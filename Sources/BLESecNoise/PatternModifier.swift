@@ -70,7 +70,7 @@ extension HandshakePattern {
     }
 
     /// Whether the last modifier and `next` give the same pattern in either order. If so, a name
-    /// has them in alphabetical order (Noise §8.1).
+    /// must have them in alphabetical order (Noise §8.1).
     private func lastCommutes(with next: PatternModifier) throws(PatternError) -> Bool {
         guard var swapped = unmodified.first, let last = modifiers.last else { return true }
         do {

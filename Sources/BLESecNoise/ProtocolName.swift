@@ -117,8 +117,8 @@ extension HandshakePattern {
 }
 
 extension ProtocolName {
-    /// Throws unless exactly the keys that `role` needs are given. Only `localStatic` may be given
-    /// although the pattern does not use it. `carried` is the ephemeral key of an earlier
+    /// Throws unless exactly the keys that `role` needs are given. One exception: a `localStatic`
+    /// that the pattern does not use is ignored. `carried` is the ephemeral key of an earlier
     /// handshake, which fallback patterns need.
     func check(
         _ role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?, psks: [PreSharedKey],

@@ -32,8 +32,8 @@ public struct ReplayWindow: Sendable {
     public mutating func accept(_ nonce: UInt64) -> Bool {
         guard isNew(nonce) else { return false }
         if nonce >= next {
-            // Clear the words after that of the old highest nonce, up to that of the new one: they
-            // still mark nonces that have left the window.
+            // Clear the words after the old highest nonce's word, up to the new highest nonce's
+            // word: they still mark nonces that have left the window.
             let current = next == 0 ? 0 : (next - 1) / Self.wordBits
             let ahead = min(nonce / Self.wordBits - current, Self.wordCount)
             for step in 0..<ahead { words[Int((current + 1 + step) % Self.wordCount)] = 0 }

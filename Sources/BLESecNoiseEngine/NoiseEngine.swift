@@ -16,7 +16,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     private var handshake: HandshakeState?
     private var transport: TransportState?
     private let plan: NoisePlan
-    /// The claimed identity that the policy decides about.
+    /// The identity that the peer claims; the trust policy decides about it.
     private var identity: PeerIdentity?
     private var isAdmitted = false
     package private(set) var isPeerProven = false
@@ -124,8 +124,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             // A `reject` record can be sent only after the handshake. For that, a dialer would have
             // to send its last message, and an acceptor perhaps its static key. A refused peer gets
             // neither.
-            let message = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole)
-            let hasOwnKeyToSend = (message ?? -1) >= handshake.messagesDone
+            let keyMessage = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole)
+            let hasOwnKeyToSend = (keyMessage ?? -1) >= handshake.messagesDone
             return plan.role == .dialer || hasOwnKeyToSend ? .silent : .byRecord
         }
     }

@@ -2,10 +2,10 @@ package import BLESecChannelCore
 package import BLESecNoise
 package import BLESecPrimitives
 
-/// An offer that was checked against an identity and a trust policy, for one role.
+/// An offered Noise protocol that was checked against an identity and a trust policy, for one role.
 ///
-/// An offer that proves less than the policy requires, or that would use the identity key with a
-/// hash function other than the one that the key is for, does not become a plan and is never sent.
+/// An offer that fails the check is never sent. It fails, for example, if the protocol proves less
+/// than the policy requires, or if the identity key is for another hash function.
 package struct NoisePlan: Sendable {
     package private(set) var name: ProtocolName
     /// This side's role on the link.
@@ -56,9 +56,11 @@ package struct NoisePlan: Sendable {
     }
 
     /// This offer as a fallback that reuses the ephemeral key of `attempt`'s first message (Noise
-    /// §10.4), for the case that the acceptor cannot read that message, since the dialer used an
-    /// outdated key of the acceptor. It is `nil` unless this offer is XX over the same curve, and
-    /// `attempt` is a pattern that needs the acceptor's key in advance.
+    /// §10.4).
+    ///
+    /// It is needed if the dialer used an outdated key of the acceptor, so that the acceptor cannot
+    /// read the message. Returns `nil` unless this offer is XX over the same curve, and the pattern
+    /// of `attempt` needs the acceptor's key in advance.
     package func fallback(from attempt: ProtocolName) -> NoisePlan? {
         guard name.pattern.name == "XX", name.curve == attempt.curve,
             attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,

@@ -35,7 +35,7 @@ package struct NoiseVector: Sendable, Hashable {
     package var initiator = Party()
     /// The members whose names begin with `resp_`.
     package var responder = Party()
-    /// `handshake_hash`
+    /// The member `handshake_hash`; nil if it is missing.
     package var handshakeHash: [UInt8]?
     /// The handshake's messages, then transport messages. The two sides take turns; in a one-way
     /// pattern the initiator sends all of them.
@@ -81,11 +81,11 @@ extension NoiseVector.Party {
     /// Reads the members of one side; their names begin with `prefix`.
     fileprivate init(_ json: JSONValue, _ prefix: String) throws(JSONMisfit) {
         prologue = try json.optionalBytes(prefix + "prologue") ?? []
-        let several = try json.optional(prefix + "psks") { value throws(JSONMisfit) in
+        let listed = try json.optional(prefix + "psks") { value throws(JSONMisfit) in
             try value.items { psk throws(JSONMisfit) in try psk.bytes() }
         }
-        if let several {
-            psks = several
+        if let listed {
+            psks = listed
         } else if let psk = try json.optionalBytes(prefix + "psk") {
             psks = [psk]
         }

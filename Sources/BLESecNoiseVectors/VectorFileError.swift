@@ -15,8 +15,8 @@ package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertib
 
     package let kind: Kind
     package let path: String
-    /// The position in the file: `vectors[12].messages[1].ciphertext` or `line 3, column 7`; empty
-    /// for the file as a whole.
+    /// The position in the file, such as `vectors[12].messages[1].ciphertext` or
+    /// `line 3, column 7`; empty for the file as a whole.
     package let place: String
     package let reason: String
 

@@ -9,7 +9,7 @@ package struct VectorHandshake: ~Copyable {
 }
 
 extension VectorHandshake {
-    /// Both sides of `name` with the keys of `vector`, before the first message.
+    /// Both sides of the protocol `name` with the keys of `vector`, before the first message.
     ///
     /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
     package init(_ vector: NoiseVector, _ name: ProtocolName) throws(VectorFailure) {

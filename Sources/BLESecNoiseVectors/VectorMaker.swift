@@ -13,7 +13,7 @@ package struct VectorMaker: Sendable {
     ///
     /// - Parameters:
     ///   - seed: the source of every key and payload.
-    ///   - names: the protocols, which the vectors use in turn. If it is empty, the vectors go
+    ///   - names: the protocols, which the vectors use in turn. With no names, the vectors go
     ///     through all patterns and combinations of algorithms, with modifiers that depend on the
     ///     seed.
     package init(seed: UInt64, names: [ProtocolName] = []) {
@@ -77,9 +77,9 @@ package struct VectorMaker: Sendable {
         return vector
     }
 
-    /// The name for the vector at `index`, with random modifiers. Each index has another pattern
-    /// than the one before it. After the last pattern, the first one follows again, with the next
-    /// combination of algorithms.
+    /// The name for the vector at `index`, with random modifiers. Consecutive indices go through
+    /// all patterns with one combination of algorithms, and then through all patterns with the next
+    /// combination.
     private static func anyName(at index: Int, _ generator: inout SeededGenerator) -> ProtocolName {
         let patterns = HandshakePattern.all
         var pattern = patterns[index % patterns.count]

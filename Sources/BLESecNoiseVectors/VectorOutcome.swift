@@ -33,7 +33,7 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
 
     init(_ reason: String) { self.init(.vector, reason) }
 
-    /// The result of `body`. Its error becomes the failure's reason, after the text `prefix`.
+    /// The result of `body`. An error of `body` becomes the failure's reason, after `prefix`.
     static func wrapping<Value: ~Copyable>(
         _ part: Part = .vector, _ prefix: @autoclosure () -> String = "", _ body: () throws -> Value
     ) throws(VectorFailure) -> Value {

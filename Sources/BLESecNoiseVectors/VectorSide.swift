@@ -29,7 +29,7 @@ struct VectorSide {
         self.name = name
     }
 
-    /// This side's handshake with `peer`, before its first message.
+    /// This side's handshake with `peer`, before the first message.
     func handshake(with peer: VectorSide) throws(VectorFailure) -> HandshakeState {
         let pattern = name.pattern
         // An ephemeral key from an earlier handshake, for fallback patterns.

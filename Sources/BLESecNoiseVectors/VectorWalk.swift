@@ -78,7 +78,7 @@ struct VectorWalk {
     }
 
     /// Both sides before the first message of the protocol. If the vector's protocol is a fallback
-    /// after an attempt, this runs the attempt first, and sets `index` to the message after the
+    /// after an attempt, the attempt runs first, and `index` is set to the message after the
     /// attempt's only message.
     private func begin(
         _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void

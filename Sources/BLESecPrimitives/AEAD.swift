@@ -1,10 +1,10 @@
 internal import CBLESecSodium
 
-/// An AEAD key, with the libraries' contexts for it: encrypts and decrypts in place.
+/// An AEAD key, with the libraries' contexts for it: encrypts and decrypts messages.
 ///
-/// libsodium processes short messages and OpenSSL long ones, because each library is faster there;
-/// the result is the same. Each library's context is made when the first message needs it, so a
-/// handshake usually makes no context of OpenSSL. Later calls allocate no memory.
+/// Each message goes to the library that is faster for its length: short ones to libsodium, long
+/// ones to OpenSSL. The result is the same. Each library's context is made when the first message
+/// needs it, so a handshake usually makes no context of OpenSSL. Later calls allocate no memory.
 public struct AEAD: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
@@ -30,7 +30,7 @@ public struct AEAD: ~Copyable, Sendable {
         crossover: Int
     ) {
         self.algorithm = algorithm
-        // libsodium has AES-GCM only on some processors; on others OpenSSL processes all messages.
+        // libsodium has AES-GCM only on some processors; elsewhere OpenSSL takes every length.
         self.crossover = algorithm == .aesGCM && !Sodium.hasAESGCM ? 0 : crossover
         key = SecretBytes(count: AEADAlgorithm.keyLength + Self.nonceLength)
         key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
@@ -87,7 +87,7 @@ public struct AEAD: ~Copyable, Sendable {
             "no room for the message and its tag")
         precondition(head.count <= Self.firstPiece, "the head is too long")
         let isLong = count >= max(Self.leastUncopied, crossover)
-        // Before any plaintext is in the output, because this may fail.
+        // `prepare` may fail, so it is called before any plaintext is in the output.
         if isLong { _ = try prepare(for: count) }
         output.append(copying: head)
         if isLong {
@@ -177,10 +177,10 @@ public struct AEAD: ~Copyable, Sendable {
 
     private enum Route { case sodiumChaChaPoly, sodiumAESGCM, openSSL }
 
-    /// For each cipher, the message length in bytes from which on OpenSSL is faster.
+    /// The shortest message, in bytes, for which OpenSSL is faster.
     ///
-    /// Measured on two x86-64 machines: the crossover of ChaCha20-Poly1305 lies between 250 and
-    /// 500, that of AES-GCM between 200 and 450.
+    /// Measured on two x86-64 machines: between 250 and 500 bytes for ChaCha20-Poly1305, and
+    /// between 200 and 450 bytes for AES-GCM.
     private static func measuredCrossover(_ algorithm: AEADAlgorithm) -> Int {
         switch algorithm {
         case .chaChaPoly: 384

@@ -13,9 +13,9 @@ public final class DHKeyPair: Sendable {
 
     /// Makes a key pair from a private key.
     ///
-    /// Any `curve.keyLength` bytes are valid: both functions set and clear the bits of RFC 7748 §5
-    /// when they use the key.
-    /// - Throws: `CryptoError.wrongLength`.
+    /// Any `curve.keyLength` bytes are valid: X25519 and X448 set and clear the bits that RFC 7748
+    /// §5 names when they use the key.
+    /// - Throws: `CryptoError.wrongLength`; for X448 also `CryptoError.libraryFailure`.
     public init(curve: Curve, privateKey: consuming SecretBytes) throws(CryptoError) {
         guard privateKey.count == curve.keyLength else {
             throw .wrongLength(expected: curve.keyLength, actual: privateKey.count)
@@ -45,7 +45,8 @@ public final class DHKeyPair: Sendable {
     /// The Diffie-Hellman product of this private key and `peer`'s public key; Noise's DH().
     ///
     /// - Throws: `CryptoError.wrongLength`; `CryptoError.lowOrderPoint` if the product is all
-    ///   zeros; Noise §12.1 and RFC 7748 §6 allow this check.
+    ///   zeros, a check that Noise §12.1 and RFC 7748 §6 allow; for X448 also
+    ///   `CryptoError.libraryFailure`.
     public func sharedSecret(with peer: Span<UInt8>) throws(CryptoError) -> SecretBytes {
         guard peer.count == curve.keyLength else {
             throw .wrongLength(expected: curve.keyLength, actual: peer.count)

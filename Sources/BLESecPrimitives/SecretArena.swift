@@ -1,7 +1,7 @@
 internal import BLESecLocking
 internal import CBLESecSodium
 
-/// The process's guarded memory: slots for secrets in slabs of `sodium_malloc`.
+/// The process's guarded memory: slots for secrets, in slabs from `sodium_malloc`.
 ///
 /// A separate guarded allocation costs 15 µs, four memory maps and at least 8 KiB of locked memory.
 /// A slab has this cost once for many slots. It lies between inaccessible pages, is locked into
@@ -14,7 +14,7 @@ package enum SecretArena {
     static let slabSize = 64 * 1024
     private static let pools: [SlotPool] = slotSizes.map { SlotPool(slotSize: $0) }
 
-    /// The number of slabs with slots for `count` bytes; 0 above the largest slot size.
+    /// The number of slabs whose slots fit `count` bytes; 0 if `count` is above every slot size.
     package static func slabCount(forSecretsOf count: Int) -> Int {
         pools.first { count <= $0.slotSize }?.slabCount ?? 0
     }
@@ -45,8 +45,8 @@ private final class SlotPool: Sendable {
     private let slabs = Locked(Slabs())
 
     private struct Slabs {
-        /// The slabs that have a free slot. A full slab is only counted in `count`; its slots keep
-        /// it alive.
+        /// The slabs that have a free slot. A full slab is counted in `count`, but is not in this
+        /// list: its slots keep it alive.
         var available: [Slab] = []
         var unusedCount = 0
         var count = 0
@@ -93,6 +93,7 @@ private final class SlotPool: Sendable {
 /// It lives as long as its pool lists it or one of its slots is in use.
 @safe private final class Slab {
     let slotSize: Int
+    /// Nil for a slab that was made for one large request.
     let pool: SlotPool?
     private let base: UnsafeMutablePointer<UInt8>
     private var free: [UInt16]

@@ -5,7 +5,7 @@ internal import CBLESecOpenSSL
 /// OpenSSL keeps a second copy of the private key on the ordinary heap. `deinit` lets OpenSSL wipe
 /// this copy.
 @safe final class X448PrivateKey: @unchecked Sendable {
-    // Unchecked: OpenSSL's keys are reference-counted, and using one does not change it.
+    // Unchecked: OpenSSL counts references atomically, and using a key does not change the key.
     private let key: OpaquePointer
 
     init(_ privateKey: Span<UInt8>) throws(CryptoError) {

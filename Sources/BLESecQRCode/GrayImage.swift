@@ -23,6 +23,7 @@ package struct GrayImage {
         precondition(
             columns.lowerBound >= 0 && columns.upperBound <= width,
             "a rectangle must be inside the image")
+        // A row outside the image fails the bounds check of `pixels`.
         for row in rows {
             for column in columns { pixels[row * width + column] = shade }
         }

@@ -21,7 +21,7 @@ package struct QRCode: Sendable {
     /// The width, in modules, of the light area that the standard requires around a code.
     package static let quietZone = 4
 
-    /// The number of rows, and of columns, of modules; without the quiet zone. It is odd.
+    /// The number of modules on each side, without the quiet zone. It is odd.
     package let size: Int
     private let isDark: [Bool]
 

@@ -89,6 +89,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         let answerLength = peripheral.unacknowledged?.length ?? 0
         let left = eventEnd > start ? eventEnd - start : 0
         let length = central.unacknowledged?.length ?? 0
+        // Each side's unacknowledged packet, or else an empty packet, must fit.
         guard left >= parameters.exchangeTime(length, answer: answerLength)
         else { return sleepUntilNeeded() }
         let limit = longestPayload(
@@ -118,9 +119,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, of a packet if the packet and what must follow it have to
-    /// end within `left` nanoseconds. `rest` is the time that both take if the packet has no
-    /// payload.
+    /// The longest payload, in octets, with which a packet and what must follow it end within
+    /// `left` nanoseconds. `rest` is the time, in nanoseconds, that both take without the payload.
     private func longestPayload(within left: UInt64, reserving rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0

@@ -11,8 +11,8 @@ struct RadioPacket: Sendable {
     var credits = 0
 }
 
-/// The data that one host has given to its controller: SDUs in K-frames, K-frames in packets, and
-/// credits for the peer (Core Specification, Vol 3, Part A, §3.4 and §4.24).
+/// What one end has to send: SDUs, cut into K-frames and these into packets, and credits for the
+/// peer (Core Specification, Vol 3, Part A, §3.4 and §4.24).
 struct RadioFrames: Sendable {
     private struct WaitingSDU {
         var bytes: [UInt8]
@@ -107,6 +107,7 @@ struct RadioFrames: Sendable {
             sdus[firstUnsent].bytes = []
             firstUnsent += 1
             offset = 0
+            // Sent SDUs are removed many at a time, since each removal moves all later SDUs.
             if firstUnsent >= 64 || firstUnsent == sdus.count {
                 sdus.removeFirst(firstUnsent)
                 firstUnsent = 0

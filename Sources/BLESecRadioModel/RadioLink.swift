@@ -48,14 +48,14 @@ package final class RadioLink: Link, @unchecked Sendable {
     private var arrivedOffset = 0
     /// The number of received K-frames for which no credit has been given back.
     private var uncreditedFrames = 0
-    /// Whether an SDU is complete, so that a credit for each of ``uncreditedFrames`` is due.
+    /// Whether a received SDU is complete, so that ``uncreditedFrames`` credits are due.
     private var owesCredits = false
     package private(set) var count = Count()
     private var isClosed = false
     private var isScheduled = false
     private var hasReportedHangUp = false
 
-    /// Two ends of a channel. The first is the central's, which starts each exchange.
+    /// Makes the two ends of a channel. The central starts each exchange of packets.
     package static func pair(
         _ parameters: RadioParameters, loop: EventLoop
     ) -> (central: RadioLink, peripheral: RadioLink) {

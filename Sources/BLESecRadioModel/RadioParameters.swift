@@ -30,14 +30,15 @@ package struct RadioParameters: Sendable, Equatable {
     package var mtu = 8_192
     /// The largest SDU that the sender makes, in bytes; at most the MTU.
     package var sdu = L2CAPSocket.maximumSDU
-    /// The largest number of bytes, of an SDU and its length field, in one K-frame.
+    /// The largest number of bytes in one K-frame after the L2CAP header. In an SDU's first
+    /// K-frame, they include the SDU's length field.
     package var mps = 247
     /// How the receiver gives credits.
     package var credits = Credits.ample
 
     /// The delays in both hosts together, in nanoseconds: from the sender's program to its
-    /// controller, and from the receiver's controller to its program. The model adds all of it
-    /// before the first packet that can carry the data.
+    /// controller, and from the receiver's controller to its program. The model adds the whole
+    /// delay before the first packet that can carry the data.
     package var hostDelay: UInt64 = 1_000_000
 
     /// The defaults: 2M, 30 ms, full packets, no losses.

@@ -23,7 +23,7 @@ internal import CBLESecSQLite
     private let handle: OpaquePointer
     private var statements: [String: Statement] = [:]
 
-    /// Opens the database at `path`, which exists; SQLite follows no symbolic link there.
+    /// Opens the database at `path`, which must exist. SQLite follows no symbolic link at `path`.
     init(_ path: String) throws(Failure) {
         var opened: OpaquePointer?
         let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW
@@ -78,7 +78,7 @@ internal import CBLESecSQLite
             try body()
             try run("COMMIT")
         } catch {
-            // SQLite may have rolled back a failed transaction by itself, so an error is ignored.
+            // ROLLBACK fails if SQLite has already rolled back by itself, so its error is ignored.
             _ = try? run("ROLLBACK")
             throw error
         }

@@ -7,7 +7,7 @@ internal import Glibc
 /// The messages that wait in one store of a directory. No other process can use the store as long
 /// as this value exists.
 package struct Outbox: Sendable {
-    /// A message whose fate is not decided yet.
+    /// A message that the peer has not confirmed yet.
     package struct Message: Sendable {
         /// The number that ``PendingDelivery/number`` had.
         package let number: UInt64
@@ -64,7 +64,7 @@ package struct Outbox: Sendable {
                 failures.append(ChannelError(.store, error.reason))
             }
         }
-        guard !outboxes.isEmpty || !failures.isEmpty else {
+        if outboxes.isEmpty, failures.isEmpty {
             throw ChannelError(
                 .noSuchFile,
                 "there is no store in \(folder.path); give the directory that --store had")

@@ -47,9 +47,11 @@ extension PeerConnection.Store {
         }.joined() + ".sqlite"
     }
 
-    /// Makes the store if it does not exist. It is made under a temporary name and gets its own
-    /// name when it is complete, so no incomplete store ever has a store's name. Only one process at a
-    /// time makes stores in a directory: another one could remove the log of the new store.
+    /// Makes the store if it does not exist.
+    ///
+    /// The store is made under a temporary name, and gets its own name when it is complete. So no
+    /// incomplete store ever has a store's name. A lock lets only one process at a time make stores
+    /// in a directory: a second process could remove the log of the new store.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         if try exists(path) { return }
         let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "."
@@ -103,7 +105,8 @@ extension PeerConnection.Store {
         }
     }
 
-    /// Whether there is a store; throws for an empty file, which SQLite would take for a new one.
+    /// Whether the store exists. Throws for an empty file, which SQLite would take for a new
+    /// database.
     private static func exists(_ path: String) throws(StoreFailure) -> Bool {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { return false }

@@ -33,7 +33,7 @@ final class SQLiteStore: EndpointStore {
         \(droppedTable)
         """
     /// The table that version 2 has added: the messages that were removed with `blesec outbox`. The
-    /// version was raised since a program for version 1 would report them as confirmed.
+    /// version was raised because a program for version 1 would report these messages as confirmed.
     private static let droppedTable =
         "CREATE TABLE dropped (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"
 
@@ -72,7 +72,7 @@ final class SQLiteStore: EndpointStore {
         self.path = path
         do throws(Database.Failure) {
             let database = try Database(path)
-            try Self.lock(database)
+            try Self.configure(database)
             keys = try Self.check(database)
             stored = try Self.load(database)
             self.database = Locked(database)
@@ -82,10 +82,10 @@ final class SQLiteStore: EndpointStore {
     }
 
     /// Locks the database until it is closed, and makes commits durable. Deleted messages are
-    /// overwritten with zeros, as is the default of Debian's SQLite. This reduces the rate of
-    /// messages of up to 1 KiB by a tenth at most, and the rate of messages of 64 KiB by up to two
-    /// fifths.
-    private static func lock(_ database: Database) throws(Database.Failure) {
+    /// overwritten with zeros, which is also the default of Debian's SQLite. Overwriting reduces
+    /// the rate of messages of up to 1 KiB by a tenth at most, and the rate of messages of 64 KiB
+    /// by up to two fifths.
+    private static func configure(_ database: Database) throws(Database.Failure) {
         try database.run("PRAGMA locking_mode = EXCLUSIVE")
         try database.run("PRAGMA journal_mode = WAL")
         try database.run("PRAGMA synchronous = FULL")
@@ -111,8 +111,8 @@ final class SQLiteStore: EndpointStore {
         guard rows.count == 1, let own = rows[0][0].text, let peer = rows[0][1].text else {
             throw .damaged("it does not have exactly one endpoint")
         }
-        // If the database cannot be written, this fails now, and not at the first message. An
-        // update that changes nothing is no test, since SQLite writes nothing then.
+        // If the database cannot be written, this transaction fails now, and not the first message
+        // later. An update that changes nothing is no test, since SQLite writes nothing then.
         try database.transaction { () throws(Database.Failure) in
             try database.run("INSERT INTO unknown VALUES (0, 0)")
             try database.run("DELETE FROM unknown WHERE first = 0")
@@ -266,8 +266,8 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Records that the fates of the messages up to this id are decided, and those of the dropped
-    /// messages that follow directly.
+    /// Records which fates are decided: those of all messages up to this id, and those of the
+    /// dropped messages directly after it.
     private static func decide(
         through id: Database.Value, in database: Database
     ) throws(Database.Failure) {

@@ -3,7 +3,7 @@ internal import CBLESecOpenSSL
 
 /// Why a peer's certificate is not accepted. The reason is not sent to the peer.
 enum CertificateFault: Error, Equatable {
-    case none  // The peer sent no certificate.
+    case missing  // The peer sent no certificate.
     case expired, notYetValid, malformedValidity
     case wrongKeyUsage, wrongExtendedKeyUsage(ChannelRole), authorityAsLeaf
     case selfSigned, unknownAuthority, badSignature, pathTooLong, issuerMayNotIssue
@@ -40,7 +40,7 @@ enum CertificateFault: Error, Equatable {
     /// The fault, as the end of a sentence that begins with "the peer's certificate".
     fileprivate var text: String {
         switch self {
-        case .none: "is missing"
+        case .missing: "is missing"
         case .expired: "has expired, or one of its issuers has"
         case .notYetValid: "is not valid yet, or one of its issuers is not"
         case .malformedValidity: "has a malformed validity"

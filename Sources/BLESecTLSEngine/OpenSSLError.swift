@@ -7,8 +7,8 @@ package enum OpenSSLError {
     /// than clearing it.
     package static func clear() { if ERR_peek_error() != 0 { ERR_clear_error() } }
 
-    /// The first error since the queue was cleared, which is nearest to the cause; empties the
-    /// queue.
+    /// The first error since the queue was cleared; the first error is nearest to the cause.
+    /// Empties the queue.
     package static func take() -> ChannelError.Underlying? { take(ERR_peek_error()) }
 
     /// The first error of TLS since the queue was cleared; if there is none, the first error.
@@ -25,8 +25,8 @@ package enum OpenSSLError {
         }
     }
 
-    /// The last error, which belongs to the last call even if nobody cleared the queue before it;
-    /// empties the queue.
+    /// The last error, which belongs to the last call even if the queue was not cleared before that
+    /// call. Empties the queue.
     package static func takeLast() -> ChannelError.Underlying? { take(ERR_peek_last_error()) }
 
     private static func take(_ code: UInt) -> ChannelError.Underlying? {
@@ -67,7 +67,7 @@ extension ChannelError {
                     .refused, "the peer refused this side's certificate or its TLS parameters")
         }
         return switch blesec_error_reason(code) {
-        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: ChannelError(CertificateFault.none)
+        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: ChannelError(CertificateFault.missing)
         case SSL_R_BAD_SIGNATURE, SSL_R_DIGEST_CHECK_FAILED,
             SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_BAD_RECORD_TYPE:
             ChannelError(

@@ -12,7 +12,7 @@ struct PeerCertificate {
     /// peer's identity.
     func evaluateTrust(_ verification: OpaquePointer) throws(ChannelError) -> PeerIdentity {
         guard let leaf = unsafe X509_STORE_CTX_get0_cert(verification) else {
-            throw ChannelError(CertificateFault.none)
+            throw ChannelError(CertificateFault.missing)
         }
         let certificate = unsafe Certificate(sharing: leaf)
         let now = context.clock()
@@ -40,7 +40,7 @@ struct PeerCertificate {
         guard now >= validity.lowerBound else { throw .notYetValid }
         guard now <= validity.upperBound else { throw .expired }
         let needsAuthority = context.authorities != nil
-        guard !needsAuthority || !leaf.isAuthority else { throw .authorityAsLeaf }
+        if needsAuthority, leaf.isAuthority { throw .authorityAsLeaf }
         guard leaf.maySign else { throw .wrongKeyUsage }
         // The extended key usage must name the peer's role; without authorities, it may be absent.
         guard leaf.extendedUsage(allows: role) ?? !needsAuthority else {

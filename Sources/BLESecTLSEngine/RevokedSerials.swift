@@ -28,8 +28,8 @@ package struct RevokedSerials: Sendable {
         }
         defer { unsafe X509_CRL_free(list) }
         issuer = unsafe try Self.signer(of: list, among: issuers)
-        // A critical extension marks a list that contains only changes, or only a part of the
-        // certificates (§5.2.4, §5.2.5).
+        // For example, a critical extension marks a list that contains only the changes since an
+        // earlier list, or only a part of the certificates (§5.2.4, §5.2.5).
         guard unsafe !Self.hasCriticalExtension(list) else {
             throw .badKey(
                 "holds a revocation list with a critical extension: only whole lists are "

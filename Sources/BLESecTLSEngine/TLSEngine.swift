@@ -7,7 +7,7 @@ internal import CBLESecOpenSSL
 package struct TLSEngine: ~Copyable, SecureEngine {
     /// The overhead of a TLS record in bytes: header, content type and tag.
     package static let overhead = TLSRecords.headerLength + 1 + 16
-    /// The largest plaintext of one TLS record.
+    /// The length in bytes of the largest plaintext of one TLS record.
     private static let longestPlaintext = 16 << 10
     /// The length in bytes of a record with `KeyUpdate`.
     private static let keyUpdateLength = overhead + 5
@@ -31,7 +31,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     /// a refused peer too, since no record, not even `reject`, can be sealed before that call.
     private var isRefused = false
     private var records = TLSRecords()
-    /// Whether the channel is in negotiated mode, and not in direct mode.
+    /// Whether the channel is in negotiated mode, in which TLS carries the records of blesec/1. In
+    /// direct mode, TLS carries the application's bytes alone.
     private let isNegotiated: Bool
 
     /// Begins a handshake.
@@ -56,7 +57,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     package var announcesRekey: Bool { true }
     /// True: the alert `close_notify` proves that its sender sends no more.
     package var provesEnd: Bool { true }
-    /// The payload that fills one TLS record.
+    /// The length in bytes of the payload that fills one TLS record.
     package var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
 
     package var phase: EnginePhase {
@@ -154,7 +155,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
             case .wantsMore: break
             case .suspended: isSuspended = true
             case .done:
-                guard session.identity != nil else { throw ChannelError(CertificateFault.none) }
+                guard session.identity != nil else { throw ChannelError(CertificateFault.missing) }
                 isDone = true
             }
         } catch {
@@ -236,7 +237,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         session.changesKey = true
     }
 
-    /// Always throws: only the peer's `KeyUpdate` changes this key.
+    /// Always throws: only the peer's `KeyUpdate` changes the receiving key.
     package mutating func rekeyReceiving() throws(ChannelError) { throw .outOfPlace }
 
     /// Uses the exporter of RFC 8446 §7.5.

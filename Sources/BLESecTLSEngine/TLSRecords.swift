@@ -4,8 +4,8 @@ internal import BLESecChannelCore
 /// the rest of its record.
 ///
 /// TLS application data is a stream: one record of blesec/1 may be spread over several TLS records,
-/// or one TLS record may contain several of them. The TLS records at the start of the buffer are
-/// decrypted in place, one at a time, and nothing is copied to another buffer.
+/// or one TLS record may contain several records of blesec/1. The TLS records at the start of the
+/// buffer are decrypted in place, one at a time, and nothing is copied to another buffer.
 struct TLSRecords {
     /// The length of a TLS record's header in bytes.
     static let headerLength = 5
@@ -50,7 +50,8 @@ struct TLSRecords {
         }
     }
 
-    /// The content of the next TLS record at the start of `buffer`, in direct mode.
+    /// The content of the next TLS record at the start of `buffer`, for direct mode, which has no
+    /// records of blesec/1.
     mutating func nextPiece(
         in buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> OpenedRecord? {

@@ -24,8 +24,8 @@ internal import CBLESecOpenSSL
     /// The policy's decision about the peer; a dialer's handshake is suspended until it is set.
     var isAdmitted: Bool?
     /// Whether the next record must use a new key. OpenSSL is asked for the new key only when that
-    /// record is written. If it knew earlier, it could write `KeyUpdate` at any time, even during a
-    /// read.
+    /// record is written. If OpenSSL were asked earlier, it could write `KeyUpdate` at any time,
+    /// even during a read.
     var changesKey = false
     /// Whether the peer has announced that it sends no more.
     private(set) var isPeerDone = false
@@ -77,8 +77,8 @@ internal import CBLESecOpenSSL
     func advance() throws(ChannelError) -> Step {
         OpenSSLError.clear()
         let result = unsafe SSL_do_handshake(ssl)
-        guard result != 1 else {
-            guard !isNegotiated || hasAgreed else { throw .otherApplication }
+        if result == 1 {
+            if isNegotiated, !hasAgreed { throw .otherApplication }
             // OpenSSL does not verify the peer's certificate when it resumes a session.
             if unsafe SSL_session_reused(ssl) == 1 { identity = resumedIdentity }
             return .done
@@ -267,7 +267,7 @@ internal import CBLESecOpenSSL
             return false
         }
         do throws(ChannelError) {
-            guard !isNegotiated || role == .acceptor || hasAgreed else { throw .otherApplication }
+            if isNegotiated, role == .dialer, !hasAgreed { throw .otherApplication }
             identity = try unsafe PeerCertificate(context: context, role: role.peer)
                 .evaluateTrust(verification)
         } catch {
@@ -307,7 +307,8 @@ internal import CBLESecOpenSSL
             }
             unsafe rest = rest.dropFirst(1 + Int(count))
         }
-        guard unsafe isNegotiated || !rest.isEmpty else { return SSL_TLSEXT_ERR_NOACK }
+        // Here, `rest` is empty if no name is blesec/1.
+        if unsafe !isNegotiated && rest.isEmpty { return SSL_TLSEXT_ERR_NOACK }
         refusal = .otherApplication
         return SSL_TLSEXT_ERR_ALERT_FATAL
     }

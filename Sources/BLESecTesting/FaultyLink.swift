@@ -48,7 +48,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         }
     }
 
-    /// Adds a cut, flip, drop, duplicate or swap. The fault's offset or SDU index counts from the
+    /// Adds a cut, flip, drop, duplicate or swap. Its byte offset or SDU number counts from the
     /// start of the link, not from this call. The other faults have an effect only if they are
     /// passed to the initializer.
     public func add(_ fault: Fault) {
@@ -74,7 +74,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         loop.assertCurrent()
         guard !isCut else { return }
         isCut = true
-        drop()
+        discardWaiting()
         timer?.disarm()
         link.close()
         loop.execute { [weak self] in self?.reportCut() }
@@ -156,7 +156,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public func close() {
         handler = nil
-        drop()
+        discardWaiting()
         timer?.disarm()
         link.close()
     }
@@ -194,12 +194,12 @@ extension FaultyLink {
         let due = loop.now.advanced(by: delay ?? .zero)
         outbox.append((sdu, due))
         if faults.contains(.duplicate(sdu: index)) { outbox.append((sdu, due)) }
-        // The last one first, so that each comes after the send that followed it.
+        // The last swapped send first, so that each one comes after the send that followed it.
         for heldBack in swapped.reversed() { outbox.append((heldBack, due)) }
         swapped = []
     }
 
-    private func drop() {
+    private func discardWaiting() {
         outbox = []
         swapped = []
     }

@@ -36,7 +36,7 @@ public final class ManualClock: LoopClock.Source {
     /// Moves the time, stopping at each deadline on the way.
     ///
     /// At each stop the timers that are due fire, and every loop runs until it has nothing left to
-    /// do. Call it from one task at a time.
+    /// do. Call this function from one task at a time.
     public func advance(by duration: Duration) async {
         let target = now.advanced(by: duration)
         await settle()

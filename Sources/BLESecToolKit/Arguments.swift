@@ -12,7 +12,7 @@ package struct Arguments: Sendable {
     private(set) var wantsHelp = false
     /// Whether `--version` was given; then the words after it are not checked.
     private(set) var wantsVersion = false
-    /// The words that are not options.
+    /// The words that are neither options nor their values.
     package private(set) var operands: [String] = []
 
     /// Parses the words after the command's name.

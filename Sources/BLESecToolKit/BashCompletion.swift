@@ -1,4 +1,4 @@
-/// A script with which bash completes a tool's commands, options and their values.
+/// A script with which bash completes a tool's commands, operands, options and options' values.
 ///
 /// The function `_TOOL_spec` has everything that depends on the tool. The other functions differ
 /// between tools only in their names.

@@ -5,7 +5,8 @@ package struct Command: Sendable {
     package typealias Failure = ChannelError
     package typealias Run = @Sendable @concurrent (Arguments) async throws(Failure) -> Void
 
-    /// The words that start the command: the tool's name, and the command's own word if it has one.
+    /// The words that start the command: the tool's name, then the words of the command's group and
+    /// of the command itself, if it has them.
     let name: String
     /// A summary in a few words, without a full stop.
     let summary: String
@@ -47,8 +48,9 @@ package struct Option: Sendable, Hashable {
     let short: Character?
     /// The name of the option's value; nil if the option takes no value.
     let valueName: String?
-    /// For an optional value, the beginnings by which the next word is recognized as the value; nil
-    /// if the value is required. The word `-`, and any value after `=`, is always recognized.
+    /// For an optional value, the beginnings by which the next word is recognized as the value. The
+    /// word `-`, and any value after `=`, is always recognized. Nil if the value is required, or if
+    /// the option takes no value.
     let valueBeginnings: [String]?
     /// Whether the option may be given without its value.
     var isValueOptional: Bool { valueBeginnings != nil }

@@ -83,7 +83,7 @@ package enum Diagnostics {
     /// or a terminal's escapes.
     package static func oneLine(_ text: String) -> String {
         text.unicodeScalars.map { scalar in
-            guard !scalar.isShown else { return String(scalar) }
+            if scalar.isShown { return String(scalar) }
             return "\\u{\(String(scalar.value, radix: 16, uppercase: true))}"
         }.joined()
     }

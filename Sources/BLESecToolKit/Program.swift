@@ -189,7 +189,7 @@ extension Program {
             + builtIns.map { ManualPage($0.command) } + groups.flatMap { $0.value().pages }
     }
 
-    /// Whether this is a group of another tool's commands.
+    /// Whether this is a group of a tool's commands, and not a whole tool.
     private var isGroup: Bool { name.contains(" ") }
 
     /// The commands that every tool has.
@@ -272,6 +272,8 @@ extension Program {
         let date = PageDate.now.description
         let pages = pages
         for var page in pages {
+            // The tool's page refers to every other page. Each of these refers to the tool's page
+            // and to the guide.
             let others =
                 page.title == name
                 ? pages : pages.filter { [name, guide?.name].contains($0.title) }

@@ -10,8 +10,8 @@ package enum Signals {
 
     private static let handlers = Locked((list: [(token: Int, body: Handler)](), nextToken: 1))
 
-    /// Blocks the signals in this thread and in all threads that it starts, and begins to wait for
-    /// them.
+    /// Blocks the signals in this thread and in all threads that it starts later, and begins to
+    /// wait for signals.
     package static func start() {
         var set = self.set
         unsafe pthread_sigmask(SIG_BLOCK, &set, nil)

@@ -6,10 +6,10 @@ package enum Suggestion {
         return ": did you mean `\(nearest)`?"
     }
 
-    /// The candidate that differs from the word by the fewest typing errors, if these are few: one,
-    /// or at most a third of the candidate's letters, not counting an option's leading dashes. If
-    /// there is no such candidate, the only one that begins with the word, if the word has at least
-    /// three letters.
+    /// The candidate with the smallest distance to the word, if the distance is at most one, or at
+    /// most a third of the candidate's letters without an option's leading dashes. Otherwise the
+    /// candidate that begins with the word, if there is exactly one and the word has at least three
+    /// letters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
         // Comparing a very long word would take long.
         guard word.utf8.count <= 64 else { return nil }

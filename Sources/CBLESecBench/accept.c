@@ -16,16 +16,16 @@ enum {
     wait_limit = 10000,  // milliseconds without any event, after which the run fails
 };
 
-// The packets of one link, with the sizes that a Noise XX channel has over a SOCK_SEQPACKET socket: the
-// dialer opens the link and sends two flights, the listener answers each; then both say that they finish,
-// and acknowledge it. A dialer's packet of 0 bytes closes the link.
+// The packets of one link, with the sizes that a Noise XX channel has over a SOCK_SEQPACKET socket.
+// The dialer sends two flights, and the listener answers each. Each side also sends its end, and
+// acknowledges the other side's end. A dialer's packet of 0 bytes stands for closing the link.
 static const struct packet {
-    bool is_dialers;
+    bool from_dialer;
     size_t size;
 } packets[] = {
-    {true, 117}, {false, 109},             // hello and XX's first message; answer and the second
-    {true, 77}, {false, 71},               // the third message and `ready`; `ready` and the end
-    {true, 20}, {true, 27}, {false, 27},   // the end and an acknowledgement; an acknowledgement
+    {true, 77}, {false, 109},             // hello and XX's message 1; answer and message 2
+    {true, 117}, {false, 71},             // message 3 and `ready`; `ready` and the listener's end
+    {true, 20}, {true, 27}, {false, 27},  // the dialer's end; each side's acknowledgement
     {true, 0},
 };
 enum { packet_count = sizeof packets / sizeof *packets };
@@ -54,7 +54,7 @@ static int64_t thread_time(void) {
 // Sends the packets of one side until the other side's turn. Returns false after a failure.
 static bool send_packets(struct link *link, bool is_dialer) {
     static const uint8_t bytes[max_packet];
-    while (link->next < packet_count && packets[link->next].is_dialers == is_dialer
+    while (link->next < packet_count && packets[link->next].from_dialer == is_dialer
            && packets[link->next].size > 0) {
         size_t size = packets[link->next++].size;
         if (send(link->socket, bytes, size, MSG_NOSIGNAL) != (ssize_t)size) return false;
@@ -76,11 +76,11 @@ static bool watch(int epoll, struct link *link) {
     return epoll_ctl(epoll, EPOLL_CTL_ADD, link->socket, &event) == 0;
 }
 
-static bool unwatch(int epoll, struct link *link) {
+static bool unwatch_and_close(int epoll, struct link *link) {
     return epoll_ctl(epoll, EPOLL_CTL_DEL, link->socket, NULL) == 0 && close(link->socket) == 0;
 }
 
-// The dialers' side: keeps `dialers` links open until `count` of them have ended.
+// The dialers' side. Opens one link, and sends the dialer's first packet.
 static bool dial(struct run *run, int epoll, struct link *link) {
     link->next = 0;
     link->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -89,6 +89,7 @@ static bool dial(struct run *run, int epoll, struct link *link) {
            && watch(epoll, link) && send_packets(link, true);
 }
 
+// Keeps `dialers` links open until `count` links have ended in all.
 static bool dial_all(struct run *run, int epoll, struct link *links) {
     struct epoll_event ready[max_events];
     uint64_t begun = 0, ended = 0;
@@ -102,15 +103,18 @@ static bool dial_all(struct run *run, int epoll, struct link *links) {
             struct link *link = ready[i].data.ptr;
             if (!receive_packet(link, true)) return false;
             if (packets[link->next].size > 0) continue;
-            if (!unwatch(epoll, link)) return false;
+            if (!unwatch_and_close(epoll, link)) return false;
             ended++;
-            if (begun < run->count && (begun++, !dial(run, epoll, link))) return false;
+            if (begun < run->count) {
+                begun++;
+                if (!dial(run, epoll, link)) return false;
+            }
         }
     }
     return true;
 }
 
-// The listener's side.
+// The listener's side. Like the package's listener, it reads the credentials of each peer.
 static bool accept_links(struct run *run, int epoll) {
     for (;;) {
         int accepted = accept4(run->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -146,7 +150,7 @@ static bool serve(struct run *run, int epoll) {
             }
             if (!receive_packet(link, false)) return false;
             if (link->next < packet_count) continue;
-            if (!unwatch(epoll, link)) return false;
+            if (!unwatch_and_close(epoll, link)) return false;
             free(link);
             ended++;
         }

@@ -66,7 +66,7 @@ static void hmac(blesec_bench_primitives *p, const uint8_t *key, const uint8_t *
     finish(p, output);
 }
 
-// HKDF of Noise §4.3. Its outputs are not used as the cipher key, which stays the same, so OPEN can
+// HKDF of Noise §4.3. No output becomes the cipher key: that key stays the same, so that OPEN can
 // open what SEAL has sealed.
 static void hkdf(blesec_bench_primitives *p, const blesec_bench_call *call) {
     uint8_t extracted[MAX_DIGEST];

@@ -24,7 +24,7 @@ struct end {
     bool is_sender;
     blesec_bench_key *key;
     uint64_t records;  // number of records sealed or opened, which is also the next nonce
-    uint8_t *rest;     // unsent bytes, or the received beginning of a record; NULL if there are none
+    uint8_t *rest;     // a sender's unsent bytes, or a receiver's incomplete record; NULL if none
     size_t rest_start, rest_count;
 };
 
@@ -39,13 +39,13 @@ struct run {
     uint8_t *message, *outbox, *inbox;
     size_t senders;  // the number of senders that will still send
     uint64_t sent, received;  // numbers of messages
-    bool is_over;  // the duration is over; each sender sends once more
+    bool is_over;  // the duration is over: each sender sends the rest of its batch, or one more batch
     bool succeeded;
     blesec_bench_load load;
 };
 
-// Frees a received message. Since the pointer is volatile, the compiler cannot know the function, and
-// keeps the message's allocation and copy.
+// Frees a received message. Since the pointer is volatile, the compiler cannot know which function it
+// points to, and so cannot leave out the message's allocation and copy.
 static void (*volatile free_message)(void *) = free;
 
 static int64_t now(clockid_t clock) {
@@ -54,7 +54,8 @@ static int64_t now(clockid_t clock) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static bool would_block(void) { return errno == EAGAIN || errno == EINTR; }
+// Whether a failed call may succeed later.
+static bool is_temporary(void) { return errno == EAGAIN || errno == EINTR; }
 
 static bool keep_rest(struct end *end, const uint8_t *bytes, size_t count) {
     end->rest_start = 0;
@@ -94,7 +95,7 @@ static bool send_batch(struct run *run, struct end *end) {
     const uint8_t *bytes = had_rest ? end->rest + end->rest_start : run->outbox;
     size_t count = had_rest ? end->rest_count : run->batch * run->record;
     ssize_t result = send(end->socket, bytes, count, MSG_NOSIGNAL);
-    if (result < 0 && !would_block()) return false;
+    if (result < 0 && !is_temporary()) return false;
     size_t sent = result < 0 ? 0 : (size_t)result;
     if (!had_rest) {
         if (!keep_rest(end, bytes + sent, count - sent)) return false;
@@ -126,7 +127,7 @@ static bool open_record(struct run *run, struct end *end, uint8_t *record) {
 static bool receive_records(struct run *run, struct end *end) {
     size_t count = end->rest_count, done = 0;
     ssize_t received = recv(end->socket, run->inbox + count, inbox_size - count, 0);
-    if (received < 0) return would_block();
+    if (received < 0) return is_temporary();
     if (received == 0) return false;
     if (count > 0) memcpy(run->inbox, end->rest, count);
     drop_rest(end);
@@ -161,7 +162,8 @@ static bool work(struct run *run, int64_t duration) {
         if (!run->is_over) run->is_over = now(CLOCK_MONOTONIC) >= deadline;
         for (int i = 0; i < count; i++) {
             struct end *end = ready[i].data.ptr;
-            if (!(end->is_sender ? send_batch : receive_records)(run, end)) return false;
+            bool succeeded = end->is_sender ? send_batch(run, end) : receive_records(run, end);
+            if (!succeeded) return false;
         }
     }
     return true;
@@ -218,7 +220,7 @@ static void close_channels(struct run *run) {
 }
 
 static bool measure(struct run *run) {
-    // One batch on each channel before the measurement, since the first use of memory takes longer.
+    // Sends one batch on each channel before the measurement: the first use of memory takes longer.
     if (!watch_senders(run) || !work(run, 0) || !watch_senders(run)) return false;
     uint64_t before = run->received;
     int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
@@ -235,8 +237,8 @@ static bool measure(struct run *run) {
 
 static void *run_thread(void *argument) {
     struct run *run = argument;
-    // This thread gets a table of descriptors of its own, so that the process's other descriptors
-    // do not count against the limit.
+    // Gives this thread its own table of descriptors, without the process's descriptors from 3 on.
+    // So these do not count against RLIMIT_NOFILE.
     run->succeeded = close_range(3, ~0U, CLOSE_RANGE_UNSHARE) == 0 && open_channels(run)
                      && measure(run);
     close_channels(run);
@@ -245,8 +247,8 @@ static void *run_thread(void *argument) {
 
 bool blesec_bench_many_channels(size_t channels, size_t size, size_t batch, int64_t duration,
                                 blesec_bench_load *load) {
-    // The inbox must have room for an incomplete record and a whole one, and the length of a record
-    // must fit into 16 bits.
+    // The limit of `size`: the inbox must have room for an incomplete record and a whole one, and the
+    // length of a record must fit into 16 bits.
     if (channels == 0 || channels > 1 << 20 || size == 0 || size > 60000 || batch == 0
         || batch > 1024) {
         return false;

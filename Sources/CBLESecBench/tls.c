@@ -9,8 +9,8 @@ static const unsigned char alpn_protocols[] = "\x08" "blesec/1";
 
 struct blesec_bench_tls {
     SSL_CTX *contexts[2];  // the client's and the server's
-    SSL *ends[2];          // the ends of the connection that carries records
-    void *gap;             // unused memory, which moves that connection's buffers
+    SSL *ends[2];          // the client and the server of the newest connection
+    void *gap;             // unused memory, so that a new connection's buffers get other addresses
 };
 
 static int choose_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *length,

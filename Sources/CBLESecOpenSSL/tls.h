@@ -1,7 +1,7 @@
 #pragma once
 #include <openssl/ssl.h>
 
-// TLS: each function wraps a macro that Swift cannot import.
+// TLS: most of these functions wrap a macro that Swift cannot import.
 
 // Allows only TLS 1.3, without middlebox compatibility mode. Tickets identify a session, but do not
 // contain it (SSL_OP_NO_TICKET). `longest_chain` limits the total size of the peer's certificates, in

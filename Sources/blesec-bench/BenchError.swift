@@ -2,9 +2,9 @@ internal import BLESec
 
 /// Errors that the bench itself reports.
 enum BenchError: Error {
-    /// A library or the peer returned a wrong result, or none; the text names the library or peer.
+    /// A result is wrong or missing; the text names its source, such as a library or the peer.
     case wrongResult(String)
-    /// A limit, the work to compare blesec with, could not be measured; the text names it.
+    /// A measurement was not possible; the text names what failed.
     case failed(String)
     /// The peer's first bytes are not a ``LinkPreface``.
     case notABench

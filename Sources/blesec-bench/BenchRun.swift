@@ -129,7 +129,7 @@ struct BenchRun {
 
     private mutating func measureLinks() async throws {
         for transport in target.transports {
-            // If no protocols were chosen, also connections with messages exactly once.
+            // Unless protocols were chosen, also measures the engine `exactlyOnce`.
             let engines =
                 settings.engines + (Self.measuresExactlyOnce(settings) ? [.exactlyOnce] : [])
             let channels = try await SessionSet.open(transport, engines, loops)
@@ -147,8 +147,8 @@ struct BenchRun {
         }
     }
 
-    /// Whether connections with messages exactly once are measured as well. They always use the
-    /// default protocol, so they are measured only if no protocols were chosen.
+    /// Whether connections whose messages arrive exactly once are measured as well. They always use
+    /// the default protocol, so they are measured only if no protocols were chosen.
     private static func measuresExactlyOnce(_ settings: Settings) -> Bool {
         settings.handshakeProtocols == nil
     }
@@ -205,8 +205,8 @@ struct BenchRun {
 
     // MARK: Stores
 
-    /// The message sizes to measure with stores, which are measured only over links in memory and
-    /// with the default protocol.
+    /// The message sizes to measure with stores. Stores are measured only if the run includes links
+    /// in memory and the default protocol.
     private static func storeSizes(_ settings: Settings, _ target: LinkTarget) -> [Int] {
         guard target.transports.contains(.memory), settings.protocols.contains(.noise) else {
             return []
@@ -244,13 +244,15 @@ struct BenchRun {
     private static func manySteps(_ settings: Settings) -> Int {
         guard settings.scenarios.contains(.many) else { return 0 }
         let counts = manyEngines.flatMap { channels(settings, $0) }
+        // Three more steps: a listener, the cost of an unauthenticated peer, and a flood.
         return counts.count + counts.count { isSpread($0, settings) } + 3
     }
 
-    /// The numbers of channels to measure with an engine: all for the first engine, and for TLS
-    /// only the largest number up to 1,000, or the largest of all if none is so small. The memory
-    /// of a TLS channel is measured best with many channels, but more than 1,000 TLS handshakes
-    /// take too long.
+    /// The numbers of channels to measure with an engine.
+    ///
+    /// The first engine is measured with all numbers, and TLS with only one: the largest that is at
+    /// most 1,000, or the largest of all if all are above 1,000. The memory of a TLS channel is
+    /// measured best with many channels, but more than 1,000 TLS handshakes take too long.
     private static func channels(_ settings: Settings, _ engine: String) -> [Int] {
         guard engine != manyEngines[0] else { return settings.channels }
         let most = settings.channels.filter { $0 <= 1_000 }.max() ?? settings.channels.max()
@@ -265,8 +267,8 @@ struct BenchRun {
     private mutating func measureMany() async throws {
         let limit = DescriptorLimit.raise()
         let scenario = ManyScenario(rounds: settings.rounds)
-        // Fewer channels first: the process reuses the memory of closed channels, so channels after
-        // a larger number of them would seem to take less memory.
+        // Smaller numbers first: the process reuses the memory of closed channels, so channels that
+        // are measured after a larger number of channels would seem to take less memory.
         let items = Self.manyEngines.flatMap { engine in
             Self.channels(settings, engine).map { (engine: engine, count: $0) }
         }

@@ -12,8 +12,9 @@ internal import CBLESecBench
         defaultWords: Settings.Scenario.allCases.map(\.rawValue))
 
     static func main() {
-        // Otherwise glibc returns memory to the kernel and requests it again, at each message or never,
-        // depending on what else lies at the end of the heap. That changes goodput by up to a third.
+        // By default, glibc may return memory to the kernel after each message and request it again
+        // for the next. Whether glibc does so depends on what lies at the end of the heap, and
+        // changes goodput by up to a third.
         blesec_bench_keep_freed_memory()
         program.main()
     }

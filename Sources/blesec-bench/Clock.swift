@@ -2,9 +2,9 @@ internal import Glibc
 
 /// Clocks, in nanoseconds.
 enum Clock {
-    /// The processor time of this thread, which excludes other processes.
+    /// The processor time that this thread has used.
     static var threadTime: UInt64 { read(CLOCK_THREAD_CPUTIME_ID) }
-    /// Elapsed time.
+    /// The time since an arbitrary moment.
     static var time: UInt64 { read(CLOCK_MONOTONIC) }
 
     private static func read(_ clock: clockid_t) -> UInt64 {

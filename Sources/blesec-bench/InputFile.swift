@@ -6,7 +6,7 @@ internal import Glibc
 enum InputFile {
     /// The bytes of the file; nil if reading fails, with the error in `errno`. Reading stops once
     /// more than `limit` bytes are read, so a result longer than `limit` may be incomplete.
-    static func read(_ path: String, stoppingAbove limit: Int = .max - 1) -> [UInt8]? {
+    static func read(_ path: String, stoppingAbove limit: Int = .max) -> [UInt8]? {
         let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }

@@ -6,7 +6,7 @@ enum JudgeCommand {
     private static let floors = Option(
         name: "--floors", value: "FILE",
         help: "The file of the floors, a JSON object. Its member `floors` lists objects with the "
-            + "name of a `ratio`, the floor in the member `limit`, and the `reason` for that "
+            + "name of a `ratio`, the floor in the member `worst`, and the `reason` for that "
             + "floor.")
 
     static let command = Command(

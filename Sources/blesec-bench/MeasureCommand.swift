@@ -167,7 +167,7 @@ enum MeasureCommand {
         if target.remote != nil, !settings.scenarios.contains(.link) {
             throw arguments.usage("--connect is for the scenario link, which is left out")
         }
-        // Errors of files are reported before the measurement.
+        // Opens all files before the measurement, so that their errors are reported at once.
         let old = try arguments.value(compare).map(RecordedReport.init)
         let file = try arguments.value(json).map(ReportFile.init)
         let plot = try arguments.value(svg).map(ReportFile.init)
@@ -197,7 +197,7 @@ enum MeasureCommand {
         }
     }
 
-    /// The changes from an old report, without those that a second run does not confirm.
+    /// Those changes from an old report that a second run confirms.
     private static func comparison(
         of report: Report, with old: RecordedReport, _ settings: Settings, _ target: LinkTarget
     ) async throws(ChannelError) -> Comparison {

@@ -3,7 +3,7 @@ struct Summary: Sendable, Equatable {
     var median: Double
     var least: Double
     var most: Double
-    /// The interquartile range divided by the median: a measure of noise.
+    /// The interquartile range divided by the median: a measure of scatter.
     var spread: Double
     var count: Int
 

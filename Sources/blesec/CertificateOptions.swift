@@ -34,7 +34,7 @@ enum CertificateOptions {
     /// All options, in the order of the manual pages.
     static let all = [certificate, key, authority, revoked, peerURI]
 
-    /// Refuses an option without another option that it needs.
+    /// Refuses an option that is given without the option that it needs.
     static func check(_ arguments: Arguments) throws(ChannelError) {
         try check(certificate, needs: key, arguments)
         try check(key, needs: certificate, arguments)
@@ -68,8 +68,8 @@ enum CertificateOptions {
         return try TLSContext(identity: identity, authorities: authorities, revoked: revocations)
     }
 
-    /// The peers to accept over TLS: those that match `keys` or `--peer-uri`. Without either, all
-    /// peers that `--authority` certifies; nil if there is no `--authority` either.
+    /// The peers to accept over TLS: those that match `keys` or `--peer-uri`. If both are empty,
+    /// all peers that `--authority` certifies, or nil without `--authority`.
     static func policy(
         _ arguments: Arguments, keys: [PeerKey]
     ) throws(ChannelError) -> TrustPolicy? {

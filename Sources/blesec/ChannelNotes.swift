@@ -35,7 +35,7 @@ enum ChannelNotes {
 /// 32nd, the 64th and so on, so that unauthenticated peers cannot fill a log. With `--verbose`, all
 /// failures are reported.
 final class FailureLog: Sendable {
-    /// The number of failures that are all reported, from the first on.
+    /// Each failure up to this number is reported.
     private static let reportedIndividually = 8
     private let count = Locked(0)
 
@@ -47,18 +47,18 @@ final class FailureLog: Sendable {
         }
     }
 
-    /// Counts a failure, and reports it by the rule above.
+    /// Counts a failure, and reports it by the rule of ``FailureLog``.
     func note(_ failure: PeerFailure) {
         let (peer, error) = (failure.peer, failure.error)
-        let count = count.withLock { count in
+        let number = count.withLock { count in
             count += 1
             return count
         }
-        let isReported = count <= Self.reportedIndividually || count.nonzeroBitCount == 1
+        let isReported = number <= Self.reportedIndividually || number.nonzeroBitCount == 1
         guard isReported || Diagnostics.verbosity > 0 else { return }
-        let total = count <= Self.reportedIndividually ? "" : " (\(count) so far)"
+        let total = number <= Self.reportedIndividually ? "" : " (\(number) so far)"
         Diagnostics.note(
             "blesec: no channel with \(peer): \(error.reason)\(total)", "refused",
-            [("address", .string(peer))] + error.members + [("count", .number(count))])
+            [("address", .string(peer))] + error.members + [("count", .number(number))])
     }
 }

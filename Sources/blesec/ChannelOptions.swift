@@ -53,14 +53,14 @@ struct ChannelOptions: Sendable {
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
-    /// Whether only certain peers are accepted: `--anyone` is absent, or the only peer's key is known.
+    /// Whether only certain peers are accepted: without `--anyone`, or with a given `onlyKey`.
     let acceptsOnlyCertainPeers: Bool
 
     /// Reads the options, and the files of keys and certificates.
     ///
     /// - Parameters:
-    ///   - operandKey: the key of the peer that the operand names; options that say whom to accept
-    ///     are then refused.
+    ///   - operandKey: the key of the peer that the operand names. If there is one, options that
+    ///     say whom to accept are refused.
     ///   - onlyKey: the key of the only peer to accept, whatever the options say.
     init(
         _ arguments: Arguments, operandKey: PeerKey? = nil, onlyKey: PeerKey? = nil,
@@ -82,7 +82,7 @@ struct ChannelOptions: Sendable {
             if let identity { configuration.protocols.append(Self.defaultProtocol(for: identity)) }
         }
         configuration.mode = arguments.has(Self.direct) ? .direct : .negotiated
-        // The tool confirms a message only after writing it to standard output.
+        // A received message is confirmed only after it is written to the output.
         if configuration.mode == .negotiated { configuration.acknowledgement = .manual }
         if let timeLimit { configuration.timeouts.connect = timeLimit.duration }
         self.configuration = configuration

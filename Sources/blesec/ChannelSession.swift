@@ -22,7 +22,7 @@ struct ChannelSession: Sendable {
     private enum Event: Sendable {
         /// Standard input has ended, and the end was sent to the peer.
         case sentEverything
-        /// The peer has sent its end, and all its messages are written.
+        /// The peer has said that it sends no more, and all its messages are written.
         case wroteEverything
         /// Standard input or output failed, or a message could not be confirmed.
         case localFailure(ChannelError)
@@ -78,7 +78,7 @@ struct ChannelSession: Sendable {
             if let failure { throw failure }
             // In direct mode it is no error if the channel is over before everything is sent: a
             // peer that has closed receives nothing more.
-            if sentEverything || isOver && isDirect { return }
+            if sentEverything || (isOver && isDirect) { return }
             if isOver {
                 throw ChannelError(
                     .truncated, "the channel ended before everything was sent; open it again")

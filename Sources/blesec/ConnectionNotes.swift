@@ -18,7 +18,7 @@ final class ConnectionNotes: Sendable {
         nearby = NearbyNotes(failures: failures)
     }
 
-    /// Records and reports the events of a `NearbyService`.
+    /// Reports the events of a `NearbyService`, and records the endpoint that it has dialed.
     var onEvent: @Sendable (NearbyEvent) -> Void {
         { [self] event in
             if case .handshaking(let candidate, let endpoint?) = event {
@@ -43,8 +43,11 @@ final class ConnectionNotes: Sendable {
         dialed.withLock { $0 = (linkDescription, endpoint) }
     }
 
-    /// Remembers the peer of a channel that is ready. Also remembers the dialed endpoint, if
-    /// `linkDescription` is that of the link to it; nil on a side that dials no endpoint.
+    /// Remembers the peer of a channel that is ready. If the channel's link is the link to the
+    /// dialed endpoint, also remembers that endpoint.
+    ///
+    /// - Parameter linkDescription: the description of the channel's link; nil on a side that dials
+    ///   no endpoint.
     func remember(_ peer: PeerIdentity?, linkDescription: String?) throws(ChannelError) {
         let dialed = dialed.withLock { $0 }
         let isDialed = dialed?.linkDescription == linkDescription

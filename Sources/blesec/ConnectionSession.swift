@@ -8,7 +8,7 @@ struct ConnectionSession: Sendable {
     let interruption: Interruption
     /// The time limit for the first channel.
     let timeLimit: TimeLimit?
-    /// Returns the next message to send, and what the store is to note with it; nil at the end.
+    /// Returns the next message to send, and the note that the store keeps with it; nil at the end.
     let input: @Sendable () async throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)?
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
     /// The file that ``output`` writes to; nil if messages are confirmed as soon as they are
@@ -23,15 +23,15 @@ struct ConnectionSession: Sendable {
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Why the output file could not be synchronized to the disk.
     private let fileFailure = Locked<ChannelError?>(nil)
-    /// Whether the session waits for the peer's end after all input was sent and each message has a
-    /// fate. If false, the session ends then.
+    /// Whether the session also waits until the peer has said that it sends no more. If false, the
+    /// session ends as soon as all input was sent and each message has a fate.
     let waitsForPeerEnd: Bool
 
     private enum Event: Sendable {
         /// All input was sent, and each message has a fate; `unknown` counts messages that may
         /// have arrived or not.
         case sentEverything(unknown: Int)
-        /// The peer has sent its end, and all its messages are written.
+        /// The peer has said that it sends no more, and all its messages are written.
         case wroteEverything
         /// The input, the output, sending or `onStatus` failed, or the first channel took too long.
         case localFailure(ChannelError)
@@ -39,8 +39,8 @@ struct ConnectionSession: Sendable {
         case interrupted
     }
 
-    /// Moves messages until the input has ended and, if ``waitsForPeerEnd`` is true, until the
-    /// peer has sent its end too. Returns the number of messages whose fate is unknown.
+    /// Moves messages until this side and, if ``waitsForPeerEnd`` is true, the peer have sent
+    /// everything. Returns the number of sent messages whose fate is unknown.
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
@@ -219,8 +219,8 @@ struct ConnectionSession: Sendable {
         }
     }
 
-    /// How long this side, when it has everything, waits without any progress for a peer that may
-    /// not have everything yet.
+    /// How long `close` waits without any progress. When `close` is called, this side has
+    /// everything, but the peer may not.
     private static let closeTimeout: Duration = .seconds(30)
 
     /// Ends the connection before both sides have finished, within a time limit. Without a reason,

@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecJSON
 internal import BLESecToolKit
 
-/// The options for the passphrase of a key file, for every command that reads or writes one.
+/// The options for the passphrase of a key file, for every command that reads or writes a key file.
 enum IdentityOptions {
     static let passphraseFile = Option(
         name: "--passphrase-file", value: "FILE",
@@ -24,7 +24,7 @@ enum IdentityOptions {
 
     /// The source of the passphrase for an existing key. If the command line names none, a prompt
     /// on the terminal asks for the passphrase. Without a terminal, an encrypted key is refused
-    /// with an error that names the option.
+    /// with an error that names `--passphrase-file`.
     static func requiredPassphrase(
         _ arguments: Arguments
     ) throws(ChannelError) -> PassphraseSource {

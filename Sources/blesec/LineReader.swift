@@ -38,7 +38,7 @@ final class LineReader: Sendable {
         let lineFeed = UInt8(ascii: "\n")
         let end = state.bytes[state.searched...].firstIndex(of: lineFeed)
         let length = end ?? state.bytes.count
-        guard end != nil || length >= maximumLength || state.hasEnded && length > 0 else {
+        guard end != nil || length >= maximumLength || (state.hasEnded && length > 0) else {
             state.searched = state.bytes.count
             return nil
         }

@@ -39,13 +39,13 @@ struct NearbyArguments: Sendable {
             + "when a scan begins."
     )
 
-    /// The options that both advertising and dialing have.
+    /// The options that are in both ``accepting`` and ``dialing``.
     private static let common = [service, transport]
-    /// The options for advertising.
+    /// The options of commands that advertise and accept channels.
     static let accepting = common + [advertise, hidePSM]
-    /// The options for dialing.
+    /// The options of commands that scan and dial.
     static let dialing = common + dialingOnly
-    /// The options of commands that both advertise and dial.
+    /// The options of commands that do both.
     static let all = accepting + dialingOnly
     private static let dialingOnly = [heard, within, signal, rescan]
 

@@ -84,11 +84,10 @@ enum OutboxCommand {
     ) throws(ChannelError) -> (outboxes: [Outbox], failures: [ChannelError]) {
         let peerKey = try arguments.value(peer).map(PeerKey.init(parsing:))?.fingerprint
         let ownKey = try arguments.value(own).map(PeerKey.init(parsing:))?.fingerprint
-        var (outboxes, failures) = try Outbox.open(in: arguments.operands[0])
-        guard peerKey != nil || ownKey != nil else { return (outboxes, failures) }
-        outboxes.removeAll {
-            peerKey.map { [peer = $0.peer] in $0 != peer } ?? false
-                || ownKey.map { [own = $0.own] in $0 != own } ?? false
+        let (all, failures) = try Outbox.open(in: arguments.operands[0])
+        guard peerKey != nil || ownKey != nil else { return (all, failures) }
+        let outboxes = all.filter { outbox in
+            (peerKey == nil || outbox.peer == peerKey) && (ownKey == nil || outbox.own == ownKey)
         }
         if outboxes.isEmpty {
             throw failures.first
@@ -97,8 +96,7 @@ enum OutboxCommand {
                     "no store in \(arguments.operands[0]) is for that key; `blesec outbox DIR list` "
                         + "names the keys")
         }
-        failures = []
-        return (outboxes, failures)
+        return (outboxes, [])
     }
 
     // MARK: - Listing

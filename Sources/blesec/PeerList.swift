@@ -19,7 +19,8 @@ struct PeerList {
 
     init(isTable: Bool) { self.isTable = isTable }
 
-    /// Records an advertisement, and prints a change; the table is drawn by ``draw(at:)``.
+    /// Records an advertisement, for the next ``draw(at:)``. Without a table, prints a line if the
+    /// advertisement is new or has changed.
     mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
         table.hear(sighting, at: now, using: &generator)
         if !isTable { try print(sighting) }
@@ -66,7 +67,7 @@ struct PeerList {
                     + Self.pad("\(entry.timesHeard)", 6) + " \(age) s")
         }
         if table.count == 0 { lines.append("nobody yet") }
-        // Moves to the first line, and prints each line again.
+        // Moves the cursor to the first line, and prints each line again.
         let cursorUp = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
         let text = lines.map { $0 + "\u{1B}[K\n" }.joined()
         drawnLines = max(drawnLines, lines.count)

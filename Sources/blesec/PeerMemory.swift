@@ -41,7 +41,7 @@ struct PeerMemory: Sendable {
             arguments.operands.first.flatMap(Self.peer)
             ?? arguments.value(ForwardCommand.at).flatMap(Self.peer)
         peerName = peer.flatMap { (try? PeerKey(parsing: $0)) == nil ? $0 : nil }
-        requiresFolder = hasOption || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
+        requiresFolder = hasOption || peerName != nil
         guard hasOption || peer != nil else { return }
         guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
             if name == nil { return }
@@ -71,7 +71,7 @@ struct PeerMemory: Sendable {
         return try key(text)
     }
 
-    /// The key that `text` contains, or the key with the name `text`.
+    /// The key that `text` spells, or the key that is remembered by the name `text`.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(parsing: text) { return key }
         if let key = try folder?.knownPeers.key(named: text) { return PeerKey(fingerprint: key) }
@@ -96,8 +96,9 @@ struct PeerMemory: Sendable {
         try folder?.knownPeers.pendingPeers().last { $0.name == name }
     }
 
-    /// The path of the identity that `blesec pair` has made; nil if there is none. Also nil if the
-    /// command has neither `peer:NAME` nor a `--remember NAME` whose name is remembered already.
+    /// The path of the identity that `blesec pair` has made; nil if there is none. The path is only
+    /// for a command with `peer:NAME`, or with `--remember NAME` where NAME is remembered already.
+    /// For any other command it is nil.
     var identityPath: String? {
         guard let folder, let name = name ?? peerName else { return nil }
         let isKnown = (try? folder.knownPeers.key(named: name)) != nil || peerName != nil
@@ -125,7 +126,7 @@ struct PeerMemory: Sendable {
     }
 
     private func endpoint(_ text: String) throws(ChannelError) -> Endpoint {
-        // The last space, since the path of a socket may contain spaces.
+        // The address type follows the last space: the path of a socket may contain spaces.
         guard let space = text.lastIndex(of: " "),
             let type = AddressType(rawValue: String(text[text.index(after: space)...])),
             var endpoint = try? Endpoint(parsing: String(text[..<space]))

@@ -39,7 +39,7 @@ final class PeerSearch: Sendable {
         state = Locked(State(last: last))
     }
 
-    /// Dials the last address, if there is one and it was not tried yet; otherwise, and if that
+    /// Dials the last address, if there is one that was not tried yet. Without one, or if dialing
     /// fails, searches for a peer that the trust policy admits. Only one call may run at a time.
     func dial(_ progress: @escaping PeerRoute.Progress) async throws(ChannelError) -> SecureChannel
     {

@@ -55,7 +55,8 @@ enum PersistentArguments {
         try arguments.refuse([idle, store, input, output], "goes with \(persist.name)")
     }
 
-    /// The guarantee that messages arrive exactly once. They are confirmed when they are written.
+    /// The guarantee that messages arrive exactly once. This side confirms a message when it has
+    /// written the message.
     static func delivery(_ store: PeerConnection.Store? = nil) -> PeerConnection.Guarantee {
         var options = PeerConnection.DeliveryOptions()
         options.acknowledgement = .manual
@@ -108,8 +109,8 @@ enum PersistentArguments {
                 try OutputFile(path, written)
             }
             if let target, written == nil {
-                // From now on, the store has a note about the file. At the next start, the bytes
-                // of the file that were not confirmed are removed.
+                // Stores a note about the file before any byte is written to the file. The note
+                // says which bytes are confirmed, and the next start removes the others.
                 try await connection.confirm(through: 0, noting: target.note(0))
                 try await connection.waitUntilCommitted()
             }

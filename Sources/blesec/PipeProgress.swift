@@ -7,7 +7,7 @@ internal import Glibc
 /// direction and their rates, redrawn every second.
 ///
 /// The line is shown only on a terminal, without `--json` and `--quiet`. It is not shown if
-/// standard output is a terminal too, since it would stand between the peer's bytes.
+/// standard output is a terminal too, since the line would stand between the peer's bytes.
 final class PipeProgress: Sendable {
     private struct State: Sendable {
         var sent: UInt64 = 0
@@ -90,7 +90,7 @@ final class PipeProgress: Sendable {
 
     private static func text(_ bytes: UInt64, since old: UInt64, _ seconds: Double) -> String {
         let rate = seconds > 0 ? Double(bytes &- old) / seconds : 0
-        let whole = TransferDisplay.whole(rate)
+        let whole = TransferDisplay.clampedInteger(rate)
         return "\(TransferDisplay.size(bytes)) (\(TransferDisplay.size(whole))/s)"
     }
 

@@ -8,7 +8,7 @@ struct RouteArguments {
         name: "--listen", help: "Wait for the peer at the endpoint, instead of dialing it.")
 
     let route: PeerRoute
-    /// Ends the service or the listener.
+    /// Closes the service or the listener, if there is one.
     let end: @Sendable () async -> Void
 
     /// Starts the service or the listener that the arguments ask for, if any. Without `endpoint`,

@@ -25,7 +25,7 @@ final class StandardInput: Sendable {
 
     /// The next bytes, at least one, or nil at the end.
     ///
-    /// - Throws: `input-output`; `cancelled`, after which the next call returns the bytes of the
+    /// - Throws: `inputOutput`; `cancelled`, after which the next call returns the bytes of the
     ///   cancelled read.
     func next() async throws(ChannelError) -> [UInt8]? {
         let chunk: Chunk = await withTaskCancellationHandler {
@@ -49,8 +49,9 @@ final class StandardInput: Sendable {
             // lock and the waiter.
             if Task.isCancelled { return (Self.cancelled, false) }
             state.waiter = waiter
-            defer { state.isReading = true }
-            return (nil, !state.isReading)
+            let startsRead = !state.isReading
+            state.isReading = true
+            return (nil, startsRead)
         }
         if let available { waiter.resume(returning: available) }
         if startsRead { thread.perform { [self] in finishRead(Self.read()) } }
@@ -74,7 +75,7 @@ final class StandardInput: Sendable {
             switch errno {
             case EINTR: continue
             case EAGAIN:
-                // Another process that shares the descriptor made it nonblocking.
+                // Another process that shares the open file description made it nonblocking.
                 var entry = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             case let number:

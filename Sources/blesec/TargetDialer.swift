@@ -30,9 +30,9 @@ enum Target {
 /// Dials a target, or searches for it and dials it.
 struct TargetDialer: Sendable {
     let dial: PeerRoute.Dial
-    /// Maps the error that ended the channel to the error to report.
+    /// Maps the error that ended the search or the channel to the error to report.
     private(set) var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
-    /// Ends the search for the peer, if there is one. The channel stays open.
+    /// Ends the search for the peer, if there is a search. A channel that it has made stays open.
     private(set) var end: @Sendable () async -> Void = {}
 
     init(

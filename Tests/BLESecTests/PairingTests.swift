@@ -241,6 +241,56 @@ struct PairingTests {
         await meeting.loop.shutdown()
     }
 
+    @Test(
+        "a side that cannot store a peer which knows it already ends the channel without a record that the peer's session forbids",
+        arguments: [ChannelRole.dialer, .acceptor])
+    func cannotStore(role: ChannelRole) async throws {
+        let meeting = try Meeting()
+        let (device, peer) =
+            role == .dialer ? (meeting.alice, meeting.bob) : (meeting.bob, meeting.alice)
+        let (deviceName, peerName) = role == .dialer ? ("alice", "bob") : ("bob", "alice")
+        try device.store.keepPending(
+            TrustPolicy.PendingPeer(
+                name: peerName, key: peer.fingerprint(.code),
+                transcript: [UInt8](repeating: 7, count: TrustPolicy.PendingPeer.transcriptLength),
+                isVerified: true))
+        try peer.store.bind(deviceName, to: device.fingerprint(.code))
+        let pairings = try meeting.pairings(.code)
+        let (own, others) =
+            role == .dialer
+            ? (pairings.dialer, pairings.acceptor) : (pairings.acceptor, pairings.dialer)
+        var failing = meeting.configuration(device, own, .code, name: peerName)
+        failing.trust = .pairing(own, store: FullStore(file: device.store), name: peerName)
+        let healthy = meeting.configuration(peer, others, .code, name: deviceName)
+        let ends =
+            role == .dialer
+            ? await meeting.meet(failing, healthy) : await meeting.meet(healthy, failing)
+        #expect(Self.errorCode(ends[role]) == .mayBePaired)
+        let session = try #require(try ends[role.peer]?.get())
+        let error = await #expect(throws: ChannelError.self) { _ = try await session.receive() }
+        #expect(error?.code == .truncated)
+        await meeting.loop.shutdown()
+    }
+
+    /// Keeps pending peers, and binds no name.
+    private struct FullStore: TrustStore {
+        let file: KnownPeersFile
+        func key(named name: String) throws(ChannelError) -> Fingerprint? {
+            try file.key(named: name)
+        }
+        func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { try file.contains(key) }
+        func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+            throw ChannelError(.cannotCreate, "the disk is full")
+        }
+        func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+            try file.pendingPeer(key)
+        }
+        func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
+            try file.keepPending(peer)
+        }
+        func forgetPending(_ key: Fingerprint) throws(ChannelError) { try file.forgetPending(key) }
+    }
+
     @Test("if only one of two sides wants to pair, both refuse, and the dialer's error says so")
     func onlyOneSide() async throws {
         let meeting = try Meeting()

@@ -41,7 +41,7 @@ import Testing
         let longQueue = try await streams.measure(parameters)
         #expect(longQueue.busy.longest > 1.1 * longQueue.longestAllowed, "\(longQueue)")
         streams = RadioStreams()
-        streams.urgentClass = .bulk
+        streams.urgentPriority = .bulk
         streams.bulkStreams = 8
         let asBulk = try await streams.measure(parameters)
         #expect(asBulk.busy.longest > 1.1 * asBulk.longestAllowed, "\(asBulk)")
@@ -76,7 +76,7 @@ import Testing
             var scenario = StreamScenario(sampleTime: 20e6, rounds: 9, bulkStreams: 8)
             let urgentRatio = try await unixRatio(scenario)
             let longQueueRatio = try await unixRatio(scenario) { LongQueue($0) }
-            scenario.urgentClass = .bulk
+            scenario.urgentPriority = .bulk
             let asBulkRatio = try await unixRatio(scenario)
             difference = max(difference, min(longQueueRatio, asBulkRatio) / urgentRatio)
         }

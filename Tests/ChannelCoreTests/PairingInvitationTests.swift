@@ -14,7 +14,7 @@ struct PairingInvitationTests {
 
     /// Why an invitation refuses a key; nil if it admits the key.
     static func refusal(_ invitation: PairingInvitation, _ key: Fingerprint) -> String? {
-        if case .refuse(let reason) = invitation.verdict(on: key) { reason } else { nil }
+        if case .refuse(let reason) = invitation.admit(key) { reason } else { nil }
     }
 
     @Test("a URI is parsed into the same invitation, even with white space around it")

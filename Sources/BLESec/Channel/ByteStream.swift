@@ -37,7 +37,7 @@ extension SecureChannel {
 
     func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
         while unread.isEmpty {
-            // While this read waited, another may have put the rest of a message into `unread`.
+            // Waits here and not in `nextMessage()`: another read may fill `unread` meanwhile.
             guard canReceive else {
                 try await wait(for: .message) { !unread.isEmpty || canReceive }
                 continue

@@ -1,8 +1,8 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Moves bytes between a channel's machine, which makes the decisions, and its link, and wakes
-/// tasks. The channel, its link and its timer use the driver, on the loop's thread only.
+/// Moves bytes between a channel's machine and its link, and wakes waiting tasks. The machine makes
+/// the decisions. The channel, its link and its timer use the driver, on the loop's thread only.
 final class ChannelDriver {
     private let link: any Link
     let waiting: LoopCondition
@@ -27,8 +27,8 @@ final class ChannelDriver {
     private lazy var timer = LoopTimer(loop: loop, handler: self)
     /// Why the link cannot send any more. The bytes that have arrived are still being read.
     private var sendError: ChannelError? { didSet { canSend = sendError == nil } }
-    /// Whether ``sendError`` is nil. A property of its own, because to compare ``sendError`` with nil
-    /// copies it.
+    /// Whether ``sendError`` is nil. A property of its own, because comparing ``sendError`` with
+    /// nil copies the error.
     private var canSend = true
     /// Whether the link has nothing more to read.
     private var hasLinkEnded = false
@@ -37,7 +37,7 @@ final class ChannelDriver {
     /// Whether the link was asked to keep its queue short.
     private var isQueueShort = false
     private var halfClose = HalfClose.possible
-    /// How many messages the peer had acknowledged when waiting tasks were last woken for that.
+    /// How many messages the peer had acknowledged when an acknowledgement last woke tasks.
     private var lastAcknowledged: UInt64 = 0
     /// The turn of the loop in which the link was last given bytes.
     private var lastSendTurn: UInt64 = 0
@@ -45,7 +45,7 @@ final class ChannelDriver {
     private var isFlushPending = false
     /// Whether this side's `ready` is sealed and waits for the end of the turn.
     private var isReadyDelayed = false
-    /// Whether a call to the link is under way; the link may not call its handler meanwhile.
+    /// Whether a call to the link is under way; the link must not call its handler meanwhile.
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
 
@@ -147,8 +147,8 @@ final class ChannelDriver {
         machine.linkEnded(reason, canSend: canSend, now: now)
     }
 
-    /// Reads again if reading had stopped, because too many messages waited for the program, and
-    /// may go on now.
+    /// Reads again if reading had stopped because too many messages waited for the program, and if
+    /// there is room now. `wasFull` says whether reading had stopped.
     func resumeReading(wasFull: Bool, now: UInt64) {
         if wasFull { flushBeforeReceiving() }
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
@@ -225,7 +225,7 @@ final class ChannelDriver {
         } else {
             transmit(now: now)
             // Sealing a stage's last record may have begun the next stage, which may have a
-            // question.
+            // question about the peer.
             if askAboutPeer(now: now) { transmit(now: now) }
         }
         shutDownLink(now: now)
@@ -377,7 +377,7 @@ final class ChannelDriver {
 }
 
 extension ChannelDriver: DeferredWork {
-    func runDeferred() { if loop.isInLastTurn { sendAll() } else { flushPending() } }
+    func runDeferred() { if loop.hasBegunShutdown { sendAll() } else { flushPending() } }
 }
 
 extension ChannelDriver: LinkHandler, TimerHandler {
@@ -392,8 +392,8 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         pump()
     }
 
-    /// Ends the process if a link calls its handler in the middle of a call, as ``LinkHandler``
-    /// forbids: the handler would use the buffers that the call uses.
+    /// Ends the process if the link calls its handler during a call to the link, which
+    /// ``LinkHandler`` forbids: both would use the same buffers.
     private func checkCaller() {
         precondition(!isCallingLink, "a link called its handler during a call to the link")
     }

@@ -1,8 +1,8 @@
 public import BLESecChannelCore
 
 extension SecureChannel {
-    /// The peer's messages, read on demand: the channel reads at most ``ChannelLimits/readAhead``
-    /// bytes ahead, so a slow consumer slows the peer down.
+    /// The peer's messages, read on demand: the channel reads only a limited number of bytes ahead
+    /// (``ChannelLimits/readAhead``), so a slow consumer slows the peer down.
     ///
     /// The sequence ends or throws as ``receive()`` does. Several consumers share the messages:
     /// each message goes to the consumer that asked first.

@@ -4,9 +4,10 @@ public import BLESecLinks
 extension SecureChannel {
     /// Dials an endpoint, authenticates both sides, and returns the channel.
     ///
-    /// The call returns only after the configuration's trust policy has accepted the peer, and the
-    /// peer has proven its identity and, in negotiated mode, has sent `ready`. A busy peer
-    /// is dialed once more, 100 to 500 ms later. Cancelling the task ends the attempt at once.
+    /// The call returns only after the peer has proven its identity, and the configuration's trust
+    /// policy has accepted the peer. In negotiated mode, the peer has then also sent `ready`. A
+    /// busy peer is dialed once more, 100 to 500 ms later. Cancelling the task ends the attempt at
+    /// once.
     ///
     /// - Throws: ``ChannelError``: `noSuchPeer`, `timedOut`, `untrusted` when this side's policy
     ///   refused the peer, `refused` when the peer refused this side, `busy` when the peer was busy
@@ -17,7 +18,7 @@ extension SecureChannel {
         try await dialTwice(endpoint, configuration: configuration, loop: loop, whenLinked: {})
     }
 
-    /// Dials, and once more if the peer is busy; for callers that have no backoff of their own.
+    /// Dials, and dials again if the peer is busy; for callers that have no backoff of their own.
     static func dialTwice(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop,
         whenLinked: () -> Void

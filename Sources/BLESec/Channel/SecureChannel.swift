@@ -28,8 +28,8 @@ public actor SecureChannel {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Makes a channel that owns `link` from now on; see ``start()``. `plans` are those of the
-    /// configuration and the role, if they were made before.
+    /// Makes a channel that owns `link` from now on; see ``start()``. `plans`, if given, were made
+    /// from `configuration` and `role`.
     init(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
         plans: OfferPlans? = nil, limits: TrustRequests.Limits = .dialers,
@@ -87,7 +87,7 @@ public actor SecureChannel {
         guard let key = driver.machine.claimedKey,
             configuration.trust.denied?.contains(key) == true
         else { return }
-        // Without sending what is queued: a denied peer gets nothing more.
+        // Queued messages are not sent: a denied peer gets nothing more.
         driver.machine.fail(ChannelError(.untrusted, "\(key) has been put on the deny list"))
         driver.pump()
     }
@@ -102,8 +102,8 @@ public actor SecureChannel {
             try await remember()
         } catch {
             driver.fail(error)
-            // Whatever ended the channel, a pairing may have succeeded after this side's last
-            // confirmation.
+            // The peer may have completed a pairing although this call fails. The caller must learn
+            // that in place of `error`.
             if case .failed(let reason) = outcome, reason.code == .mayBePaired { throw reason }
             throw error
         }
@@ -120,8 +120,8 @@ public actor SecureChannel {
         try driver.trust?.rememberResult?.get()
     }
 
-    /// Ends a handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if it may
-    /// not lose its place any more, for example because bytes that had arrived completed it.
+    /// Ends the handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if the
+    /// handshake may not lose its place any more, for example because unread bytes completed it.
     func turnAway(_ error: ChannelError) -> Bool {
         // Before the hello is answered, unread bytes cannot complete the handshake.
         if [.handshaking, .proving].contains(phase) { driver.readUnreported() }
@@ -168,11 +168,13 @@ public actor SecureChannel {
     /// Queues a message for the peer, and suspends while too many bytes are waiting.
     ///
     /// The first message in a turn of the loop is sent at once. Further messages of the turn are
-    /// sent together: at its end, at 32 KiB, and before this side ends the channel. An end without
-    /// ``close(within:)`` loses what the link has no room for, the loop's shutdown may lose what is
-    /// queued, and a denied peer gets nothing more. Sending together saves time if tasks run on the
-    /// loop or send concurrently; a single task on another thread sends each message alone, unless
-    /// it uses ``send(contentsOf:)``.
+    /// sent together: at its end, at 32 KiB, and before this side ends the channel. Sending
+    /// together saves time if tasks run on the loop or send concurrently. A single task on another
+    /// thread sends each message alone, unless it uses ``send(contentsOf:)``.
+    ///
+    /// If this side ends the channel without ``close(within:)``, queued messages for which the link
+    /// has no room are lost. The loop's shutdown may lose queued messages. A peer that is put on
+    /// the deny list gets nothing more.
     ///
     /// A return does not mean that the peer has the message; see
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
@@ -228,10 +230,10 @@ public actor SecureChannel {
     ///   - message: the message.
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
     /// - Throws: `timedOut` after that time; `limitExceeded` for a message that is too long, or
-    ///   when the peer's unread messages fill the buffers here (``ChannelLimits/readAhead`` and
-    ///   ``ChannelLimits/extraReadAhead``), so that acknowledgements cannot be read, and the
-    ///   program received none for 5 seconds; the error that ended the channel; `cancelled`; in
-    ///   direct mode, which has no acknowledgements, `configuration`.
+    ///   when acknowledgements cannot be read, because the peer's unread messages fill the buffers
+    ///   here (``ChannelLimits/readAhead`` and ``ChannelLimits/extraReadAhead``) and this side's
+    ///   program has received no message for 5 seconds; the error that ended the channel;
+    ///   `cancelled`; `configuration` in direct mode, which has no acknowledgements.
     public func deliver(
         _ message: [UInt8], within limit: Duration? = nil
     ) async throws(ChannelError) -> Delivery {
@@ -253,15 +255,16 @@ public actor SecureChannel {
             if now >= deadline { throw .notTaken(within: limit) }
             // A program that still receives, even slowly, makes room for the acknowledgement.
             let patienceEnd = lastReceiveTime?.after(Self.patience) ?? 0
-            let isHidden = cannotReadAcknowledgements
-            if isHidden {
+            let isInboxFull = cannotReadAcknowledgements
+            if isInboxFull {
                 if now >= patienceEnd { throw .hiddenAcknowledgements }
                 driver.addCallDeadline(patienceEnd)
             }
-            defer { if isHidden { driver.removeCallDeadline(patienceEnd) } }
+            defer { if isInboxFull { driver.removeCallDeadline(patienceEnd) } }
             try await wait(for: .acknowledgement) {
                 acknowledged >= number || driver.machine.isOver || now >= deadline
-                    || cannotReadAcknowledgements != isHidden || isHidden && now >= patienceEnd
+                    || cannotReadAcknowledgements != isInboxFull
+                    || isInboxFull && now >= patienceEnd
             }
         }
         return fateOfAcknowledged
@@ -281,7 +284,7 @@ public actor SecureChannel {
         return features?.contains(.acknowledgesTaken) == true ? .delivered : .received
     }
 
-    /// Adds `count` to the number of calls that wait for an acknowledgement. While there are any,
+    /// Adds `count` to the number of calls that wait for an acknowledgement. While a call waits,
     /// the channel reads further ahead, because the acknowledgement follows the peer's messages.
     private func addAcknowledgementWaiters(_ count: Int) {
         let wasFull = !driver.machine.wantsBytes
@@ -309,8 +312,8 @@ public actor SecureChannel {
 
     /// Tells the peer that this side sends nothing more. This side can still receive.
     ///
-    /// A `reason` other than `done` tells the peer that it has not received everything; direct mode
-    /// cannot send a reason. If this is called again, the first reason stands.
+    /// A `reason` other than `done` tells the peer that not everything was sent; direct mode cannot
+    /// send a reason. If this is called again, the first reason stands.
     public func finish(_ reason: EndReason = .done) throws(ChannelError) {
         if case .failed(let error) = outcome { throw error }
         driver.machine.end(reason)
@@ -335,8 +338,8 @@ public actor SecureChannel {
     ///
     /// The message then counts as taken, and this side acknowledges it unless acknowledgement is
     /// manual (``confirm(through:)``). Messages that arrived before a failure are still returned;
-    /// then this call throws the failure. It throws `truncated` if the peer's end said that it did
-    /// not send everything (``peerEndReason``).
+    /// then this call throws the failure. It throws `truncated` if the peer has ended without
+    /// having sent everything (``peerEndReason``).
     public func receive() async throws(ChannelError) -> [UInt8]? {
         if !loop.mayContinue() { await loop.giveWay() }
         guard let message = try await nextMessage() else { return nil }
@@ -344,8 +347,8 @@ public actor SecureChannel {
         return message
     }
 
-    /// Returns the messages that have arrived, in their order: at least one, which it waits for,
-    /// and at most `maximum`. Returns `nil` once the peer has ended and all are received.
+    /// Waits until a message has arrived, and returns all messages that have arrived, in their
+    /// order and at most `maximum`. Returns `nil` once the peer has ended and all are received.
     ///
     /// The messages count as taken, as with ``receive()``. `maximum` is at least 1.
     public func receive(upTo maximum: Int) async throws(ChannelError) -> [[UInt8]]? {
@@ -387,11 +390,11 @@ public actor SecureChannel {
     /// Receives a message as ``receive()`` does, and returns it with its number.
     func receiveNumbered() async throws(ChannelError) -> (message: [UInt8], number: UInt64)? {
         guard let message = try await receive() else { return nil }
-        // No other code runs in between: both lines run in one turn of the actor.
+        // Nothing suspends after the message was taken, so no other call has taken one since.
         return (message, lastReceived)
     }
 
-    var hasUnread: Bool { session?.inbox.isEmpty == false }
+    var hasWaitingMessages: Bool { session?.inbox.isEmpty == false }
     /// Whether ``receive()`` can return or throw without waiting.
     var canReceive: Bool { driver.machine.canReceive }
     /// Whether the peer has sent a message on this channel, or acknowledged one.
@@ -441,9 +444,8 @@ public actor SecureChannel {
         let wasPending = session.ackPendingSince != nil
         count(session)
         guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
-        // A delayed acknowledgement needs no pump: the first message that it covers armed the
-        // timer.
         if session.isClosing { return driver.pump(now: now) }
+        // A delayed acknowledgement needs a pump only for its first message: it arms the timer.
         if !wasPending || session.owesAck(now: now) { driver.flushAtEndOfTurn() }
     }
 
@@ -458,7 +460,7 @@ public actor SecureChannel {
             ? configuration.tls?.identity.fingerprint : configuration.identity?.fingerprint
     }
 
-    /// Carries the port's records of delivery (`docs/delivery.md`) from now on.
+    /// From now on, carries the records of delivery (`docs/delivery.md`) for `port`.
     func carry(_ port: some DeliveryPort) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         session.use(port)
@@ -482,12 +484,12 @@ public actor SecureChannel {
     /// slow link or reader is not cut off.
     ///
     /// - Parameter limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
-    /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer's end
-    ///   said that it did not send everything; `unacknowledged` when the fate of a sent message is
+    /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer has
+    ///   ended without having sent everything; `unacknowledged` when the fate of a sent message is
     ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, at the
     ///   close deadline, the peer has not ended or its messages still wait to be received here.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
-        // The bytes that are processed next may end the channel, so messages leave before.
+        // Queued messages leave first, because bytes that are processed next may end the channel.
         if !driver.onlyReadyWaits { driver.flushPending() }
         driver.machine.close(within: limit, now: now)
         driver.pump()

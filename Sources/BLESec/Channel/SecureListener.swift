@@ -199,8 +199,8 @@ public actor SecureListener {
                 guard let self else { return await link.loop.run { link.close() } }
                 await self.admit(link)
             }
-            // If the loop was shut down rather than `close()` called, tasks that wait for a peer
-            // must learn of it.
+            // Without a call of `close()`, accepting ends only because the loop was shut down.
+            // Tasks that wait in `accept()` must learn of that.
             if !Task.isCancelled { await self?.close() }
         }
     }
@@ -221,7 +221,7 @@ public actor SecureListener {
             over: link, role: .acceptor, configuration: configuration, plans: plans,
             limits: trustLimits, progress: progress)
         do throws(ChannelError) {
-            // On another loop, the task of the handshake starts the channel.
+            // A channel on another loop is started by its handshake's task, which runs there.
             if isOwn(channel.loop) { try await channel.start() }
             guard !isClosed else { return await channel.abort() }
             shakeHands(channel, progress, address, isWithinAddressLimit: isWithinAddressLimit)
@@ -241,8 +241,8 @@ public actor SecureListener {
         return halfOpen.values.count { $0.address == address } < limits.handshakesPerAddress
     }
 
-    /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise returns false,
-    /// and arms the timer for that time.
+    /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise arms the timer
+    /// for the end of that time, and returns false.
     ///
     /// A handshake on another loop is asked to leave, and keeps its place until it has answered, so
     /// the result is false meanwhile. Only one handshake at a time is asked; if it keeps its place,
@@ -275,8 +275,8 @@ public actor SecureListener {
         return oldest
     }
 
-    /// Turns a handshake on the own loop away, and gives the peer time to read the answer and
-    /// close. Returns false if the handshake is over, or may not lose its place any more.
+    /// Turns away a handshake on the listener's own loop, and gives the peer time to read the
+    /// answer and close. Returns false if the handshake is over or may not lose its place any more.
     private func turnAway(_ token: UInt64, _ error: ChannelError) -> Bool {
         guard let entry = halfOpen[token],
             entry.channel.assumeIsolated({ $0.turnAway(error) })
@@ -286,7 +286,7 @@ public actor SecureListener {
         return true
     }
 
-    /// Does the same as ``turnAway(_:_:)`` on another loop, and reports the result later.
+    /// Does the same as ``turnAway(_:_:)`` on another loop; ``didAnswer(_:isTurnedAway:)`` follows.
     private func askToLeave(_ token: UInt64, _ channel: SecureChannel, _ error: ChannelError) {
         channel.loop.execute { [self] in
             let isTurnedAway = channel.assumeIsolated { $0.turnAway(error) }

@@ -6,13 +6,13 @@ internal import BLESecLinks
 ///
 /// A store may block, so each call to a store runs on a thread of its own.
 final class TrustRequests {
-    /// Limits that the channels of a listener share, or all channels without a listener.
+    /// Limits that all channels of one listener share, or all channels that have no listener.
     struct Limits: Sendable {
         /// Limits the peers that wait for an application to decide; `nil` without a listener.
         let decisions: ConcurrencyLimit?
         /// Limits the threads that call a trust store.
         let storeThreads: ConcurrencyLimit
-        /// The limits of all channels without a listener: repeated dials cannot pile up threads.
+        /// The limits of all channels that have no listener: repeated dials cannot pile up threads.
         static let dialers = Limits(decisions: nil, storeThreads: ConcurrencyLimit(64))
     }
 
@@ -85,15 +85,15 @@ final class TrustRequests {
     /// Stops waiting for a store, because the channel has failed.
     func fail(_ error: ChannelError) { didRemember(.failure(error)) }
 
-    /// Stops waiting for a store that does not answer.
+    /// Stops waiting for a store that has not answered by the deadline.
     func handleTimeout(now: UInt64) {
         guard let rememberDeadline, let rememberTimeout, now >= rememberDeadline else { return }
         didRemember(
             .failure(.late("the trust store did not remember the peer within", rememberTimeout)))
     }
 
-    /// Runs `body` on a thread of its own; returns false if there are too many. A thread counts
-    /// until `body` returns, even if the channel ends earlier.
+    /// Runs `body` on a thread of its own; returns false if there are too many such threads, or if
+    /// none can be created. A thread counts until `body` returns, even if the channel ends earlier.
     private func startStoreWork(_ body: @escaping @Sendable () -> Void) -> Bool {
         guard let place = limits.storeThreads.take() else { return false }
         return BlockingWork.start {

@@ -10,7 +10,7 @@ struct ChannelHistory: Sendable {
     /// The hash of the handshake, which is the same on both sides.
     let hash: [UInt8]
 
-    /// The most by which the times of an event on the two sides are assumed to differ.
+    /// The times at which the two sides see the same event are assumed to differ by at most this.
     private static let maximumTimeDifference = Duration.seconds(2)
 
     /// Whether this channel, which became ready later, stays instead of `older`.

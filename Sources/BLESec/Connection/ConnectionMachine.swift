@@ -216,7 +216,7 @@ final class ConnectionMachine {
 
     // MARK: - Time
 
-    /// Handles the status' deadline; does nothing if the deadline has not come.
+    /// Handles the status's deadline; does nothing if the deadline has not come.
     func timeout(
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Step {

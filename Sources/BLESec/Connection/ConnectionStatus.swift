@@ -29,7 +29,7 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var state: ConnectionState
     /// Since when the connection has been in this state.
     public internal(set) var since: MonotonicTime
-    /// When the state ends by itself; `nil` once closed, and while the channel's timeouts apply.
+    /// When the state ends by itself; `nil` once closed, and while a channel is ready.
     public internal(set) var deadline: MonotonicTime?
     /// The peer, or the last peer.
     public internal(set) var peer: PeerIdentity?
@@ -39,7 +39,7 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var linkDescription: String?
     /// The error that left the connection without a channel, if any.
     public internal(set) var failure: ChannelError?
-    /// How many attempts and links have failed in a row since the last good link
+    /// How many attempts and links have failed in a row since the last stable link
     /// (``ReconnectPolicy/stableAfter``).
     public internal(set) var failures = 0
 }
@@ -50,7 +50,7 @@ public struct ReconnectPolicy: Sendable {
     public var searching = Duration.seconds(30)
     /// How long the state ``ConnectionState/outOfRange`` lasts; 60 seconds. The search continues
     /// meanwhile. Then the state is ``ConnectionState/searching`` again, and the search begins
-    /// anew. After a failed attempt the backoff applies instead.
+    /// anew. If an attempt has failed, the state lasts for the delay of ``backoff`` instead.
     public var outOfRange = Duration.seconds(60)
     /// The limit for making a link; 15 seconds.
     public var dialing = Duration.seconds(15)
@@ -61,8 +61,8 @@ public struct ReconnectPolicy: Sendable {
     public var handshaking = Duration.seconds(90)
     /// How long to wait after failures: the longest wait grows from 1 to 60 seconds.
     public var backoff = Backoff()
-    /// How long a link must last to count as good; 10 seconds. A link that has carried a message
-    /// counts as good if it lasts as long as ``Backoff/first``.
+    /// How long a link must last to count as stable; 10 seconds. A link that has carried a message
+    /// counts as stable if it lasts as long as ``Backoff/first``.
     public var stableAfter = LinkOutcome.stableAfter
     /// Whether the peer's end is final, if the peer says that it has sent everything: then nothing
     /// more is received, and the connection closes once this side has ended too. If false, which is

@@ -35,7 +35,7 @@ public enum WhenDisconnected: Sendable, Hashable {
     case fail
 }
 
-/// A message whose fate is not known yet.
+/// A queued message, whose fate may still be undecided.
 public struct PendingDelivery: Sendable {
     /// The object that reports the fate.
     enum Source {

@@ -24,8 +24,8 @@ final class MessageLane: Sendable {
         var isRevoked = false
         /// Whether the program may take messages: false after ``stopTaking()``.
         var isTaking = true
-        /// Whether the store is closed or about to be: the program takes and confirms nothing more,
-        /// because that could not be committed, and would come again after a restart.
+        /// Whether the store is closed or about to be. The program then takes and confirms nothing
+        /// more: the store could not commit that, so messages would arrive again after a restart.
         var isReleased = false
         /// The calls that wait until the store is closed.
         var closeWaiters: [CheckedContinuation<Void, Never>] = []
@@ -45,7 +45,7 @@ final class MessageLane: Sendable {
         var newsHandler: NewsHandler?
     }
 
-    /// Tells the connection that something has changed. It is an object, since to copy a closure
+    /// Tells the connection that something has changed. It is an object, because copying a closure
     /// out of the lock would allocate memory.
     final class NewsHandler: Sendable {
         /// The connection's loop.
@@ -66,7 +66,7 @@ final class MessageLane: Sendable {
         /// A message has arrived, and nothing else has changed. Called on the loop's thread.
         fileprivate func messageArrived() {
             waiting.wake(.message)
-            // A call that closes the connection notices that the peer is not idle.
+            // A call that is closing the connection must notice this progress.
             waiting.wake(.change)
         }
     }
@@ -75,7 +75,7 @@ final class MessageLane: Sendable {
     struct News {
         /// Whether a message has got its fate.
         var hasFate: Bool
-        /// Whether a stream is over, so that others may be opened.
+        /// Whether a stream is over, so that another one may be opened.
         var isStreamOver: Bool
         /// The streams for which something has changed.
         var streams: [Streams.Handle]
@@ -119,6 +119,7 @@ final class MessageLane: Sendable {
                 endpoint: DeliveryEndpoint(
                     stored, hasStore: store != nil, limits: limits, using: &generator),
                 fates: stored.fates))
+        // Has the store commit what the new endpoint has changed, such as its token.
         change { _ in }
     }
 
@@ -154,8 +155,8 @@ final class MessageLane: Sendable {
 
     // MARK: - The store
 
-    /// Has the store commit these changes, and then those that have come meanwhile, on a thread of
-    /// its own.
+    /// Has the store commit these changes, and then those that have come meanwhile, all on one new
+    /// thread.
     private func commit(_ changes: [StoreChange]) {
         let isStarted = BlockingWork.start { [self] in
             var next: [StoreChange]? = changes
@@ -187,7 +188,7 @@ final class MessageLane: Sendable {
         await withCheckedContinuation { waiter in
             let mustWait = state.withLock { state in
                 state.closeWaiters.append(waiter)
-                return !state.isCommitted
+                return !state.hasNothingToCommit
             }
             // The thread that commits closes the store as its last step.
             if !mustWait, !BlockingWork.start({ [self] in closeIfCommitted() }) {
@@ -206,7 +207,7 @@ final class MessageLane: Sendable {
 
     private func takeCloseWaiters() -> [CheckedContinuation<Void, Never>] {
         state.withLock { state in
-            guard state.isCommitted else { return [] }
+            guard state.hasNothingToCommit else { return [] }
             defer { state.closeWaiters = [] }
             return state.closeWaiters
         }
@@ -241,7 +242,8 @@ final class MessageLane: Sendable {
         return change { state in
             guard hasRoom(for: message.count, state.endpoint.pending) else { return nil }
             let number = state.endpoint.send(message, noting: note)
-            return (number, !exchange(&state.isChannelToldOfMessage, with: state.link > 0))
+            let wasTold = exchange(&state.isChannelToldOfMessage, with: state.link > 0)
+            return (number, !wasTold)
         }
     }
 
@@ -282,13 +284,13 @@ final class MessageLane: Sendable {
             guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
                 return .message(message, mustTellChannel: false)
             }
-            let isTold = exchange(&state.isChannelToldOfDebt, with: state.link > 0)
-            return .message(message, mustTellChannel: !isTold)
+            let wasTold = exchange(&state.isChannelToldOfDebt, with: state.link > 0)
+            return .message(message, mustTellChannel: !wasTold)
         }
     }
 
     /// Confirms messages; throws the store's error, or `closed`, if the store can no longer commit
-    /// that.
+    /// the confirmation.
     func confirm(through number: UInt64, noting note: [UInt8]?) throws(ChannelError) {
         try change { state throws(ChannelError) in
             guard !state.isReleased else {
@@ -336,7 +338,7 @@ final class MessageLane: Sendable {
     /// How many messages have no fate yet.
     var pendingCount: Int { look { $0.pending.count } }
 
-    /// Whether the peer has not confirmed this side's end.
+    /// Whether this side has finished, and the peer has not confirmed that.
     var isEndPending: Bool { look { $0.hasFinished && $0.hasPending } }
 
     /// The fate of a message; nil while it is undecided.
@@ -358,7 +360,8 @@ final class MessageLane: Sendable {
     var droppedCount: Int { state.withLock { $0.fates.droppedCount } }
     var hasFate: Bool { state.withLock { $0.fates.hasNext } }
 
-    /// Returns what has changed since the last call. The connection is told of the next change.
+    /// Returns what has changed since the last call. After this call, the connection is told of the
+    /// next change.
     func takeNews() -> News {
         state.withLock { state in
             state.isNewsPending = false
@@ -419,8 +422,8 @@ final class MessageLane: Sendable {
         }
     }
 
-    /// The process needs the memory of the incomplete message: the link ends, and the peer sends
-    /// the message again.
+    /// Ends the link, because the process needs the memory of the incomplete message. The peer
+    /// sends the message again on the next link.
     private func revoke(_ link: UInt64) {
         drop(link)
         reportNews()
@@ -437,7 +440,7 @@ final class MessageLane: Sendable {
     }
 
     /// The lane's interface for one link's channel. Once a newer link has begun, calls of the port
-    /// do nothing.
+    /// change nothing in the lane.
     final class Port: DeliveryPort, Sendable {
         private let lane: MessageLane
         private let link: UInt64
@@ -450,8 +453,8 @@ final class MessageLane: Sendable {
             self.newsHandler = newsHandler
         }
 
-        /// Counts the bytes of an incomplete message. Called without the lane's lock, because this
-        /// may revoke the part of another lane, whose lock is then taken.
+        /// Counts the bytes of an incomplete message. Called without the lane's lock, because the
+        /// budget may then revoke the part of another lane, and take the lock of that lane.
         private func count(_ chunk: Chunk) throws(DeliveryError) {
             let longest = lane.options.maximumMessageLength
             // The endpoint refuses a chunk that is too long.
@@ -474,6 +477,7 @@ final class MessageLane: Sendable {
         }
 
         var wantsRecords: Bool {
+            // The records of an older link are taken, and change nothing.
             lane.state.withLock { $0.link == link ? $0.endpoint.wantsRecords : true }
         }
 
@@ -505,7 +509,8 @@ final class MessageLane: Sendable {
             return if let received { received } else { try countAndReceive(record) }
         }
 
-        /// Counts the record's bytes, and takes it. Not inlined, since most messages come in one piece.
+        /// Counts the record's bytes, and processes the record. Not inlined, because most messages
+        /// come in one piece and do not need this.
         @inline(never)
         private func countAndReceive(
             _ record: DeliveryRecord
@@ -528,10 +533,10 @@ final class MessageLane: Sendable {
 }
 
 extension MessageLane.State {
-    /// Whether the store has committed everything that it can.
-    fileprivate var isCommitted: Bool { endpoint.isCommitted || failure != nil }
+    /// Whether the store has committed everything, or has failed and commits nothing more.
+    fileprivate var hasNothingToCommit: Bool { endpoint.isCommitted || failure != nil }
 
-    /// Takes a record of this link; does nothing if a newer link has begun.
+    /// Processes a record that has arrived on `link`; does nothing if a newer link has begun.
     fileprivate mutating func receive(
         _ record: DeliveryRecord, from link: UInt64
     ) throws(DeliveryError) -> ReceivedRecord {
@@ -569,8 +574,8 @@ extension MessageLane.State {
         hasNewFate = true
     }
 
-    /// Whether the connection must be told now that it has something to do for its link; if so, it
-    /// counts as told.
+    /// Whether the connection must be told now that it has something to do for its link; if so, the
+    /// connection counts as told.
     fileprivate mutating func mustReportLink() -> Bool {
         guard !isNewsPending else { return false }
         isNewsPending = endpoint.hasNews
@@ -578,7 +583,7 @@ extension MessageLane.State {
     }
 
     /// Whether the connection must be told now that something has arrived, or that its link must
-    /// end; if so, it counts as told.
+    /// end; if so, the connection counts as told.
     fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
         isNewsPending =

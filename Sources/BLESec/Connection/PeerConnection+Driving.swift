@@ -22,8 +22,8 @@ extension PeerConnection {
         perform(.attempt)
     }
 
-    /// Waits for the next channel of a listener or service, if there is room for one. The waiting task
-    /// does not keep the connection alive.
+    /// Waits for the next channel of a listener or service, if there is room for one. The waiting
+    /// task does not keep the connection alive.
     private func awaitArrival() {
         guard let next = route.next, arrivalTask == nil, hasRoom, !machine.isClosed else { return }
         arrivalTask = Task(executorPreference: loop) { [weak self] in
@@ -56,7 +56,7 @@ extension PeerConnection {
     }
 
     /// Changes the machine, and reports its status if it has entered another state, or the same
-    /// anew.
+    /// state anew.
     private func change<Result>(_ body: (ConnectionMachine) -> Result) -> Result {
         let before = machine.status
         let result = body(machine)
@@ -175,7 +175,7 @@ extension PeerConnection {
         if case .use = admission { return true } else { return false }
     }
 
-    /// The order of the two sides' keys.
+    /// Whether this side's key is the lower or the higher one; nil if a side has no key.
     private func order(
         to peer: PeerIdentity, over channel: SecureChannel
     ) async -> Streams.Order? {
@@ -209,7 +209,8 @@ extension PeerConnection {
 
     private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnreadChannels }
 
-    /// Whether no channel is in use, or the one in use when this returns is over.
+    /// Whether no channel is in use, or the channel in use is over. Asks again if another channel
+    /// has come into use meanwhile.
     private var isCurrentOver: Bool {
         get async {
             while true {
@@ -223,7 +224,7 @@ extension PeerConnection {
     /// Queues the unread messages of an ended channel before those of the channel in use. They must
     /// not be lost, because the peer may know that they arrived.
     private func keepMessages(of channel: SecureChannel) async {
-        guard await channel.hasUnread else { return }
+        guard await channel.hasWaitingMessages else { return }
         unread.insert(channel, at: unread.firstIndex { $0 === current } ?? unread.count)
         waiting.wake(.message)
     }
@@ -258,8 +259,9 @@ extension PeerConnection {
             if isCurrent { leave(channel) }
             perform(step)
         }
-        // A reason other than `done` is sent back, because this side continues over another link,
-        // too. `close()` returns when each side knows that the other has everything.
+        // After a reason other than `done`, this side has not sent everything either: it continues
+        // over another link, and sends the same reason back. `close()` returns when each side knows
+        // that the other side has everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
@@ -278,11 +280,11 @@ extension PeerConnection {
         let failure = await channel.endError
         receipts.forget(channel)
         lose(channel, because: failure, hasCarriedMessage: await channel.hasCarriedMessage)
-        // The channel may have ended before it reported that the records that arrived are processed
+        // A channel that ends may not have reported the last records that it has processed
         // (``DeliveryPort/didReceiveAll(_:)``).
         heardFromLane()
         // Only channels with unread messages are kept.
-        if await !channel.hasUnread { wasRead(channel) }
+        if await !channel.hasWaitingMessages { wasRead(channel) }
     }
 
     /// Stops using a channel that has ended.

@@ -84,16 +84,16 @@ extension PeerConnection {
     /// Whether this side has declared that it sends nothing more, perhaps in an earlier process.
     public var hasFinished: Bool { machine.hasFinished }
 
-    /// How many messages have an unknown fate, including those of earlier processes with this
-    /// store. Only with ``Guarantee/exactlyOnce(_:)``.
+    /// How many messages have the fate ``Delivery/unknown``, including those of earlier processes
+    /// with this store. Only with ``Guarantee/exactlyOnce(_:)``.
     public var unknownCount: Int { lane?.unknownCount ?? 0 }
 
     /// How many messages were removed from the store before they were sent (``Delivery/dropped``).
     public var droppedCount: Int { lane?.droppedCount ?? 0 }
 
-    /// How many streams have ended with `sessionLost` although this side had not given up its
-    /// direction, and before the peer's program had taken everything up to this side's end of the
-    /// stream.
+    /// How many streams have ended with `sessionLost` before the peer's program had taken
+    /// everything up to this side's end of the stream. Streams whose direction this side had given
+    /// up do not count.
     public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
 
     /// Whether the store has turned out to be an older copy of a store that was used with the peer.
@@ -101,9 +101,10 @@ extension PeerConnection {
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
     /// The fates of the messages in the order in which they were sent, each once, with their
-    /// numbers from 1 (``PendingDelivery/number``). The stream ends when the connection is closed.
-    /// With a store, fates that are taken after that may be reported once more after a restart.
-    /// Only with ``Guarantee/exactlyOnce(_:)``; otherwise the stream is empty.
+    /// numbers from 1 (``PendingDelivery/number``). The stream ends when the connection is closed
+    /// and all fates were returned. With a store, a fate that is returned after the connection was
+    /// closed may be returned again after a restart. Only with ``Guarantee/exactlyOnce(_:)``;
+    /// otherwise the stream is empty.
     public nonisolated var deliveries: AsyncStream<(number: UInt64, delivery: Delivery)> {
         AsyncStream { await self.nextDelivery() }
     }
@@ -118,10 +119,10 @@ extension PeerConnection {
     }
 }
 
-// A connection with a lane.
+// What a connection does differently with a ``MessageLane``: its messages arrive exactly once.
 extension PeerConnection {
-    /// Queues a message if that needs no wait; otherwise returns nil. Most calls end here: each
-    /// `async` function that they entered in addition would cost a change of executors.
+    /// Queues a message if that needs no wait; otherwise returns nil. Most sends end here, without
+    /// entering a further `async` function, which would cost a change of executors.
     func sendNow(
         _ message: [UInt8], noting note: [UInt8]?, _ whenDisconnected: WhenDisconnected
     ) throws(ChannelError) -> PendingDelivery? {
@@ -247,7 +248,7 @@ extension PeerConnection {
         if news.hasFate || machine.isClosed || news.isStreamOver { waiting.wake(.room) }
         if let failure = news.failure { shut(failure) }
         releaseStore()
-        // A channel may be in the middle of a call, so it is called later.
+        // A channel may be in the middle of a call, so the calls below are made later.
         if news.hasCommitted {
             // Records that waited for the commit can be sent, and those that have arrived and
             // waited for it can be processed.
@@ -279,22 +280,25 @@ extension PeerConnection {
 
     // MARK: - Closing
 
-    /// Lets the program take no more messages, and waits until the program has confirmed those that
-    /// it has taken, the peer has confirmed those that are queued (only while there is a link), and
-    /// the store has committed everything; or until there is no progress for `limit`.
+    /// Lets the program take no more messages, and waits until all of this is true, or until there
+    /// is no progress for `limit`:
+    ///
+    /// - The program has confirmed the messages that it has taken.
+    /// - The peer has confirmed the queued messages and this side's end, or there is no link.
+    /// - The store has committed everything.
     func settle(_ lane: MessageLane, within limit: Duration?) async {
         lane.stopTaking()
         let limit = self.limit(limit)
         var idle = Idle(lane.progressCount, loop.now)
-        func isSettled() -> Bool {
+        func isDone() -> Bool {
             machine.isClosed
                 || !lane.hasUnconfirmed && lane.isCommitted
                     && (lane.pendingCount == 0 && !lane.isEndPending || current == nil)
         }
-        while !isSettled(), !idle.hasLasted(limit, lane.progressCount, loop.now) {
+        while !isDone(), !idle.hasLasted(limit, lane.progressCount, loop.now) {
             let isCancelled = await waiting.wait(
                 for: .change, until: idle.since.advanced(by: limit), isolation: self,
-                unless: isSettled)
+                unless: isDone)
             if isCancelled { return }
         }
     }
@@ -356,16 +360,16 @@ extension PeerConnection {
     }
 
     /// Waits until the peer, which is complete too, has ended the last channel. Without a link, the
-    /// peer has ``timeToReconnect``. A link that has died silently is noticed only after the idle
-    /// time, so the whole wait may last that time longer than ``timeToReconnect``.
+    /// peer has ``timeToReconnect``. A link that has died silently is noticed only after
+    /// ``ChannelTimeouts/idle``, so the whole wait may last for the sum of both times.
     private func waitForPeerToEnd() async {
-        let idle = current?.configuration.timeouts.idle ?? .zero
-        let last = loop.now.advanced(by: idle + Self.timeToReconnect)
+        let idleTimeout = current?.configuration.timeouts.idle ?? .zero
+        let latest = loop.now.advanced(by: idleTimeout + Self.timeToReconnect)
         var lostAt = loop.now
         while !machine.isClosed {
             if current != nil { lostAt = loop.now }
             let deadline =
-                current == nil ? min(last, lostAt.advanced(by: Self.timeToReconnect)) : last
+                current == nil ? min(latest, lostAt.advanced(by: Self.timeToReconnect)) : latest
             guard loop.now < deadline else { return }
             let wasConnected = current != nil
             let isCancelled = await waiting.wait(for: .change, until: deadline, isolation: self) {

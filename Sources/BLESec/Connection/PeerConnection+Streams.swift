@@ -162,8 +162,8 @@ extension PeerConnection {
 
     /// The streams that the peer opens, except those that another layer takes, such as files. Ends
     /// when the program has received everything up to the peer's end, or the connection is closed.
-    /// Accept streams and receive messages concurrently: the peer's end comes after its streams,
-    /// and only a few streams may wait.
+    /// Accept streams and receive messages concurrently. The peer's end comes after all its
+    /// streams, and only a few may wait, so streams that are not accepted can delay the end.
     public nonisolated var incomingStreams: AsyncStream<Stream> {
         AsyncStream { await self.acceptOther() }
     }
@@ -212,8 +212,9 @@ extension PeerConnection {
         guard let lane else { return }
         var rest = bytes[...]
         while true {
-            // The stream's own end is reported rather than the connection's, as for reads: the
-            // connection may close before a writer that the peer has stopped runs again.
+            // As for reads, the stream's own end is reported even if the connection is closed: the
+            // connection may close before a writer that the peer has stopped runs again. So a write
+            // of no bytes asks a stream of a closed connection how it ended.
             let isClosed = machine.isClosed
             let result = lane.changeStreams { streams in
                 Result { () throws(Streams.Failure) in

@@ -32,7 +32,7 @@ public actor PeerConnection {
     var current: SecureChannel?
     /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
-    /// Channels with messages, or that may get some, oldest first; the last may be the one in use.
+    /// Channels that have messages or may get some, oldest first; the last may be the one in use.
     var unread: [SecureChannel] = []
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
@@ -68,7 +68,7 @@ public actor PeerConnection {
     /// - Parameters:
     ///   - route: how the connection gets its channels.
     ///   - peer: the expected peer, in addition to the channels' trust policy; `nil` for the first
-    ///     peer that connects.
+    ///     peer that connects. With a store, the store's peer is expected instead.
     ///   - rules: the time limits and the backoff.
     ///   - delivery: what the connection promises about its messages.
     ///   - loop: the loop to run on; by default the route's own loop, or the shared loop.
@@ -189,8 +189,8 @@ public actor PeerConnection {
     }
 
     /// Queues a message, and has the store commit `note` together with it: for example, how far the
-    /// program has read its input. A restarted program reads its input on from the position in
-    /// ``notes``, and so sends nothing twice. Without a store, notes are lost with the process.
+    /// program has read its input. A restarted program continues to read its input at the position
+    /// in ``notes``, and so sends nothing twice. Without a store, notes are lost with the process.
     public func send(
         _ message: [UInt8], noting note: [UInt8]?, whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -230,7 +230,8 @@ public actor PeerConnection {
                 return PendingDelivery(number: number, .link(channel))
             } catch {
                 if machine.hasFinished { throw machine.closedError }
-                // On an ending channel nothing was sent; any other error concerns this message.
+                // If the channel is ending, nothing was sent, and the message waits for the next
+                // channel. Otherwise the error concerns the message.
                 guard await channel.isEnding else { throw error }
                 lose(channel, because: error, hasCarriedMessage: await channel.hasCarriedMessage)
             }
@@ -243,15 +244,16 @@ public actor PeerConnection {
     /// and either the connection is closed or the peer has ended for good
     /// (``ReconnectPolicy/endsWithPeer``).
     ///
-    /// With a store on disk, a closed connection returns no more messages, because taking them could
-    /// not be committed. Messages that have arrived and were not taken arrive again after a restart.
+    /// With a store on disk, a closed connection returns no more messages, because taking them
+    /// could not be committed. Messages that have arrived and were not taken arrive again after a
+    /// restart.
     ///
     /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
     ///   peer's end closed it; `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
         if let lane {
             if !loop.mayContinue() { await loop.giveWay() }
-            // Most calls end here: each `async` function that they entered in addition would cost a
+            // Most calls end here, without entering a further `async` function, which would cost a
             // change of executors.
             if let received = try receiveNow(from: lane) { return received.message }
             return try await receive(from: lane)
@@ -310,8 +312,8 @@ public actor PeerConnection {
             number <= lastReceived,
             "message \(number) cannot be confirmed: \(lastReceived) have been received")
         if let lane { return try confirm(through: number, noting: note, on: lane) }
-        for (channel, number) in receipts.take(through: number) {
-            try await channel.confirm(through: number)
+        for (channel, last) in receipts.take(through: number) {
+            try await channel.confirm(through: last)
         }
     }
 

@@ -5,8 +5,9 @@ struct Receipts {
         let channel: SecureChannel
         /// The run's first message, as numbered from 1 on the connection.
         let first: UInt64
-        /// The run's last message, as numbered from 1 on the connection, and on the channel.
+        /// The run's last message, as numbered from 1 on the connection.
         var last: UInt64
+        /// The run's last message, as numbered from 1 on its channel.
         var lastOnChannel: UInt64
     }
 
@@ -31,7 +32,8 @@ struct Receipts {
     mutating func forget(_ channel: SecureChannel) { runs.removeAll { $0.channel === channel } }
 
     /// Returns how to confirm the messages 1 to `number` of the connection: the channels, each with
-    /// its last message to confirm. Removes the runs that end at or before `number`.
+    /// its last message to confirm, as numbered on that channel. Removes the runs that end at or
+    /// before `number`.
     mutating func take(through number: UInt64) -> [(channel: SecureChannel, last: UInt64)] {
         var confirmed: [(channel: SecureChannel, last: UInt64)] = []
         while let run = runs.first, number > 0 {

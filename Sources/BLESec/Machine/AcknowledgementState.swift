@@ -28,6 +28,7 @@ struct AcknowledgementState {
     private(set) var ackSent: UInt64 = 0
     private(set) var hasSentEnd = false
     private(set) var hasReceivedEnd = false
+    /// Since when this side has had an acknowledgement to send; nil if it has none.
     private(set) var ackPendingSince: UInt64?
     init(rule: Rule) { self.rule = rule }
     /// Whether this side has sent its end, and the peer has acknowledged everything.

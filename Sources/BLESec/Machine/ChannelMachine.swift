@@ -49,8 +49,8 @@ struct ChannelMachine: ~Copyable {
     private(set) var session: Session?
     /// How the channel ended; nil while it is open.
     private(set) var outcome: Outcome? { didSet { isOver = outcome != nil } }
-    /// Whether the channel has ended. A property of its own, because to compare ``outcome`` with nil
-    /// copies it.
+    /// Whether the channel has ended. A property of its own, because comparing ``outcome`` with nil
+    /// copies the outcome.
     private(set) var isOver = false
     /// Whether the link is lost, and its remaining bytes are being read.
     private var isLinkLost = false
@@ -59,8 +59,10 @@ struct ChannelMachine: ~Copyable {
     /// Ends the channel when its part of the memory budget is revoked.
     private var onBudgetRevoked: @Sendable () -> Void = {}
 
-    /// Call ``begin(onBudgetRevoked:)`` next. An SDU of the link holds at most `maximumSDU` bytes.
-    /// `plans` are those of the configuration and the role, if they were made before.
+    /// Makes a machine; call ``begin(onBudgetRevoked:)`` next.
+    ///
+    /// An SDU of the link holds at most `maximumSDU` bytes. `plans`, if given, were made from
+    /// `configuration` and `role`.
     init(
         role: ChannelRole, configuration: ChannelConfiguration, plans: OfferPlans? = nil,
         maximumSDU: Int, now: UInt64, budget: ReassemblyBudget = .shared
@@ -72,8 +74,10 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Begins the channel. A dialer then has its first bytes to send.
+    ///
     /// `onBudgetRevoked` is called, on any thread, when the channel has to end because its
     /// incomplete message takes too much of the process's memory budget.
+    ///
     /// - Throws: `configuration` for a contradiction: nothing is sent, and the channel has ended.
     mutating func begin(onBudgetRevoked: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
         if let outcome { throw outcome.error }
@@ -109,8 +113,8 @@ struct ChannelMachine: ~Copyable {
     var peer: PeerIdentity? { session?.agreement.peer }
     /// The key that the peer has claimed, proven or not; nil once the channel has ended.
     var claimedKey: Fingerprint? { stage?.claimedKey }
-    /// Whether the driver should read from the link: not, for example, while a trust policy decides
-    /// or while enough messages wait for the application.
+    /// Whether the driver should read from the link. False, for example, while a trust policy
+    /// decides, or while enough messages wait for the application.
     var wantsBytes: Bool { stage?.wantsBytes ?? false }
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { session?.hasPeerEnded ?? false }
@@ -191,8 +195,8 @@ struct ChannelMachine: ~Copyable {
     mutating func linkWasLost(now: UInt64) {
         isLinkLost = true
         session?.isLinkLost = true
-        // Processes the records that had no room before. The buffer has space for a read after one
-        // incomplete record, but not after several whole records.
+        // Processes the records that have waited for room in the inbox, because the buffer has no
+        // space for a read behind several whole records. Behind an incomplete record it has space.
         process(arrived: 0, now: now)
     }
 
@@ -271,8 +275,8 @@ struct ChannelMachine: ~Copyable {
         return true
     }
 
-    /// Called when the port may take records again: asks it whether it does. If it did not before
-    /// and does now, processes the records that have arrived. The driver then sends and reads.
+    /// Called when the ``DeliveryPort`` may take records again. If the port takes records now and
+    /// did not before, processes the records that have arrived. The driver then sends and reads.
     mutating func portDidResume(now: UInt64) {
         guard !isOver, let session = session as? NegotiatedSession else { return }
         let wasFull = !wantsBytes
@@ -281,7 +285,7 @@ struct ChannelMachine: ~Copyable {
         resumeReading(wasFull: wasFull, now: now)
     }
 
-    /// Called when the port may have got records to send.
+    /// Called when the ``DeliveryPort`` may have got records to send.
     func portMayHaveRecords() { session?.portMayHaveRecords() }
 
     /// Records that the program receives again: the peer's silence is measured from now on.
@@ -350,7 +354,7 @@ struct ChannelMachine: ~Copyable {
         }
     }
 
-    /// Ends the channel: with an error only if the peer's end said that it did not send everything.
+    /// Ends the channel: with an error only if the peer has ended without having sent everything.
     private mutating func complete() {
         finish(session?.peerEndReason?.error.map { .failed($0) } ?? .complete)
     }

@@ -4,7 +4,7 @@ internal import BLESecChannelCore
 final class ChannelParameters: Sendable {
     let role: ChannelRole
     let configuration: ChannelConfiguration
-    /// ``ChannelConfiguration/features`` and the other values that follow from the configuration.
+    /// The features that this side offers. This and the next two follow from the configuration.
     let features: ChannelFeatures
     let requiredFeatures: ChannelFeatures
     let ownKeys: [UInt8]
@@ -144,7 +144,7 @@ class UnauthenticatedStage: ChannelStage {
     }
 
     final override func didProcess(now: UInt64) throws(ChannelError) {
-        guard arrived < unauthenticatedLimit || !failsAtByteLimit else {
+        if failsAtByteLimit, arrived >= unauthenticatedLimit {
             throw .unauthenticated(after: unauthenticatedLimit)
         }
     }

@@ -10,7 +10,8 @@ final class DirectSession: Session {
     /// Whether the peer's last record was empty.
     private(set) var peerSentEmpty = false
 
-    /// The next stage. In some patterns the peer must still prove itself with its first message.
+    /// Returns the next stage: ``DirectProof`` if the peer must still prove its key with its first
+    /// message, and the session otherwise.
     static func begin(
         after handshake: Handshake, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) -> ChannelStage {

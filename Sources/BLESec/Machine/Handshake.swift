@@ -96,7 +96,8 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // True in direct mode until a byte is consumed: the buffer begins with TLS's hello.
+            // Only in direct mode, before a byte is consumed. The buffer then begins with the
+            // peer's TLS hello.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
                 try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })
@@ -113,7 +114,7 @@ final class Handshake: UnauthenticatedStage {
     /// Refuses a dial by this device itself without sending anything.
     private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
         guard parameters.role == .acceptor,
-            configuration.pendingDials.refuses(message, by: parameters.ownKeys)
+            configuration.pendingDials.refuseIfOwn(message, by: parameters.ownKeys)
         else { return }
         throw .talksToItself
     }
@@ -167,8 +168,9 @@ final class Handshake: UnauthenticatedStage {
         }
     }
 
-    /// Refuses the peer. The handshake ends in the engine's own way or with a `reject` record if
-    /// that reveals nothing about this side, and without a message otherwise.
+    /// Refuses the peer. The engine decides how the peer learns of this: from the last handshake
+    /// bytes, from a `reject` record (negotiated mode only), or not at all if either would reveal
+    /// this side's identity.
     private func refuse(_ reason: ChannelError) throws(ChannelError) {
         var error = reason
         error.claimed = claimedIdentity

@@ -10,8 +10,8 @@ struct Inbox: ~Copyable {
     /// The most room in bytes that a message gets before its pieces have arrived. The memory budget
     /// does not count this room.
     private static let largestReserve = 64 << 10
-    /// This channel's part of the memory budget, for the incomplete message; set before its first
-    /// piece.
+    /// This channel's part of the memory budget, for the incomplete message; set before a
+    /// piece of an incomplete message is appended.
     var part: ReassemblyBudget.Part?
     private let maximumMessageLength: Int
     /// The bytes of whole messages, plus ``overhead`` for each message.

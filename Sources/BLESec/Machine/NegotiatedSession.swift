@@ -1,29 +1,30 @@
 internal import BLESecChannelCore
 internal import BLESecDelivery
 
-/// The layer above a channel that delivers each message once, over several links if necessary
-/// (`docs/delivery.md`). The session carries this layer's records, and calls it on the channel's
-/// loop.
+/// The session's interface to the layer above the channel, which delivers each message once, over
+/// several links if necessary (`docs/delivery.md`). The session carries this layer's records, and
+/// calls the port on the channel's loop.
 protocol DeliveryPort: AnyObject {
     /// Whether the next record of the peer may be passed to ``receive(_:)`` now.
     var wantsRecords: Bool { get }
-    /// Returns the next record for the peer, which the session seals at once. The record has at most
-    /// `limit` bytes of data, and no data if `limit` is nil. If `onlyWhole`, data that is longer
-    /// than `limit` is not begun. `confirms` is called with the number of confirmations that the
-    /// peer has not been told of, and decides whether they are sent now.
+    /// Returns the next record for the peer, which the session seals at once. The record has at
+    /// most `limit` bytes of data, and no data if `limit` is nil. If `onlyWhole`, data that is
+    /// longer than `limit` is not begun. `confirms` is called with the number of messages that the
+    /// program has confirmed and the peer has not been told of; it returns whether to tell the peer
+    /// now.
     func nextRecord(
         atMost limit: Int?, onlyWhole: Bool, _ outlook: inout PortOutlook,
         confirms: (_ owed: UInt64) -> Bool
     ) -> DeliveryRecord?
     /// Takes a record of the peer. A thrown error ends the channel.
     func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord
-    /// Called after the last of the records that have arrived together, unless all of them were
-    /// without an effect; `effect` is the greatest. If the channel ends before the last one, this
-    /// call may be missing.
+    /// Called after the last of the records that have arrived together, if any of them had an
+    /// effect; `effect` is the greatest of their effects. If the channel ends before the last
+    /// record, this call may be missing.
     func didReceiveAll(_ effect: ReceivedRecord.Effect)
 }
 
-/// What a port expects after the record that it has just returned.
+/// What a port expects after a call of ``DeliveryPort/nextRecord(atMost:onlyWhole:_:confirms:)``.
 struct PortOutlook {
     /// Whether streams are open.
     var hasStreams = false
@@ -94,9 +95,9 @@ final class NegotiatedSession: Session {
     private let hasRoomForHeader: Bool
     /// Whether the channel carries the records of delivery, and no messages of its own.
     private let carriesDelivery: Bool
-    /// Where the records of delivery go; the peer's first one waits until there is a port.
+    /// Where the records of delivery go; the peer's first record waits until there is a port.
     private var port: (any DeliveryPort)?
-    /// The bytes of a record of delivery without data; they keep their memory from record to record.
+    /// The bytes of a record of delivery without data; the next such record reuses the memory.
     private var shortRecord: [UInt8] = []
     /// Since when this side has owed the peer a confirmation; nil if it owes none.
     private var confirmationOwedSince: UInt64?
@@ -125,8 +126,8 @@ final class NegotiatedSession: Session {
         messageTimeout = timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
-        // With Noise, the longest record can be longer by this header; with TLS, the header would
-        // begin another TLS record.
+        // With Noise, a bulk record may be longer by this header. With TLS, a bulk record fills one
+        // TLS record, and the header would begin another one.
         hasRoomForHeader = previous.records.engine.bulkPayload >= Record.bulkPayload
         super.init(after: previous, agreement, now: now)
         takesRecords = !carriesDelivery
@@ -160,6 +161,7 @@ final class NegotiatedSession: Session {
     override var isSendingComplete: Bool { acknowledgements.isSendingComplete }
     override var ackPendingSince: UInt64? { acknowledgements.ackPendingSince }
     override var hasCarriedMessage: Bool {
+        // The counts include each side's `end`.
         hasCarriedDelivery || acknowledgements.received > (acknowledgements.hasReceivedEnd ? 1 : 0)
             || acknowledgements.acknowledged > (acknowledgements.isSendingComplete ? 1 : 0)
     }
@@ -174,8 +176,9 @@ final class NegotiatedSession: Session {
         restartCloseAfterEnd(now: now)
     }
 
-    /// Restarts the close deadline, because fewer messages are left to acknowledge. This applies
-    /// only after the peer's end, because the peer may send messages without limit before.
+    /// After the peer's end, restarts the close deadline, because fewer messages are left to
+    /// acknowledge. Before its end, the peer may send messages without limit, and could so postpone
+    /// the deadline for ever.
     private func restartCloseAfterEnd(now: UInt64) {
         if acknowledgements.hasReceivedEnd { restartClosing(now: now) }
     }
@@ -199,7 +202,7 @@ final class NegotiatedSession: Session {
             return true
         }
         guard !acknowledgements.hasSentEnd else { return false }
-        // Before this side's end, the peer learns what this side has taken.
+        // Before this side's end, the peer is told which of its messages are confirmed.
         if try sealDelivery(now: now) { return true }
         guard let reason = requestedEnd else { return false }
         try records.seal(.end, [reason.rawValue])
@@ -212,17 +215,19 @@ final class NegotiatedSession: Session {
     private func sealDelivery(now: UInt64) throws(ChannelError) -> Bool {
         guard let port else { return false }
         if isPortEmpty, requestedEnd == nil, !isConfirmationDue(now: now) { return false }
-        // While a stream is open, data that does not fit whole is not sealed behind waiting
-        // records: the peer gets those records only with the whole SDU.
+        // While a stream is open, only data that fits whole into a short record is sealed behind
+        // waiting records. More data in the same SDU would delay them, because the peer gets an SDU
+        // only when all of it has arrived.
         let isShort = keepsQueueShort && !records.outbound.isEmpty
         var outlook = PortOutlook()
         let nextRecord = port.nextRecord(
-            atMost: requestedEnd == nil ? frameSize(isShort: isShort) : nil, onlyWhole: isShort,
+            atMost: requestedEnd == nil ? dataLimit(isShort: isShort) : nil, onlyWhole: isShort,
             &outlook
         ) { confirms($0, now: now) }
         keepsQueueShort = outlook.hasStreams
         guard let record = nextRecord else {
-            // A port without a short record may have longer data, which waits for room.
+            // A port that had nothing short may still have longer data, which waits until the link
+            // has taken the waiting records.
             isPortEmpty = !isShort
             return false
         }
@@ -231,7 +236,8 @@ final class NegotiatedSession: Session {
             try records.seal(head.bytes.span.extracting(0..<head.count), record.data.span)
             return true
         }
-        // Moved, because a span of the property would be an access to the whole session.
+        // The bytes are moved out of the property, because a span of the property would be an
+        // access to the whole session.
         var bytes = exchange(&shortRecord, with: [])
         defer { shortRecord = bytes }
         bytes.removeAll(keepingCapacity: true)
@@ -240,10 +246,11 @@ final class NegotiatedSession: Session {
         return true
     }
 
-    /// The most data of one record of delivery. While a stream is open, a record fits into one SDU,
-    /// so that an urgent record does not wait long; if `isShort`, a record is even shorter. Without
-    /// streams no record is urgent, so records may be long.
-    private func frameSize(isShort: Bool) -> Int {
+    /// The most bytes of data in one record of delivery. While a stream is open, a record fits into
+    /// one SDU (unless SDUs are tiny), so that an urgent record does not wait long; if `isShort`, a
+    /// record has at most ``Record/leastBulkPayload``. Without streams no record is urgent, so
+    /// records may be long.
+    private func dataLimit(isShort: Bool) -> Int {
         let longest = bulkPayload - (hasRoomForHeader ? 0 : DeliveryRecord.longestDataHeader)
         if isShort { return min(longest, Record.leastBulkPayload) }
         guard keepsQueueShort else { return longest }
@@ -386,6 +393,7 @@ final class NegotiatedSession: Session {
         }
     }
 
+    /// Throws if the peer may not send a message on this channel, or not any more.
     private func refuseMessages() throws(ChannelError) {
         guard !carriesDelivery else { throw .violation("a message beside the records of delivery") }
         try refuseAfterEnd()
@@ -463,14 +471,15 @@ final class NegotiatedSession: Session {
         acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete
     }
 
-    /// Starts the close deadline once both ends are sent and acknowledged: until this deadline, the
-    /// acceptor waits for the dialer to close the link.
+    /// Reports to the port what has arrived. Once each side has acknowledged the other's `end`,
+    /// starts the close deadline: until then, the acceptor waits for the dialer to close the link.
     override func didProgress(now: UInt64) {
         if effect != .none { port?.didReceiveAll(exchange(&effect, with: .none)) }
         if isComplete { beginClosing(now: now) }
     }
 
-    /// The dialer closes the link once its last acknowledgement has left: the acceptor needs it.
+    /// The dialer closes the link once its last acknowledgement has left, because the acceptor
+    /// needs that acknowledgement.
     override func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         isComplete && parameters.role == .dialer ? .closeWhenDrained : .stay
     }

@@ -91,7 +91,7 @@ final class Negotiation: UnauthenticatedStage {
             let early = try records.takeFramed(atMost: configuration.limits.unauthenticatedBytes)
         else { return .wait }
         transcript.early = early
-        guard !configuration.pendingDials.refuses(early, by: parameters.ownKeys) else {
+        guard !configuration.pendingDials.refuseIfOwn(early, by: parameters.ownKeys) else {
             throw .talksToItself
         }
         if let error = featureError {
@@ -114,9 +114,10 @@ final class Negotiation: UnauthenticatedStage {
         }
     }
 
-    /// Begins a handshake, and returns its protocol's name. `index` is that of the first offer that
-    /// this side supports. Before a switch to that offer, a fallback to any offer except the
-    /// dialer's first is tried.
+    /// Begins a handshake, and returns its protocol's name. `index` is the index of the first offer
+    /// that this side supports. If offer 0 is not supported, or its early message cannot be read, a
+    /// fallback is tried. Without one, this side switches to the offer at `index`, or fails if
+    /// `index` is 0.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {
@@ -145,9 +146,10 @@ final class Negotiation: UnauthenticatedStage {
         return true
     }
 
-    /// Answers with a fallback to an offer after the dialer's first, because a fallback needs fewer
-    /// flights than a switch.
-    /// Returns the fallback's protocol name; nil if no offer permits a fallback.
+    /// Answers with a fallback to one of the offers after the dialer's first, if one permits it. A
+    /// fallback needs fewer flights than a switch.
+    ///
+    /// - Returns: the fallback's protocol name; nil if no offer permits a fallback.
     private func fallBack(_ offers: [String], from early: [UInt8]) throws(ChannelError) -> String? {
         for (index, offer) in offers.enumerated().dropFirst()
         where configuration.offers.contains(offer) {

@@ -14,7 +14,7 @@ struct Outbox {
     }
 
     /// Passes at most `limit` bytes of the first message to `body`, and removes them if `body` does
-    /// not throw; returns whether they are the message's last.
+    /// not throw; returns whether these bytes were the message's last.
     mutating func take<Failure: Error>(
         atMost limit: Int, _ body: (Span<UInt8>, _ isLast: Bool) throws(Failure) -> Void
     ) throws(Failure) -> Bool {

@@ -8,7 +8,7 @@ final class PairingStage: UnauthenticatedStage {
     /// Since when the exchange has waited for the peer, the store or a person.
     private var waitsSince: UInt64
     private var hasAsked = false
-    /// Why this side refuses the peer.
+    /// Why this side refuses the peer; nil if it does not.
     private var refusal: ChannelError?
 
     init(
@@ -80,9 +80,7 @@ final class PairingStage: UnauthenticatedStage {
         } catch {
             // The peer must learn in which way this side pairs, even if the two ways differ.
             while let record = exchange.nextRecord() { try records.seal(.pair, record) }
-            // A dialer that has sent `done` has begun its session, in which there is no `reject`.
-            let isPeerInSession = parameters.role == .acceptor && exchange.isBinding
-            guard error.code != .protocolViolation, !isPeerInSession else { throw error }
+            guard error.code != .protocolViolation, !exchange.isPeerInSession else { throw error }
             refusal = reason(for: error, whileBinding: exchange.isBinding)
             return
         }
@@ -137,9 +135,11 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the
-    /// peer has stored this side's key. A dialer sometimes knows: in a pairing, the acceptor stores
-    /// the dialer only after the dialer's `done`. So if a side refuses before that, or the acceptor
-    /// breaks the protocol, the acceptor has not stored the dialer in this pairing.
+    /// peer has stored this side's key.
+    ///
+    /// A dialer sometimes knows that the acceptor has not stored its key in this pairing, because
+    /// the acceptor does that only after the dialer's `done`. This is so if either side refuses
+    /// before `done`, or if the acceptor breaks the protocol.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
         let hasSurelyFailed =
             parameters.role == .dialer && !isBinding
@@ -153,7 +153,7 @@ final class PairingStage: UnauthenticatedStage {
         return result
     }
 
-    /// Whether the peer may have stored this side's key, so that this channel should not make room
-    /// for another one.
+    /// Whether the peer may have stored this side's key. If so, a listener does not end this
+    /// channel to make room for another one.
     var hasConfirmed: Bool { exchange.hasConfirmed }
 }

@@ -33,7 +33,7 @@ final class ReassemblyBudget: Sendable {
         /// The share of each peer with a key. Used only when a part is made or released: to find an
         /// identity in a dictionary takes much longer than to find a number.
         var shareOfPeer: [PeerIdentity: UInt64] = [:]
-        /// The last number of a holding or share.
+        /// The number that was given to a holding or a share last.
         var lastNumber: UInt64 = 0
 
         mutating func nextNumber() -> UInt64 {
@@ -58,13 +58,13 @@ final class ReassemblyBudget: Sendable {
             bytesLeft -= count
         }
 
-        /// The bytes of the share of a holding.
+        /// The bytes of the share that a holding counts towards.
         func sum(of token: UInt64) -> Int {
             holdings[token].flatMap { shares[$0.share]?.bytes } ?? 0
         }
 
-        /// Removes a holding with its bytes, and returns it; removes its share with the last
-        /// holding.
+        /// Removes a holding with its bytes, and returns it. Also removes its share if this was the
+        /// share's last holding.
         @discardableResult
         mutating func remove(_ token: UInt64) -> Holding? {
             add(-(holdings[token]?.bytes ?? 0), to: token)

@@ -3,10 +3,10 @@ internal import BLESecPrimitives
 
 /// A channel's engine, and the bytes between the engine and the link.
 ///
-/// A class, so that the engine can be called with a part of a buffer: Swift checks the access to
-/// each property of a class separately. It makes this check at run time. The check took a fifth of
-/// the time of a 64-byte round trip, so release builds omit it for the properties that are used for
-/// each message, here and elsewhere. Tests run with the check.
+/// It is a class, so that the engine can be called with a part of a buffer: Swift checks the access
+/// to each property of a class separately. Swift makes this check at run time, and the check took a
+/// fifth of the time of a 64-byte round trip. So release builds omit it for the properties that
+/// each message uses, here and elsewhere. Tests run with the check.
 final class RecordLayer {
     #if !DEBUG
         @safe @exclusivity(unchecked)
@@ -132,7 +132,8 @@ final class RecordLayer {
         return record
     }
 
-    /// Changes the sending key. A `rekey` record announces this first, unless the engine does.
+    /// Changes the sending key. A `rekey` record announces this first, unless the engine itself
+    /// does.
     func rekeySending() throws(ChannelError) {
         if !engine.announcesRekey { try seal(.rekey, []) }
         try engine.rekeySending()

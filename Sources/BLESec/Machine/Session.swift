@@ -29,8 +29,8 @@ class Session: ChannelStage {
     final var activity: LinkActivity
     /// Whether the layer above takes records of delivery now; true if the channel carries none.
     final var takesRecords = true
-    /// Whether streams are open, whose frames may be urgent. Then little is sealed ahead, and the
-    /// link keeps its own queue short, so that urgent frames do not wait.
+    /// Whether streams are open, whose records may be urgent. If so, little is sealed ahead, and
+    /// the link keeps its own queue short, so that urgent records do not wait.
     final var keepsQueueShort = false
     /// Whether the link is lost. The bytes that arrived before the loss are still read, and the
     /// inbox may then hold more than usual.
@@ -166,8 +166,8 @@ class Session: ChannelStage {
         acknowledgementWaiters > 0 || closing != nil && !isSendingComplete
     }
 
-    /// Whether the peer's unread messages fill even the extra room for awaited acknowledgements, so
-    /// that no acknowledgement can be read before the application receives a message.
+    /// Whether this side waits for an acknowledgement that it cannot read, because the peer's
+    /// unread messages fill even the extra room. The program has to receive a message first.
     final var cannotReadAcknowledgements: Bool {
         awaitsAcknowledgement && !wantsBytes && !isLinkLost
     }
@@ -211,8 +211,8 @@ class Session: ChannelStage {
     // MARK: - Time
 
     override func nextTimeout(now: UInt64) -> UInt64 {
-        // While the session closes, the close deadline replaces `expiry`; it is calculated from
-        // `expiry`, among other times.
+        // While the session closes, the close deadline replaces `expiry`, and already takes
+        // `expiry` into account.
         var next = closing == nil ? expiry : closeDeadline
         if wantsBytes, let recordBegan { next = min(next, recordBegan.after(recordTimeout)) }
         return next

@@ -5,7 +5,7 @@ internal import BLESecDiscovery
 /// bluetoothd takes 2 seconds to end a link, and ends every channel over it. So a link is ended
 /// only when nothing uses it. After a failed dial, this side waits before it ends the link. This
 /// wait is the peer's turn: if both sides dial at the same time, this side's dial can fail a moment
-/// before the peer's channel arrives.
+/// before the peer's channel arrives over the same link.
 struct DialedLinks {
     /// Whether peers can open channels to this side.
     let accepts: Bool
@@ -21,7 +21,7 @@ struct DialedLinks {
         accepts && contains(address) ? .milliseconds(500) : nil
     }
 
-    /// Removes a link, and returns true, if the link is to be ended now.
+    /// If the link to an address is to be ended now, removes the link and returns true.
     mutating func take(_ address: DeviceAddress, isUsed: Bool) -> Bool {
         !isUsed && made.remove(address) != nil
     }

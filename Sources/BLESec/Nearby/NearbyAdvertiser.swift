@@ -15,6 +15,7 @@ actor NearbyAdvertiser {
     private weak let service: NearbyService?
 
     private var generator = SystemRandomNumberGenerator()
+    /// The random tag in the advertisement, by which peers tell advertisements apart.
     private var tag: AdvertisementTag?
     /// When the tag and the PSM must be renewed.
     private var renewal: MonotonicTime?
@@ -116,8 +117,8 @@ actor NearbyAdvertiser {
             next = min(next, loop.now.advanced(by: Self.retryDelay))
         }
         guard !isClosed else {
-            // What was published meanwhile is withdrawn, except for the service: ``withdraw`` is called
-            // once more, and it is then known whether there are open channels.
+            // Withdraws what was published meanwhile. A GATT service with a byte stream stays until
+            // the connection to bluetoothd ends, because channels over the stream may be open.
             withdraw(hasOpenChannels: true)
             return nil
         }

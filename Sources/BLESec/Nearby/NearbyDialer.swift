@@ -9,7 +9,7 @@ actor NearbyDialer {
     /// The time that a peer has to open its channel over a link that it has made.
     private static let acceptTimeout = Duration.seconds(10)
     /// Sightings make the dialer act at most once in this time.
-    private static let pause = Duration.milliseconds(50)
+    private static let sightingInterval = Duration.milliseconds(50)
 
     private nonisolated let loop: EventLoop
     private let setup: NearbySetup
@@ -74,12 +74,12 @@ actor NearbyDialer {
     private func heard(_ sighting: Sighting) {
         guard !isClosed else { return }
         policy.heard(sighting, at: loop.now, using: &generator)
-        // Any device can cause any number of sightings: the dialer acts at most once in each pause.
-        let soon = lastRun.advanced(by: Self.pause)
-        if loop.now >= soon {
+        // Any device can cause any number of sightings, so the dialer does not act on each.
+        let nextRun = lastRun.advanced(by: Self.sightingInterval)
+        if loop.now >= nextRun {
             run()
-        } else if timer?.deadline.map({ $0 > soon }) ?? true {
-            timer?.arm(at: soon)
+        } else if timer?.deadline.map({ $0 > nextRun }) ?? true {
+            timer?.arm(at: nextRun)
         }
     }
 
@@ -141,7 +141,7 @@ actor NearbyDialer {
         if error.code == .cancelled {
             policy.dialCancelled(candidate)
         } else if isCollision, policy.dialCollided(candidate) {
-            // Dialed again at once, below.
+            // `run()` below dials the candidate again at once.
         } else {
             // The PSM is forgotten, because another program may listen on it by now.
             transports.forget(candidate)

@@ -61,7 +61,7 @@ package enum NearbyEvent: Sendable {
     /// The link to the candidate is up; the service finds the transport and opens it.
     case opening(Candidate)
     /// The channel's transport is open. The endpoint can be dialed again without a query over GATT;
-    /// `nil` if there is none.
+    /// it is `nil` for the byte stream over GATT, which has no such endpoint.
     case handshaking(Candidate, Endpoint?)
     /// A dial has failed.
     case dialFailed(Candidate, ChannelError)

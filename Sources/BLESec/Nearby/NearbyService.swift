@@ -267,8 +267,8 @@ public actor NearbyService {
 
     private func acceptFailed(_ failure: PeerFailure) {
         report(.acceptFailed(failure))
-        // Links that the handshake limits turned away never stop the advertising, because most such
-        // links cost little.
+        // Links that the handshake limits turned away do not count towards stopping the
+        // advertising, because most such links cost little.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }
         guard let address = failure.address?.device else { return }
         dialer?.assumeIsolated { $0.acceptFailed(from: address) }
@@ -312,11 +312,11 @@ public actor NearbyService {
             }
         case .endsNew:
             report(.duplicate(fresh.peer))
-            // No proper close: it would wait until a program has taken the peer's messages, and
-            // no program gets this channel before it is over.
+            // The channel is not closed with `close()`, which would wait until a program has taken
+            // the peer's messages: no program gets this channel before the channel is over.
             try? await channel.finish(.duplicate)
             await channel.abort()
-            if await channel.hasUnread { offer(channel) }
+            if await channel.hasWaitingMessages { offer(channel) }
             return
         }
         guard !isClosed else { return await channel.abort() }
@@ -331,7 +331,7 @@ public actor NearbyService {
     private func ended(_ channel: SecureChannel) async {
         guard let entry = registry.remove(channel) else { return }
         // A channel with unread messages can still be taken.
-        if await !channel.hasUnread { ready.removeAll { $0 === channel } }
+        if await !channel.hasWaitingMessages { ready.removeAll { $0 === channel } }
         waiting.wake(.room)
         guard let dialer else { return }
         await dialer.ended(entry)

@@ -4,10 +4,10 @@ internal import BLESecLinks
 /// A listener for links that arrive over L2CAP, on PSMs that are renewed, and for links that are
 /// passed to ``admit(_:)``. After a renewal, the listener serves the old PSM for a while.
 ///
-/// Two PSMs are in use, which are usually the same: one is in the advertisement, and one is in the
-/// characteristic of the GATT service. When a device reads the characteristic after it has opened
-/// an L2CAP channel on the PSM there, it gets a new PSM, because iOS opens no second channel on a
-/// PSM whose channel died while the LE connection stayed up.
+/// One PSM is published in the advertisement, and one in the characteristic of the GATT service;
+/// usually both are the same. When a device reads the characteristic after it has opened an L2CAP
+/// channel on the characteristic's PSM, the device gets a new PSM. iOS needs this: it opens no
+/// second channel on a PSM whose channel died while the LE connection stayed up.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
@@ -29,8 +29,8 @@ actor RenewableListener: LinkListener {
     private struct ServedPSM {
         let listener: L2CAPListener
         let task: Task<Void, Never>
-        /// The device for which this PSM was opened, because it had already used the previous one;
-        /// nil if it was not opened for one device.
+        /// The device for which this PSM was opened, because the device had already used the
+        /// previous one; nil if the PSM was not opened for one device.
         var openedFor: DeviceAddress?
         /// Whether the PSM is no longer published, and the listener is closed after ``grace``.
         var isRetiring = false
@@ -135,8 +135,8 @@ actor RenewableListener: LinkListener {
 
     // MARK: - PSMs
 
-    /// Listens on a random PSM, because an observer could follow consecutive PSMs. A PSM of
-    /// `recentPSMs` is used only if no other is free, the oldest first.
+    /// Listens on a random PSM, because consecutive PSMs would let an observer track this device. A
+    /// PSM of `recentPSMs` is used only if no other is free, the oldest first.
     private static func open(
         _ recentPSMs: [Int], on adapter: Adapter, _ loop: EventLoop
     ) throws(LinkError) -> L2CAPListener {

@@ -34,9 +34,9 @@ extension TrustPolicy {
             }
         }
 
-        /// Reserves the code or the comparison, which is valid for one pairing, for a key that this
-        /// side has verified; false if it is reserved for another key. Also false if the program has
-        /// ended the invitation, the code or the comparison.
+        /// Reserves the code or the comparison for a key that this side has verified, because each
+        /// is valid for one pairing. Returns false if it is reserved for another key, or if the
+        /// invitation, the code or the comparison was ended.
         func reserve(for key: Fingerprint) -> Bool {
             switch self {
             case .invitation(let invitation): invitation.isOpen
@@ -86,11 +86,11 @@ extension TrustPolicy {
         }
 
         /// Why the invitation, the code or the comparison is not valid for this key; nil if it is.
-        /// A valid invitation that has no owner yet is then reserved for the key.
+        /// Also gives a valid invitation that has no owner yet to the key.
         func refusal(of key: Fingerprint) -> String? {
             switch way {
             case .invitation(let invitation):
-                if case .refuse(let reason) = invitation.verdict(on: key) { reason } else { nil }
+                if case .refuse(let reason) = invitation.admit(key) { reason } else { nil }
             case .code(let code): code.refusal
             case .comparing(let comparison): comparison.refusal
             }

@@ -38,7 +38,7 @@ package final class PairingExchange {
     }
 
     private enum State {
-        /// The store says what it has kept.
+        /// The store is asked what it has kept of the peer.
         case lookingUp
         /// The peer's record with this step is next.
         case awaiting(PairingStep)
@@ -70,9 +70,10 @@ package final class PairingExchange {
     private var nonce: [UInt8] = []
     /// In a comparison, on the acceptor's side, the dialer's commitment to its nonce.
     private var commitment: [UInt8] = []
-    /// With a code, this side's confirmation and the peer's.
+    /// With a code, this side's confirmation and the one that the peer must send.
     private var confirmation: [UInt8] = []
     private var expectedConfirmation: [UInt8] = []
+    /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``.
     private var transcript: [UInt8] = []
     /// Whether this exchange has stored the peer as pending.
     private var hasKeptPeer = false
@@ -93,7 +94,8 @@ package final class PairingExchange {
         }
     }
 
-    /// Whether both sides have stored each other, as far as this side can know.
+    /// Whether this side has stored the peer and sent its last record. A side that has sent `done`
+    /// cannot know whether `done` has arrived.
     package var isComplete: Bool { if case .complete = state { true } else { false } }
     /// Whether the peer's next record may be passed in.
     package var wantsRecord: Bool { if case .awaiting = state { true } else { false } }
@@ -101,6 +103,11 @@ package final class PairingExchange {
     var expectedStep: PairingStep? { if case .awaiting(let step) = state { step } else { nil } }
     /// Whether the store is storing a peer that has confirmed.
     package var isBinding: Bool { if case .binding = state { true } else { false } }
+    /// Whether the peer has sent `done`, its last record: its session has begun, in which it takes
+    /// no `reject`.
+    package var isPeerInSession: Bool {
+        if case .binding(sendsDone: false) = state { true } else { false }
+    }
     /// Whether the peer's next record waits for a person on the peer's side.
     package var awaitsPersonAtPeer: Bool {
         guard case .comparing = rule.way, case .awaiting(.confirm) = state else { return false }
@@ -115,7 +122,8 @@ package final class PairingExchange {
     /// Takes the payload of the peer's next record.
     ///
     /// - Throws: `protocolViolation` for a record that is malformed or out of place; `untrusted` if
-    ///   the peer does not know the code, has another code, or pairs in another way.
+    ///   the peer has another code or pairs in another way, or if the code, the invitation or the
+    ///   comparison is not valid for the peer any more.
     package func receive(_ payload: [UInt8]) throws(ChannelError) {
         guard case .awaiting(let expected) = state, let first = payload.first,
             PairingStep(rawValue: first) == expected,
@@ -130,7 +138,8 @@ package final class PairingExchange {
         case .confirm: try didReceiveConfirmation(value)
         case .settle: try didReceiveProof(value)
         case .done:
-            // Binding also removes the pending entry of this exchange, if there is one.
+            // Binding is also needed for a known peer if this exchange has kept it as pending,
+            // since binding removes the pending entry.
             if standing == .known, !hasKeptPeer {
                 finish(sendsDone: false)
             } else {
@@ -224,8 +233,8 @@ package final class PairingExchange {
             transcript = sha256(Self.label("transcript"), parties.handshakeHash)
             nonce = randomBytes(count: 32)
             // The try is counted before the dialer commits to its nonce. Otherwise an attacker in
-            // between, who knows the digits of one side, could begin runs with the other side until
-            // the digits are the same, and break off each run before a person sees it.
+            // the middle who knows one side's digits could repeat runs with the other side until
+            // its digits are the same, and end each run before a person sees its digits.
             if isDialer { try comparison.spend() }
             if isDialer { send(.commit, commitment(to: nonce)) }
             state = .awaiting(isDialer ? .nonce : .commit)
@@ -290,14 +299,15 @@ package final class PairingExchange {
         do throws(ChannelError) {
             try reserveForPeer()
         } catch {
-            // This side has kept the peer, which could otherwise complete this pairing later.
+            // With the pending entry that this side has kept, the peer could complete this pairing
+            // later.
             return forget(failingWith: error)
         }
         bind(sendsDone: true)
     }
 
-    /// Reserves the code or the comparison for the peer. Throws if another peer was verified with
-    /// it before, or if the program has ended the pairing.
+    /// Reserves the code or the comparison for the peer. Throws if it is reserved for another peer,
+    /// or if the invitation, the code or the comparison was ended.
     private func reserveForPeer() throws(ChannelError) {
         guard rule.way.reserve(for: parties.peer) else {
             throw ChannelError(
@@ -334,7 +344,7 @@ package final class PairingExchange {
         let hash = sha256(
             Self.label("digits"), parties.key(of: .dialer), parties.key(of: .acceptor),
             parties.handshakeHash, isDialer ? nonce : value, isDialer ? value : nonce)
-        // The remainder of a random 64-bit number is uniform, except for a part in 10^13.
+        // The remainder of a random 64-bit number is uniform, up to a bias of less than 10^-13.
         let number = hash.prefix(8).reduce(UInt64(0)) { $0 << 8 | UInt64($1) } % 1_000_000
         let text = String(number)
         let digits = String(repeating: "0", count: 6 - text.count) + text

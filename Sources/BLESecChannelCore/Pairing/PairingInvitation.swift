@@ -1,8 +1,8 @@
 internal import BLESecLocking
 package import BLESecPrimitives
 
-/// An invitation to pair, which one device shows as a code to scan and the other reads: the
-/// inviter's key, a one-time secret, and where to find the inviter.
+/// An invitation to pair, which one device shows (as a QR code, for example) and the other reads:
+/// the inviter's key, a one-time secret, and where to find the inviter.
 ///
 /// Its text is a URI (`docs/wire-format.md`, "Invitation"). Whoever has the text can pair with the
 /// inviter, once, until the invitation expires: show it, and do not send it.
@@ -34,7 +34,7 @@ public final class PairingInvitation: Sendable {
     public let expires: Int64
     /// The one-time secret.
     private let secret: SecretBytes
-    /// When the invitation expires; nil for one that was read.
+    /// When this side's own invitation expires; nil for an invitation that this side has read.
     private let deadline: ContinuousClock.Instant?
     private let state = Locked(State())
 
@@ -88,8 +88,8 @@ public final class PairingInvitation: Sendable {
     /// Whether this side has made the invitation.
     public var isOwn: Bool { deadline != nil }
 
-    /// The keys of peers that have proven the invitation's secret after another peer had: someone
-    /// else has seen the invitation. At most 16 are kept.
+    /// The keys of peers that have proven the invitation's secret after another peer had done so.
+    /// Each shows that someone else has seen the invitation. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.strangers } }
 
     /// Ends the invitation: nobody can pair with it any more. A pairing that both sides have
@@ -106,9 +106,10 @@ public final class PairingInvitation: Sendable {
         return nil
     }
 
-    /// Decides about the key of a peer that has proven that it has the secret. The first such key
-    /// owns the invitation, and may try again.
-    func verdict(on peer: Fingerprint) -> TrustPolicy.Verdict {
+    /// Decides about the key of a peer that has proven that it has the secret. On the inviter's
+    /// side, the first such key owns the invitation, and may try again. The reader admits only the
+    /// inviter's key.
+    func admit(_ peer: Fingerprint) -> TrustPolicy.Verdict {
         guard isOwn else {
             return peer == key ? .admit : .refuse("\(peer) is not the key of the invitation")
         }

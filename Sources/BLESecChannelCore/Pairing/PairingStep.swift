@@ -1,15 +1,15 @@
 /// The first byte of a record of type `pair`, and what follows it (`docs/wire-format.md`,
 /// "Pairing").
 package enum PairingStep: UInt8, Sendable {
-    /// The way of pairing, and what this side has kept of an earlier pairing: 2 bytes.
+    /// The way of pairing, and what the sender has kept of an earlier pairing: 2 bytes.
     case begin = 0
     /// A share of CPace: 32 bytes.
     case share = 1
-    /// This side's confirmation. With a code, the confirmation of CPace, 64 bytes; otherwise
-    /// nothing.
+    /// The sender's confirmation. With a code, the confirmation of CPace follows, 64 bytes;
+    /// otherwise nothing.
     case confirm = 2
-    /// This side has stored the peer: the dialer after the acceptor's confirmation or proof, or
-    /// either side in an earlier exchange. Nothing follows.
+    /// The sender has stored the receiver's key: a dialer after the acceptor's confirmation or
+    /// proof, or either side in an earlier exchange. Nothing follows.
     case done = 3
     /// The dialer's commitment to its nonce, 32 bytes.
     case commit = 4

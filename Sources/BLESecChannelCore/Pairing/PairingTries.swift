@@ -41,7 +41,7 @@ final class PairingTries: Sendable {
 
     /// Reserves the code or the comparison for the first key that has been verified; false for any
     /// other key, and for every key once ``close()`` was called. So if two peers try at the same
-    /// time, this side sends its confirmation to only one.
+    /// time, this side pairs with only one.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isUsed { state.owner = key }

@@ -50,10 +50,10 @@ package struct CertificateAuthority: Sendable {
     /// Makes an authority in a directory that is new or empty; if this fails, nothing is left
     /// behind.
     ///
-    /// `name` is its common name: 1 to 64 printable ASCII characters. If it is nil, the name has
-    /// eight random hexadecimal digits, since devices tell authorities apart by name. The validity
-    /// ends `days` days after `now` (seconds since 1970). `passphrase` encrypts the authority's
-    /// key.
+    /// `name` is the authority's common name: 1 to 64 printable ASCII characters. If it is nil, the
+    /// name is `blesec` and eight random hexadecimal digits, since devices tell authorities apart
+    /// by name. The validity ends `days` days after `now` (seconds since 1970). `passphrase`
+    /// encrypts the authority's key.
     /// - Throws: `cannotCreate`, mainly when the directory is not empty; `configuration` for an
     ///   invalid name or number of days; `badKey` in a directory that other users can write to;
     ///   what `passphrase` throws.
@@ -203,7 +203,7 @@ package struct CertificateAuthority: Sendable {
     package func revoke(
         _ target: RevocationTarget, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
-        // Before the lock is taken, since a person may have to type a passphrase.
+        // The key is read before the lock is taken, since a person may have to type a passphrase.
         let key = try self.key(passphrase)
         let lock = try FileLock(folder.lockPath)
         let old = try records.revocations()

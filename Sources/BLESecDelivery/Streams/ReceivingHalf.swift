@@ -5,7 +5,7 @@ struct ReceivingHalf: Sendable {
     private var head = 0
     /// How many bytes have arrived.
     private(set) var received: UInt64 = 0
-    /// How many of them the program has read, or were dropped.
+    /// How many of these bytes the program has read or this side has dropped.
     private var read: UInt64 = 0
     /// The limit that the peer was told last: the offset up to which it may send.
     private var toldLimit: UInt64
@@ -33,7 +33,8 @@ struct ReceivingHalf: Sendable {
     }
 
     /// Sets ``step`` to half of the smaller window. The peer keeps at most `peerWindow` bytes that
-    /// this side has not acknowledged, so it can write on only if new limits come that often.
+    /// this side has not acknowledged. With a larger step, the peer could wait for a limit while
+    /// this side waits for more bytes.
     mutating func adaptStep(toPeerWindow peerWindow: UInt64) {
         step = max(1, min(window, peerWindow) / 2)
     }
@@ -69,7 +70,7 @@ struct ReceivingHalf: Sendable {
         discard()
     }
 
-    /// The peer does not know the stream, and so no `stop` that an earlier link has carried.
+    /// Lets `stop` be sent again: the peer does not know the stream, so it has no `stop` either.
     mutating func forgetStop() { hasSentStop = false }
 
     private mutating func discard() {
@@ -80,7 +81,7 @@ struct ReceivingHalf: Sendable {
 
     // MARK: - The link
 
-    /// What `resume` tells the peer.
+    /// What `resume` tells the peer about this direction.
     mutating func summary() -> StreamSummary.Progress {
         hasSentStop = false
         if isDone {
@@ -99,9 +100,12 @@ struct ReceivingHalf: Sendable {
             size == nil, resetCode == nil
         else { throw .violation("bytes of a stream that do not continue it, or exceed its limit") }
         received += UInt64(bytes.count)
-        guard stopCode != nil else { return kept += bytes }
-        read = received
-        hasDropped = true
+        if stopCode == nil {
+            kept += bytes
+        } else {
+            read = received
+            hasDropped = true
+        }
     }
 
     mutating func finish(_ size: UInt64) throws(DeliveryError) {

@@ -67,7 +67,7 @@ struct SendingHalf: Sendable {
 
     // MARK: - A link
 
-    /// Continues on a new link behind the bytes that the peer already has; false if the peer's
+    /// Continues on a new link after the bytes that the peer already has; false if the peer's
     /// `progress` is impossible.
     mutating func resume(_ progress: StreamSummary.Progress) -> Bool {
         (hasSentEnd, isStopped) = (false, false)
@@ -97,7 +97,7 @@ struct SendingHalf: Sendable {
         head += Int(received - acknowledged)
         acknowledged = received
         next = max(next, received)
-        // Each byte is moved at most once on average.
+        // Done only at this size, so that each byte is moved at most once on average.
         if head > kept.count / 2 {
             kept.removeFirst(head)
             head = 0

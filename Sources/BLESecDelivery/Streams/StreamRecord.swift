@@ -1,21 +1,21 @@
 /// What two endpoints send each other about streams; `docs/delivery.md`, "Streams". `id` is the
-/// stream's number on the link.
+/// stream's number on the link. *Sender* and *receiver* are those of one direction of the stream.
 package enum StreamRecord: Sendable, Equatable {
-    /// The sender opens its next stream.
+    /// The side that sends this record opens its next stream.
     case open(id: UInt64, FramePriority, label: String)
-    /// Bytes of the stream, from this offset on.
+    /// Bytes of the direction, from this offset on.
     case bytes(id: UInt64, offset: UInt64, ArraySlice<UInt8>)
-    /// The sender's direction is finished, and has this many bytes.
+    /// The sender has finished the direction, which has this many bytes.
     case fin(id: UInt64, size: UInt64)
-    /// The sender has given up its direction.
+    /// The sender has given up the direction.
     case reset(id: UInt64, code: UInt32)
-    /// The receiver wants no more bytes of this direction.
+    /// The receiver wants no more bytes of the direction.
     case stop(id: UInt64, code: UInt32)
-    /// The receiver has this many bytes, and takes those up to the limit.
+    /// The receiver has this many bytes of the direction, and takes those up to the limit.
     case limit(id: UInt64, received: UInt64, limit: UInt64)
     /// The receiver's program has taken everything, or knows of the reset.
     case done(id: UInt64)
-    /// How many streams the peer may open in all.
+    /// How many streams the side that gets this record may open in all.
     case streams(limit: UInt64)
 
     /// The greatest length of a direction, in bytes.

@@ -34,7 +34,8 @@ package final class Streams {
         /// Whether it is in `touched`.
         var isTouched = false
 
-        /// Whether both sides are done with both directions, as far as this side can know.
+        /// Whether the stream is lost, or the peer is done with this side's direction and was told
+        /// that this side is done with the peer's direction.
         var isOver: Bool { isLost || sending.isDone && receiving.hasToldDone }
 
         /// Marks the stream as being in the queues to which it has to be added now, and returns
@@ -59,6 +60,7 @@ package final class Streams {
     }
 
     private let limits: StreamLimits
+    // To save time, exclusive access to the most used properties is checked in debug builds only.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -69,9 +71,9 @@ package final class Streams {
     private var handles: [Number: Handle] = [:]
     private var lastHandle: Handle = 0
     private var order: Order?
-    /// The peer's instance that these streams are shared with.
+    /// The token of the peer's instance that these streams are shared with.
     private var peerToken = Identifier.none
-    /// Whether that instance has received a `resume` of this one.
+    /// Whether that instance has received a `resume` of this side's instance.
     private var hasPeerReceivedResume = false
     private var isLinked = false
 
@@ -83,9 +85,9 @@ package final class Streams {
     private var toldCount: UInt64 = 0
     /// How many of this side's streams the peer is known to have.
     private var knownCount: UInt64 = 0
-    /// How many streams this side may open in all.
+    /// How many streams the peer allows this side to open in all.
     private var peerLimit: UInt64 = 0
-    /// How many streams this side may open at first.
+    /// How many streams the peer allows this side to open at first.
     private var peerFirstLimit: UInt64 = 0
     /// How many bytes of a new stream the peer takes at first.
     private var peerWindow: UInt64 = 0
@@ -115,7 +117,7 @@ package final class Streams {
         @safe @exclusivity(unchecked)
     #endif
     private var arrived = Queue<Handle>()
-    /// Streams for whose program something has changed.
+    /// Streams that have changed for the program, for example because bytes have arrived.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -181,7 +183,7 @@ package final class Streams {
         return change(handle) { $0.sending.write(bytes) } ?? []
     }
 
-    /// Whether the program has not finished its direction; true for an unknown stream.
+    /// False once the program has finished its direction; true for an unknown stream.
     package func isOpenForWriting(_ handle: Handle) -> Bool {
         streams[handle].map { !$0.sending.isFinished } ?? true
     }
@@ -191,6 +193,7 @@ package final class Streams {
         streams[handle].flatMap { $0.receiving.resetCode ?? $0.sending.resetCode }
     }
 
+    /// Whether a program that waits for room may go on: there is room, or the stream takes no more.
     package func hasRoom(_ handle: Handle) -> Bool {
         guard let stream = streams[handle], !stream.isLost, stream.sending.isOpen else {
             return true
@@ -201,12 +204,12 @@ package final class Streams {
     /// The program writes nothing more to the stream.
     package func finish(_ handle: Handle) { change(handle) { $0.sending.finish() } }
 
-    /// Gives up this side's direction: what has not arrived may never do so.
+    /// Gives up this side's direction: bytes that have not arrived may never arrive.
     package func reset(_ handle: Handle, code: UInt32) {
         change(handle) { $0.sending.reset(code) }
     }
 
-    /// The next bytes, at most `most`; none if none have arrived, and nil at the end.
+    /// The next bytes, at most `most`; an empty array if none have arrived, and nil at the end.
     package func read(
         _ handle: Handle, atMost most: Int
     ) throws(Failure) -> [UInt8]? {
@@ -220,6 +223,7 @@ package final class Streams {
         return []
     }
 
+    /// Whether ``read(_:atMost:)`` would return bytes or nil, or throw.
     package func canRead(_ handle: Handle) -> Bool {
         guard let stream = streams[handle] else { return true }
         return stream.receiving.hasBytes || stream.receiving.isDone || stream.isLost
@@ -241,7 +245,7 @@ package final class Streams {
     }
 
     /// The program has dropped the stream: resets this side's direction unless the program has
-    /// finished it, and stops the peer's.
+    /// finished it, and stops the peer's direction.
     package func release(_ handle: Handle) {
         change(handle) { stream in
             stream.belongsToProgram = false
@@ -250,17 +254,18 @@ package final class Streams {
         }
     }
 
-    /// Whether something has changed for the program since ``takeTouched()``.
+    /// Whether something has changed for the program since the last ``takeTouched()``.
     package var hasNews: Bool { hasForgotten || !touched.isEmpty }
-    /// Whether a stream has become over since ``takeTouched()``, so that others may be opened.
+    /// Whether a stream that is over was forgotten since the last ``takeTouched()``, so that others
+    /// may be opened.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
     package private(set) var hasForgotten = false
-    /// How many streams were lost before the peer's program had taken everything of them.
+    /// How many streams were lost before the peer's program had taken everything that was written.
     package private(set) var lostCount = 0
 
-    /// The streams for whose program something has changed, each once.
+    /// The streams that have changed for the program since the last call, each once.
     package func takeTouched() -> [Handle] {
         hasForgotten = false
         guard !touched.isEmpty else { return [] }
@@ -281,12 +286,14 @@ package final class Streams {
     private var openLimit: UInt64 {
         min(peerOverCount + UInt64(limits.streams), acceptedCount + UInt64(limits.waiting))
     }
+    /// Whether the peer should get a new limit: it can open no more streams, or the limit has grown
+    /// by half of the streams that may wait.
     private var owesLimit: Bool {
         openLimit > toldLimit
             && (toldLimit <= peerCount || openLimit >= toldLimit + UInt64(limits.waiting + 1) / 2)
     }
 
-    /// What `resume` tells the peer.
+    /// What `resume` tells the peer about streams.
     func summary() -> StreamSummary {
         toldLimit = openLimit
         var summary = StreamSummary(
@@ -295,7 +302,8 @@ package final class Streams {
             opened: peerCount, limit: toldLimit)
         for (number, handle) in handles where order != nil {
             guard streams[handle]?.isOpened == true else { continue }
-            // This summary may tell the peer that a stream is done here, and so make it over.
+            // The summary may tell the peer that this side is done with the stream. The stream may
+            // then be over.
             if let progress = change(handle, { $0.receiving.summary() }) {
                 summary.entries.append(StreamSummary.Entry(id: id(number), progress))
             }
@@ -385,19 +393,19 @@ package final class Streams {
 
     func linkEnded() { isLinked = false }
 
-    /// Handles the peer's `resume`: `summary` from the instance `peer`. `token` is that of this
-    /// side's instance.
+    /// Handles `summary`, which is in the peer's `resume`. `peer` is the token of the peer's
+    /// instance, and `token` that of this side's instance.
     func receiveResume(
         _ summary: StreamSummary, from peer: Identifier, token: Identifier, _ order: Order
     ) throws(DeliveryError) {
         guard (1...StreamRecord.greatestOffset).contains(summary.window) else {
             throw .violation("a window of streams that is empty")
         }
-        // Fields that belong to another instance than this one mean nothing.
+        // Fields that belong to another instance of this side have no meaning.
         let isShared = summary.peerToken == token
         if peerToken != .none, peer != peerToken || hasPeerReceivedResume && !isShared { lose() }
-        let isKnown = peer == peerToken
-        guard !isKnown || summary.window == peerWindow && summary.firstLimit == peerFirstLimit
+        let isSamePeer = peer == peerToken
+        guard !isSamePeer || summary.window == peerWindow && summary.firstLimit == peerFirstLimit
         else { throw .violation("a window or first limit of streams that has changed") }
         peerToken = peer
         hasPeerReceivedResume = isShared
@@ -435,8 +443,8 @@ package final class Streams {
                 stream.receiving.forgetStop()
                 return stream.sending.resume(.receiving(count: 0, limit: window))
             }
-            // Without an entry, the stream is over for the peer: the peer is done with both
-            // directions, and this side has told the peer that it is done.
+            // Without an entry, the stream is over for the peer: the peer is done with this side's
+            // direction, and knows that this side is done with the peer's direction.
             return (entry != nil || stream.receiving.isDone)
                 && stream.sending.resume(entry?.progress ?? .done)
         }

@@ -7,8 +7,8 @@ internal import BLESecLinks
 /// counted from the first one that has not been read to its end, and tells the peer the limit: the
 /// first number beyond that window. So each end holds a bounded number of the peer's bytes. A
 /// fragment that does not fit into the stream is ignored: it may be late, or come from another
-/// device nearby. A fragment that is missing for ``gapTimeout`` after a later one has arrived ends
-/// the stream.
+/// device nearby. Once a later fragment has arrived, the first missing fragment must arrive within
+/// ``gapTimeout``; otherwise the stream fails.
 struct FragmentStream: Sendable {
     /// The most fragments that one end stores until they are read.
     static let window: UInt16 = 32
@@ -49,7 +49,7 @@ struct FragmentStream: Sendable {
     /// The number that follows the peer's last data fragment; nil until the peer has ended the
     /// stream.
     private var end: UInt16?
-    /// When the stream fails unless the missing fragments have arrived.
+    /// The time at which the stream fails, unless the first missing fragment arrives before.
     private(set) var deadline = MonotonicTime.distantFuture
 
     /// Makes the dialer's end. `sendableSize` is the largest value that can be written, and
@@ -104,8 +104,8 @@ struct FragmentStream: Sendable {
         return taken
     }
 
-    /// A fragment with a new limit for the peer; nil until half a window has been read since the
-    /// last limit was sent, and after ``finish()``.
+    /// A fragment with a new limit for the peer; nil if less than half a window has been read since
+    /// the last limit was sent, or the stream is not open, or after ``finish()``.
     mutating func grant() -> [UInt8]? {
         guard isOpen, !hasSentEnd, first &+ Self.window &- granted >= Self.window / 2 else {
             return nil

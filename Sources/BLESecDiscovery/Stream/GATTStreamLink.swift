@@ -18,8 +18,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         var close: @Sendable () -> Void
     }
 
-    /// How long to wait for a stream's `end` fragment after the device has unsubscribed: the two
-    /// can arrive in either order.
+    /// How long to wait for a stream's `end` fragment after the device has unsubscribed: the news
+    /// of the unsubscription can overtake the fragment.
     private static let endTimeout = Duration.seconds(2)
     /// The most fragments that one send fills.
     private static let fragmentsAtOnce = 8

@@ -4,9 +4,9 @@ package import BLESecLinks
 /// The listener's end of byte streams over GATT: two characteristics for the program's own GATT
 /// application.
 ///
-/// Any device nearby can write to them. The server serves one device at a time, identified by the
+/// Any device nearby can use them. The server serves one device at a time, identified by the
 /// address that bluetoothd reports with each write, and ignores what other devices write meanwhile.
-/// The reason for this limit is that bluetoothd sends each notification to every subscribed device.
+/// It serves only one because bluetoothd sends each notification to every subscribed device.
 /// The server does not offer `AcquireWrite`, since BlueZ before 5.69 would pass the writes of all
 /// devices through one socket. Used on the loop's thread.
 package final class GATTStreamServer: @unchecked Sendable {

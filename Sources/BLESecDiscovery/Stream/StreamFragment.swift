@@ -56,8 +56,10 @@ struct StreamFragment: Sendable, Hashable {
         self.init(
             kind, stream: number(at: 1), number: number(at: 3), limit: number(at: 5),
             payload: bytes[Self.headerSize...])
-        guard kind != .open || acceptedSize != nil, kind != .data || !payload.isEmpty else {
-            return nil
+        switch kind {
+        case .open: if acceptedSize == nil { return nil }
+        case .data: if payload.isEmpty { return nil }
+        case .grant, .end: break
         }
     }
 

@@ -142,12 +142,12 @@ struct MdocPage {
     /// The text, with the characters escaped that are special in mdoc. Dashes become the minus
     /// signs of options if the text is literal or begins with a dash.
     private static func escaped(_ text: String, isLiteral: Bool = false) -> String {
-        let isOption = isLiteral || text.hasPrefix("-")
+        let usesMinusSigns = isLiteral || text.hasPrefix("-")
         var result = ""
         for scalar in text.unicodeScalars {
             switch scalar {
             case "\\": result += "\\e"
-            case "-" where isOption: result += "\\-"
+            case "-" where usesMinusSigns: result += "\\-"
             case "\"" where isLiteral: result += "\\(dq"
             case "'" where isLiteral: result += "\\(aq"
             case "`": result += "\\(ga"

@@ -52,6 +52,7 @@ struct TerminalPage {
     }
 
     private mutating func paragraph(_ content: String) {
+        // A heading ends without a full stop, so the empty line comes only between blocks.
         if text.hasSuffix(".\n") { text += "\n" }
         wrap(content, indent: Self.indent)
     }

@@ -50,7 +50,8 @@ static inline int blesec_ioctl(int descriptor, unsigned long request, void *_Nul
     return ioctl(descriptor, request, argument);
 }
 
-// The bytes in the send queue of a Unix socket, or the free space in that of a Bluetooth socket.
+// TIOCOUTQ: stores the bytes that a Unix socket's send queue holds, or the bytes that are free in a
+// Bluetooth socket's send queue.
 static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);
 }
@@ -62,10 +63,11 @@ static inline void blesec_name_thread(const char *_Nonnull name) {
     prctl(PR_SET_NAME, (unsigned long)name, 0, 0, 0);
 }
 
-// accept4, which Swift's C library module does not show, with SOCK_NONBLOCK and SOCK_CLOEXEC.
+// accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC. Swift's C library module does not show accept4.
 int blesec_accept(int descriptor);
 
-// SO_PEERCRED: the process and user at the other end of a Unix socket, as of its connect or listen.
+// SO_PEERCRED: the process and user at the other end of a Unix socket, as of that end's connect or
+// listen.
 int blesec_peer_credentials(int descriptor, pid_t *_Nonnull process, uid_t *_Nonnull user);
 
 // The C library's text for an error, in static storage; NULL for an unknown error.
@@ -75,5 +77,5 @@ const char *_Nullable blesec_error_text(int number);
 // cannot check that.
 int blesec_rename_new(int from_folder, const char *_Nonnull from, int to_folder, const char *_Nonnull to);
 
-// Makes durable all that was written to the file system of a descriptor.
+// syncfs: makes durable all that was written to the file system of the descriptor's file.
 int blesec_synchronize(int descriptor);

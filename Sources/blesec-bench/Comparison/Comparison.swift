@@ -31,8 +31,8 @@ struct Comparison: Sendable {
         changes.sort { ($0.isWorse ? 1 : 0, $0.size) > ($1.isWorse ? 1 : 0, $1.size) }
     }
 
-    /// Removes each change that `other` does not have too. `other` compares a second run of the
-    /// same build.
+    /// Keeps only the changes that `other` has too, in the same direction. `other` compares a
+    /// second run of the same build with the same earlier run.
     mutating func confirm(by other: Comparison) {
         changes.removeAll { change in
             !other.changes.contains { $0.name == change.name && $0.isWorse == change.isWorse }
@@ -44,7 +44,7 @@ struct Comparison: Sendable {
         Set(
             changes.compactMap { change in
                 let word = String(change.name.prefix { $0 != "/" })
-                // The scenario `link` measures both.
+                // The scenario `link` also measures packets and SDU sizes.
                 return ["packets", "sdus"].contains(word) ? .link : .init(rawValue: word)
             })
     }

@@ -15,7 +15,7 @@ struct Floors: Sendable {
         }
     }
 
-    /// How many floors the measured ratios meet.
+    /// Which floors the measured ratios meet, and how many.
     struct Verdict {
         /// A line for each floor. If the measured ratio does not meet the floor, a line with the
         /// floor's reason follows.

@@ -129,7 +129,7 @@ extension ManyScenario.Result {
                 Ratio("\(name)/\(figure)", to: "epoll in C", .processor, lessIsBetter: false, $0)
             }
         }
-        // With few channels, memory that the process allocates only once distorts the figures.
+        // With few channels, memory that the process allocates only once distorts `idle.memory`.
         guard channels >= 100 else { return ratiosToC }
         // The reference figure for the memory of one end of an idle channel, in bytes.
         let reference = engine == TLSContext.protocolName ? 64 << 10 : 16 << 10

@@ -132,8 +132,9 @@ final class NoiseEngineLayer: EngineLayer {
 extension EngineLayer {
     /// Seals `repetitions` records with one engine of a channel, and opens them with the other.
     ///
-    /// A channel calls its engine without generic code. Inlined into a caller that knows the type,
-    /// this function does so as well; otherwise its calls would add 2 % to a record of 1 KiB.
+    /// A channel calls its engine without generic code. So does this function when it is inlined
+    /// into a caller that knows the type `Engine`. Calls through generic code would add 2 % to the
+    /// time for a record of 1 KiB.
     // `@inline(always)` crashes the compiler of Swift 6.3 in a debug build.
     @inline(__always)
     static func run<Engine: SecureEngine & ~Copyable>(

@@ -2,8 +2,9 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// Measures sealing and opening records, with each layer and with a library alone. The library alone
-/// is the reference: each layer's time is compared with its time, which is the *limit* in reports.
+/// Measures sealing and opening records, with each layer and with a library alone. The library
+/// alone is the reference: reports call its time the *limit*, and compare each layer's time with
+/// the limit.
 struct EngineScenario {
     /// The size in bytes of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
@@ -70,7 +71,7 @@ struct EngineScenario {
         return (reference, reference.library, upper)
     }
 
-    /// The library that is faster for records of `size` bytes.
+    /// The cipher of the library that is faster for records of `size` bytes.
     private func fastest(_ algorithm: AEADAlgorithm, size: Int) throws -> RawCipher {
         let candidates = RawCipher.Library.allCases.compactMap { RawCipher(algorithm, $0) }
         let timed = try candidates.map { cipher in

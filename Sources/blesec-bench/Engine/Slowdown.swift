@@ -5,8 +5,8 @@ final class Slowdown: EngineLayer {
     private let layer: any EngineLayer
     private let fraction: Double
 
-    /// The environment variable `BLESEC_BENCH_SLOWDOWN`, a percentage, as a fraction; 0 unless the
-    /// percentage is above 0 and at most 1,000.
+    /// The fraction that the environment variable `BLESEC_BENCH_SLOWDOWN` requests as a percentage;
+    /// 0 unless the percentage is above 0 and at most 1,000.
     static var requested: Double {
         guard let text = unsafe getenv("BLESEC_BENCH_SLOWDOWN"),
             let percent = Double(unsafe String(cString: text)), percent > 0, percent <= 1_000

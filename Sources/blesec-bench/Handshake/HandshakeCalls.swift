@@ -22,8 +22,8 @@ struct HandshakeCalls {
 
     private let name: ProtocolName
     private let digestLength: Int
-    /// Whether ephemeral public keys are also mixed into the key, as handshakes with pre-shared
-    /// keys do (Noise §9.2).
+    /// Whether ephemeral public keys are also mixed into the chaining key, as in handshakes with
+    /// pre-shared keys (Noise §9.2).
     private let mixesEphemerals: Bool
     /// The numbers of ciphertexts sealed and opened so far. Each is also the slot of the next
     /// ciphertext to seal or open.
@@ -38,7 +38,7 @@ struct HandshakeCalls {
         self.name = name
         digestLength = name.hash.digestLength
         mixesEphemerals = name.pattern.pskCount > 0
-        // One `key` is enough for both sides, since it is the same for both after each message.
+        // One `key` is enough: after each message, both sides' cipher keys are in the same state.
         var key = Key.none
         for _ in Role.allCases { begin(&key) }
         for message in name.pattern.messages {

@@ -1,9 +1,10 @@
 internal import BLESec
 internal import BLESecNoise
 
-/// The protocol that protects a channel in the bench, or none.
+/// What the bench measures over a link: the plain link, a channel with one protocol, or a
+/// connection whose messages arrive exactly once.
 struct EngineChoice: Sendable, Hashable {
-    /// The name in reports: `plain`, or a protocol's name.
+    /// The name in reports: `plain`, `exactly-once`, or a protocol's name.
     let name: String
 
     /// The link alone.

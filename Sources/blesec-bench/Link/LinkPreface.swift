@@ -56,7 +56,7 @@ final class LinkEvent: LinkHandler, @unchecked Sendable {
 
     private init(_ link: any Link) { self.link = link }
 
-    /// Also returns at the deadline.
+    /// Waits until the link is readable or hangs up, or until the deadline.
     static func readable(_ link: any Link, until deadline: MonotonicTime) async {
         let event = LinkEvent(link)
         let alarm = Task(executorPreference: link.loop) {

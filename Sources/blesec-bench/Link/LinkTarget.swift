@@ -5,7 +5,7 @@ internal import BLESecToolKit
 struct LinkTarget: Sendable {
     /// The kinds of link between two ends in this process.
     let transports: [Transport]
-    /// The `blesec-bench serve` at the other end, if there is one; then there are no transports.
+    /// The endpoint of `blesec-bench serve` in another process; nil if `transports` are measured.
     let remote: Endpoint?
 
     /// The number of kinds of link, or 1 for the link to `remote`.

@@ -1,13 +1,13 @@
 internal import BLESec
 
-/// A channel that the link scenario measures: a secure channel, a connection, or the plain one for
-/// comparison.
+/// A channel that the link scenario measures: a secure channel, a connection, or the plain channel
+/// for comparison.
 protocol MessageChannel: Actor {
     /// Queues a message, and suspends while too many bytes are queued.
     func send(_ message: [UInt8]) async throws(ChannelError)
     /// The next message, or `nil` after the last.
     func receive() async throws(ChannelError) -> [UInt8]?
-    /// Sends the end, and waits for the peer's end.
+    /// Tells the peer that no message follows, and waits until the peer says the same.
     func close() async throws(ChannelError)
 }
 

@@ -11,8 +11,8 @@ struct PacketScenario: Sendable {
         let acceptor: MeteredLink
     }
 
-    /// All links from the adapter. Each computed number includes all of them, because the driver
-    /// counts their packets together, and while one link is measured, another may still send
+    /// All links from the adapter. Each computed number includes the packets of all links, because
+    /// the driver counts these together. While one link is measured, another may still send
     /// acknowledgements.
     var links: [Ends] = []
     /// The adapter of the dialing ends.
@@ -37,7 +37,7 @@ struct PacketScenario: Sendable {
 
     private struct Reading: Equatable {
         var sent: MeteredLink.Count
-        /// The packets that the adapter has counted so far, and the number computed from the SDUs.
+        /// The packets that the driver has counted so far, and the number computed from the SDUs.
         var packets: UInt32
         var computed: Int
     }

@@ -4,9 +4,10 @@ internal import BLESecPrimitives
 /// A channel without protection: it sends messages in the same pieces as a secure channel, but
 /// without sealing, acknowledgements or handshake.
 ///
-/// A record is a u16 length, a type byte and up to 16 KiB of a message. The difference between the
-/// figures of a secure channel and of this channel is the cost of security.
+/// A record is a u16 length, a byte for its kind and up to 16 KiB of a message. The difference
+/// between the figures of a secure channel and of this channel is the cost of security.
 @safe actor PlainChannel: MessageChannel {
+    /// The kind of a record: the last piece of a message, another piece, or the end of messages.
     private enum Kind { static let last: UInt8 = 0, more: UInt8 = 1, end: UInt8 = 2 }
 
     private static let header = 3
@@ -38,6 +39,7 @@ internal import BLESecPrimitives
     private var reader: UnsafeContinuation<Void, Never>?
     private var writer: UnsafeContinuation<Void, Never>?
 
+    /// Whether the record `Kind.end` is not wanted yet, has to be sent, or was sent.
     private enum EndState { case open, wanted, sent }
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -156,8 +158,8 @@ internal import BLESecPrimitives
                 return
             }
             do throws(LinkError) {
-                // The limit here is the link's own, which can be larger than `self.maximumSDU`.
-                // Then the link gets whole records, and no short remainder needs another call.
+                // The link's own limit can be larger than `self.maximumSDU`. In this case the link
+                // gets whole records, and no short remainder needs another call.
                 let sent = try outbound.withBytes { bytes throws(LinkError) in
                     try link.send(bytes.span.extracting(first: link.maximumSDU))
                 }

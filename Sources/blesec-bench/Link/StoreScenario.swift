@@ -4,8 +4,8 @@ internal import BLESecLocking
 internal import BLESecStore
 internal import Glibc
 
-/// Measures messages that a program queues without waiting for their fates, over a connection with
-/// stores on disk and over a connection without stores.
+/// Measures messages that a program queues without waiting for their delivery, over a connection
+/// with stores on disk and over a connection without stores.
 struct StoreScenario: Sendable {
     /// The figures of messages of one size.
     struct Result: Sendable {
@@ -66,7 +66,7 @@ struct StoreScenario: Sendable {
                 acceptor: Summary(commits.acceptor.map { count / $0 })))
     }
 
-    /// Two connections to each other, over memory and on one loop.
+    /// Both ends of a connection over a link in memory, on one loop.
     private struct Pair: Sendable {
         private let dialer: PeerConnection
         private let acceptor: PeerConnection
@@ -151,7 +151,7 @@ struct StoreScenario: Sendable {
 private final class CountingStore: EndpointStore {
     private let endpoint: any EndpointStore
     private let count = Locked(0)
-    private let keys: (own: Fingerprint, peer: Fingerprint)
+    private let fingerprints: (own: Fingerprint, peer: Fingerprint)
 
     init(
         _ directory: String, _ own: ChannelConfiguration, peer: ChannelConfiguration
@@ -159,12 +159,12 @@ private final class CountingStore: EndpointStore {
         guard let own = own.identity?.fingerprint, let peer = peer.identity?.fingerprint else {
             throw ChannelError(.configuration, "a store needs both sides' identity keys")
         }
-        keys = (own, peer)
+        fingerprints = (own, peer)
         endpoint = try PeerConnection.Store.open(in: directory, own: own, peer: peer).endpoint
     }
 
     /// The store for a connection.
-    var store: PeerConnection.Store { .init(own: keys.own, peer: keys.peer, self) }
+    var store: PeerConnection.Store { .init(own: fingerprints.own, peer: fingerprints.peer, self) }
     var commits: Int { count.withLock { $0 } }
 
     var stored: StoredEndpoint { endpoint.stored }

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecLocking
 
-/// Two connections over one link, whose streams are measured by the clock of the link's loop. The
+/// Both ends of a connection, whose streams are measured with the clocks of the ends' loops. The
 /// dialer writes to an urgent stream and to bulk streams. The acceptor writes back what it reads
 /// from the urgent stream, and counts the bytes that it reads from bulk streams.
 struct StreamPair: Sendable {
@@ -39,9 +39,9 @@ struct StreamPair: Sendable {
     private let urgent: PeerConnection.Stream
     private let server: Task<Void, Never>
 
-    /// Opens both connections. The urgent stream has the priority `urgentClass`.
+    /// Opens both ends of the connection. The urgent stream has the priority `urgentPriority`.
     init(
-        over ends: LinkEnds, urgentClass: PeerConnection.Priority = .urgent
+        over ends: LinkEnds, urgentPriority: PeerConnection.Priority = .urgent
     ) async throws {
         loop = ends.dialer.loop
         async let accepted = Self.connection(over: ends.acceptor, .acceptor)
@@ -49,7 +49,7 @@ struct StreamPair: Sendable {
         acceptor = try await accepted
         arrivals = Locked(Arrivals())
         server = Self.serve(acceptor, ends.acceptor.loop, arrivals)
-        urgent = try await dialer.open(Self.urgentLabel, priority: urgentClass)
+        urgent = try await dialer.open(Self.urgentLabel, priority: urgentPriority)
         _ = try await send()
     }
 

@@ -6,7 +6,7 @@ struct StreamScenario: Sendable {
     /// The length of one sample, in nanoseconds.
     var sampleTime: Double
     var rounds: Int
-    var urgentClass = PeerConnection.Priority.urgent
+    var urgentPriority = PeerConnection.Priority.urgent
     /// The number of bulk streams beside the urgent stream. Only tests change it.
     var bulkStreams = 1
 
@@ -54,7 +54,7 @@ struct StreamScenario: Sendable {
     func measure(
         _ transport: String, over ends: LinkEnds, until deadline: UInt64
     ) async throws -> Result {
-        let pair = try await StreamPair(over: ends, urgentClass: urgentClass)
+        let pair = try await StreamPair(over: ends, urgentPriority: urgentPriority)
         var measured: [Round] = []
         for round in 0..<rounds where round == 0 || Clock.time < deadline {
             measured.append(try await measureRound(pair))

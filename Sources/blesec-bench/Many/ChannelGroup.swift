@@ -2,14 +2,14 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
 
-/// Open channels on one loop, which runs both ends of each. Used on the loop's thread.
+/// Open channels on one loop, which runs both ends of each channel. Used on the loop's thread.
 final class ChannelGroup: @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
     enum LinkKind: String, Sendable {
-        /// Byte streams, like L2CAP's sockets.
+        /// Pairs of Unix stream sockets; blesec's L2CAP sockets are stream sockets too.
         case unix
-        /// Memory, if there are too few descriptors for sockets.
+        /// Links in memory, if there are too few descriptors for sockets.
         case memory
 
         /// The kind for a number of channels that are open at once.

@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
 
-/// Known peers. Each of them opens and closes one channel after another, with up to two tries for
-/// each channel.
+/// Peers that the listener trusts. Each of them opens and closes one channel after another, with up
+/// to two tries for each channel.
 actor KnownPeers {
     /// A group of known peers: their number, and their distance from the listener.
     struct Kind: Sendable, Equatable {
@@ -24,6 +24,7 @@ actor KnownPeers {
         var served = 0
         /// The dials that opened a channel with the first link.
         var servedAtOnce = 0
+        /// The links that were dialed: one or two for each dial.
         var links = 0
         /// Channels opened a second.
         var rate = 0.0

@@ -4,7 +4,7 @@ internal import BLESecNoise
 internal import CBLESecBench
 
 /// Measures the processor time of a listener's thread for one channel, from accepting the link to
-/// closing it. Known peers on another thread open and close channels all the time.
+/// closing the link. Known peers on another thread open and close channels all the time.
 struct ListenerScenario: Sendable {
     /// The number of samples of each kind.
     var rounds: Int
@@ -13,7 +13,7 @@ struct ListenerScenario: Sendable {
 
     struct Result: Sendable {
         var engine: String
-        /// The number of links that the known peers keep open.
+        /// The number of known peers; each has one link at a time.
         var dialers: Int
         /// Nanoseconds of processor time for a channel.
         var time: Double
@@ -23,14 +23,14 @@ struct ListenerScenario: Sendable {
         var ratioToLimit: Summary
     }
 
-    /// So many that neither thread has to wait for the other.
+    /// The number of known peers: so many that neither thread has to wait for the other.
     private static let dialers = 16
-    /// The numbers of links and of handshakes in one sample of C.
+    /// The numbers of links and of handshakes in one sample of the work in C.
     private static let linksInC = 3_000
     private static let handshakesInC = 800
 
-    /// Measures a Noise protocol. The packets of C are those of a handshake pattern with three
-    /// messages, such as XX.
+    /// Measures a Noise protocol whose pattern is XX: the work in C has the packets of three
+    /// handshake messages, and half of the handshake's calls of primitives.
     func measure(_ engine: String, _ peers: PeerConfigurations) async throws -> Result {
         guard let primitives = RawHandshake(try ProtocolName(engine)) else {
             throw BenchError.failed("the primitives of \(engine)")

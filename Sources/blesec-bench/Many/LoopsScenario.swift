@@ -76,6 +76,7 @@ struct LoopsScenario: Sendable {
     ) async throws -> Sample {
         let start = Clock.time
         let groups = try await Self.onEach(loops) { index, loop in
+            // If the loops cannot have equal shares, the first loops get one channel more.
             let share = (count + loops.count - 1 - index) / loops.count
             return try await ChannelGroup.open(share, kind, peers, loop)
         }

@@ -106,8 +106,8 @@ struct ManyScenario: Sendable {
         _ kind: ChannelGroup.LinkKind, _ peers: PeerConfigurations, channels count: Int,
         _ loop: EventLoop
     ) async throws -> (ChannelGroup, Opening) {
-        // One channel before the measurement, since a process's first channel allocates memory
-        // that remains.
+        // Opens one channel before the measurement, since a process's first channel allocates
+        // memory that remains.
         try await ChannelGroup.Pair(kind, peers, loop).close()
         let before = ProcessState.now
         let start = Clock.threadTime
@@ -129,6 +129,7 @@ struct ManyScenario: Sendable {
             try await loop.sleep(for: .nanoseconds(Int64(window / 8)))
             let (startCounts, startTime) = (group.received, Clock.threadTime)
             try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
+            // The processor time for reading the state is left out.
             let (pauseCounts, pauseTime) = (group.received, Clock.threadTime)
             let state = ProcessState.now
             let (resumeCounts, resumeTime) = (group.received, Clock.threadTime)

@@ -22,15 +22,15 @@ struct UnauthenticatedCost: Sendable {
         let (loop, floodLoop) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-flood"))
         let messages = try await FloodMessage(peers, floodLoop)
         var cost = UnauthenticatedCost(engine: engine)
-        func costPerPeer(_ bytes: [UInt8]) async throws -> (memory: Double, time: Double) {
-            // A first group before the measurement, since it makes the process load code and data.
+        func costAfterWarmUp(_ bytes: [UInt8]) async throws -> (memory: Double, time: Double) {
+            // Drops the first result: the first peers make the process load code and data.
             _ = try await Self.costPerPeer(bytes, peers, loop, floodLoop)
             return try await Self.costPerPeer(bytes, peers, loop, floodLoop)
         }
-        cost.bytesOfSilentPeer = try await costPerPeer([]).memory
+        cost.bytesOfSilentPeer = try await costAfterWarmUp([]).memory
         (cost.bytesOfAnsweredPeer, cost.processorTime) =
-            try await costPerPeer(messages.firstFlight)
-        cost.bytesOfUnfinishedMessage = try await costPerPeer(messages.unfinished).memory
+            try await costAfterWarmUp(messages.firstFlight)
+        cost.bytesOfUnfinishedMessage = try await costAfterWarmUp(messages.unfinished).memory
         await loop.shutdown()
         await floodLoop.shutdown()
         return cost

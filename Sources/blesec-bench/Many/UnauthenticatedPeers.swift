@@ -7,8 +7,8 @@ enum UnauthenticatedFlood: String, Sendable {
     /// 64 peers with 8 links each, more links than the listener has places for handshakes. When a
     /// link ends, a new one replaces it at once.
     case fullSpeed = "full-speed"
-    /// What a listener over LE can meet: 32 devices that are connected to its adapter, with 4
-    /// handshakes each, the limit for one address, and 1,000 new links a second in total.
+    /// What a listener over LE can meet: 32 devices that are connected to its adapter. Each has 4
+    /// links, the limit of handshakes for one address. Together they open 1,000 links a second.
     case lowEnergy = "low-energy"
 
     var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }

@@ -5,7 +5,7 @@ struct Axis {
     /// The values at the two ends, both positive.
     let least: Double
     let most: Double
-    /// The positions of these values.
+    /// The positions of `least` and of `most` in the drawing.
     let start: Double
     let end: Double
 }

@@ -107,7 +107,7 @@ struct Drawing {
         }.joined(separator: "\n")
     }
 
-    /// Text escaped for XML; `?` replaces control characters, and characters from U+FFFE on.
+    /// Text escaped for XML. `?` replaces control characters and all characters from U+FFFE on.
     private static func escaped(_ text: String) -> String {
         var result = ""
         for scalar in text.unicodeScalars {

@@ -11,12 +11,13 @@ struct RadioRun: Sendable {
     private let parameters: RadioParameters
     private let central: RadioLink
     private let peripheral: RadioLink
-    /// The time at which the connection began. The anchor points of its events are this time plus
-    /// multiples of the interval.
+    /// The time at which the connection began, in nanoseconds. The anchor points of its events are
+    /// this time plus multiples of the interval.
     private let origin: UInt64
 
     /// The longest wait for one result, in virtual time: an hour.
     private static let longestWait = Duration.seconds(3_600)
+    /// How far the clock advances between two looks for a result.
     private static let step = Duration.milliseconds(100)
     /// Longer than the delay of acknowledgements. After this pause, the next measurement counts no
     /// acknowledgement of an earlier message.
@@ -110,8 +111,8 @@ struct RadioRun: Sendable {
     }
 
     /// Advances the clock to the time that is `hostDelay` before the anchor point of a connection
-    /// event, and returns the anchor point. So no measurement depends on the moment at which it
-    /// begins.
+    /// event, and returns the anchor point. So all measurements begin at the same point of the
+    /// connection interval.
     private func waitForAnchor() async -> UInt64 {
         let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
         let next = (earliest / parameters.interval + 1) * parameters.interval + origin

@@ -77,9 +77,10 @@ struct RadioScenario: Sendable {
     /// The parameters of the connections to measure, and the engines to measure with them.
     typealias Setup = (parameters: RadioParameters, engines: [String], variation: String?)
 
-    /// The connections of the table of PHYs and intervals. Unless `isQuick`, also connections with
-    /// LE 2M and an interval of 30 ms, which are the defaults; in each of these connections, one or
-    /// two other parameters are not the defaults.
+    /// The connections of the table of PHYs and intervals, and the variations unless `isQuick`.
+    ///
+    /// A variation has the default PHY and interval, LE 2M and 30 ms. One or two of its other
+    /// parameters differ from the defaults.
     static func setups(isQuick: Bool) -> [Setup] {
         var setups: [Setup] = []
         for phy in RadioParameters.PHY.allCases {

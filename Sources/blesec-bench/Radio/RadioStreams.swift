@@ -5,7 +5,7 @@ internal import BLESecRadioModel
 /// Computes how long an urgent message takes beside a bulk stream on an LE connection, with the
 /// same model as ``RadioScenario``.
 struct RadioStreams: Sendable {
-    var urgentClass = PeerConnection.Priority.urgent
+    var urgentPriority = PeerConnection.Priority.urgent
     /// The number of bulk streams beside the urgent stream. Only tests change it.
     var bulkStreams = 1
     /// Wraps an end of the modelled link; the connection uses the result. Only tests change it.
@@ -20,7 +20,7 @@ struct RadioStreams: Sendable {
     struct Result: Sendable {
         var parameters: RadioParameters
         /// The time from writing an urgent message of 64 bytes to reading it at the other end:
-        /// without and beside a bulk stream.
+        /// without a bulk stream, and beside one.
         var idle: Times
         var busy: Times
         /// The goodput of the bulk stream: alone, and beside urgent messages, which are sent one at
@@ -29,7 +29,7 @@ struct RadioStreams: Sendable {
         var busyGoodput: Double
 
         /// What the longest time beside a bulk stream must not exceed: two connection intervals,
-        /// and the time that the bytes of a short queue take.
+        /// and the time that the bytes of a ``ShortQueue`` take at the goodput of the bulk stream.
         var longestAllowed: Double {
             2 * Double(parameters.interval) + Double(ShortQueue.payload) / goodput * 1e9
         }
@@ -61,7 +61,7 @@ struct RadioStreams: Sendable {
         let run = try await RadioRun(parameters)
         let measured = try await run.whileTimePasses { [self] ends in
             let ends = LinkEnds(dialer: wrap(ends.dialer), acceptor: wrap(ends.acceptor))
-            let pair = try await StreamPair(over: ends, urgentClass: urgentClass)
+            let pair = try await StreamPair(over: ends, urgentPriority: urgentPriority)
             let idle = try await pair.measure(after: .seconds(1), for: time, pause: pause)
             let bulk = try await pair.withBulk(streams: bulkStreams) {
                 (

@@ -10,7 +10,7 @@ struct Report: Sendable {
     var packets: [PacketScenario.Result] = []
     /// Messages over connections with stores on disk.
     var stores: [StoreScenario.Result] = []
-    /// Streams over each kind of link, and over modelled connections.
+    /// Streams over each kind of link, and over modelled LE connections.
     var streams: [StreamScenario.Result] = []
     var radioStreams: [RadioStreams.Result] = []
     /// Many channels on one loop.
@@ -23,7 +23,7 @@ struct Report: Sendable {
     var flood: [FloodScenario.Result] = []
     /// The cost of one unauthenticated peer, for each engine.
     var unauthenticatedCosts: [UnauthenticatedCost] = []
-    /// Bulk data over modelled connections.
+    /// Bulk data over modelled LE connections.
     var radio: [RadioScenario.Result] = []
     /// Omitted measurements, with the reasons.
     var omissions: [String] = []

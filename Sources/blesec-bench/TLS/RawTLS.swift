@@ -1,6 +1,6 @@
 internal import CBLESecBench
 
-/// The work that TLS is compared with: the two ends of an OpenSSL connection over a pair of BIOs,
+/// What `TLSEngine` is compared with: the two ends of an OpenSSL connection over a pair of BIOs,
 /// driven from C.
 @safe final class RawTLS: @unchecked Sendable {
     // Unchecked because only one thread measures at a time.

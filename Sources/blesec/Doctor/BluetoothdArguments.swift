@@ -2,7 +2,7 @@
 struct BluetoothdArguments {
     /// The program, as it was started.
     let program: String
-    /// The file of `--configfile`.
+    /// The configuration file: the value of `--configfile`, or the default.
     private(set) var configuration = "/etc/bluetooth/main.conf"
     /// Whether `--experimental` is given.
     private(set) var isExperimental = false

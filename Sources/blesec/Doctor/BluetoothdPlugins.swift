@@ -45,7 +45,12 @@ enum BluetoothdPlugins {
         while index < program.count {
             let byte = program[index]
             index += 1
-            matched = byte == marker[matched] ? matched + 1 : byte == marker[0] ? 1 : 0
+            if byte == marker[matched] {
+                matched += 1
+            } else {
+                // The marker has its first letter only once, so a new match can only begin here.
+                matched = byte == marker[0] ? 1 : 0
+            }
             guard matched == marker.count else { continue }
             matched = 0
             let name = program[index...].prefix(64).prefix { $0 > 32 && $0 < 127 }

@@ -7,7 +7,8 @@ struct ConnectionTimes: Equatable {
     /// In units of 10 ms.
     var supervisionTimeout = 42
 
-    /// The longest interval that is not slow, in units of 1.25 ms: the kernel's default, 50 ms.
+    /// The longest interval that is not slow, in units of 1.25 ms: 50 ms, the kernel's default for
+    /// the longest interval.
     private static let slowestInterval = 40
 
     /// The settings below `[LE]` in main.conf, and their valid numbers (Core Specification, volume
@@ -32,7 +33,7 @@ struct ConnectionTimes: Equatable {
     }
 
     /// The kernel's parameters for an adapter, which only root may read; nil if they cannot be
-    /// read.
+    /// read, or are not valid.
     init?(adapter: String, _ facts: SystemFacts) {
         let folder = "/sys/kernel/debug/bluetooth/\(adapter)/"
         let names = [
@@ -54,7 +55,8 @@ struct ConnectionTimes: Equatable {
         if minimumInterval > maximumInterval {
             return "the shortest interval is longer than the longest"
         }
-        // The timeout has to be longer than 2 × (latency + 1) × the longest interval.
+        // The timeout has to be longer than 2 × (latency + 1) × the longest interval. Its unit,
+        // 10 ms, is 8 units of the interval.
         if supervisionTimeout * 8 <= maximumInterval * (latency + 1) * 2 {
             return "the supervision timeout is not longer than twice the longest interval, times "
                 + "the latency plus 1"

@@ -223,7 +223,7 @@ struct Findings {
         guard !running.isEmpty else {
             return add(.good, "plugins", "none that uses a link of another program")
         }
-        let line =
+        let remedy =
             arguments.leavingOut(running).map {
                 "type `systemctl edit bluetooth`, and there `[Service]`, `ExecStart=` and "
                     + "`ExecStart=\($0)`, each in a line of its own; then `systemctl restart "
@@ -233,7 +233,7 @@ struct Findings {
             .note, "plugins",
             "bluetoothd runs \(running.joined(separator: ", ")): such plugins use the link of "
                 + "another program, and some ask to pair with a device that connects",
-            remedy: line)
+            remedy: remedy)
     }
 
     /// Adds findings about the intervals of connections.

@@ -11,7 +11,7 @@ struct MainConfiguration {
         if faultyLine != nil { values = [:] }
     }
 
-    /// Reads all lines; returns the number of the first line that is wrong, or nil.
+    /// Reads the lines up to the first that is wrong, and returns its number; nil if none is wrong.
     private mutating func read(_ bytes: [UInt8]) -> Int? {
         var group: String?
         let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)

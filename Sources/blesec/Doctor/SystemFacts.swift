@@ -2,7 +2,7 @@ internal import Glibc
 
 /// Facts about a machine, from the files of its system.
 struct SystemFacts {
-    /// What a file contains.
+    /// The result of reading a file.
     enum Content {
         case bytes([UInt8])
         case absent

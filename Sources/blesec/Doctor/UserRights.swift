@@ -17,7 +17,7 @@ struct UserRights {
     init(_ facts: SystemFacts) {
         isInGroup = Self.bluetoothGroup(facts).flatMap { group in Self.groups?.contains(group) }
         missingCapabilities = Self.effectiveCapabilities(facts).map { set in
-            Self.capabilities.filter { set >> $0.bit & 1 == 0 }.map(\.name)
+            Self.capabilities.filter { (set >> $0.bit) & 1 == 0 }.map(\.name)
         }
     }
 

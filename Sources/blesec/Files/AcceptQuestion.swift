@@ -16,10 +16,10 @@ enum AcceptChoice: Sendable {
 actor AcceptQuestion {
     private let choice: AcceptChoice
     /// The offers that were accepted. A sender that is started anew makes the same offer again, and
-    /// the person is not asked again.
+    /// the user is not asked again.
     private var accepted: Set<Offered> = []
 
-    /// An offer, as the person sees it.
+    /// What two offers have in common if they count as the same offer.
     private struct Offered: Hashable {
         let peer: String
         let id: [UInt8]
@@ -110,7 +110,7 @@ actor AcceptQuestion {
             var entry = pollfd(fd: terminal, events: Int16(POLLIN), revents: 0)
             let ready = unsafe poll(&entry, 1, 200)
             if isCancelled.withLock({ $0 }) { return nil }
-            if ready == 0 || ready < 0 && errno == EINTR { continue }
+            if ready == 0 || (ready < 0 && errno == EINTR) { continue }
             var byte: UInt8 = 0
             let count = unsafe read(terminal, &byte, 1)
             if count < 0, errno == EINTR { continue }

@@ -62,10 +62,8 @@ enum ReceiveCommand {
         var options = FileOffer.Options()
         options.allowsHidden = arguments.has(hidden)
         options.overwrites = arguments.has(overwrite)
-        if let limit = try arguments.value(quota).map({ text throws(ChannelError) in
-            try size(text, quota, arguments)
-        }) {
-            options.quota = limit
+        if let text = arguments.value(quota) {
+            options.quota = try size(text, quota, arguments)
         }
         let choice: AcceptChoice
         switch arguments.value(accept) {
@@ -139,8 +137,8 @@ private final class Inbox: Sendable {
         }
     }
 
-    /// Why the first accepted file that is not stored is missing; nil if everything is stored.
-    /// Forgets what is missing.
+    /// The error of the first accepted file that is not stored; nil if everything is stored.
+    /// Forgets the errors of all files.
     func takeFailure() -> ChannelError? {
         missing.withLock { missing in
             defer { missing = MissingFiles() }
@@ -153,7 +151,7 @@ private final class Inbox: Sendable {
         let display = TransferDisplay()
         await withDiscardingTaskGroup { group in
             group.addTask {
-                // Discards the peer's messages, because the peer's end is received after them.
+                // The peer's end follows all its messages, so the messages are read and discarded.
                 do { while try await connection.receive() != nil {} } catch {}
             }
             group.addTask { await TransferConnection.refuseOthers(connection) }
@@ -221,10 +219,12 @@ private final class Inbox: Sendable {
     }
 }
 
-/// The accepted files and folders that have failed and are not stored since. A sender offers a file
-/// again after its restart, or while an earlier transfer of that file ends here.
+/// The accepted files and folders whose transfer has failed, and that were not stored later. The
+/// sender may offer such a file again: after a restart of the sender, or while an earlier transfer
+/// of the file ends here.
 private struct MissingFiles {
-    /// A peer may give the same id to different files by mistake, or to deceive.
+    /// What identifies an offer. The name is compared too, since a peer may give the same id to
+    /// different files, by mistake or to deceive.
     private struct Key: Equatable {
         let id: [UInt8]
         let name: String
@@ -233,7 +233,8 @@ private struct MissingFiles {
     }
 
     private var offers: [(key: Key, failure: ChannelError)] = []
-    /// The most offers that can be stored later. Those that fail after them count as missing.
+    /// The most failed offers that are kept. Further failed offers count as missing, even if they
+    /// are stored later.
     private static let limit = 1_000
     private var failureBeyondLimit: ChannelError?
 

@@ -61,7 +61,7 @@ enum SendCommand {
         if let error = firstError.withLock({ $0 }) { throw error }
     }
 
-    /// Checks, before a peer is looked for, that all files can be read.
+    /// Checks that all files can be read, before the search for a peer begins.
     private static func checkReadable(_ paths: [String]) throws(ChannelError) {
         for path in paths where !SourcePath(path).isReadable {
             throw ChannelError(.noSuchFile, "\(path) does not exist or cannot be read")

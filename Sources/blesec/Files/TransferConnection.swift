@@ -2,10 +2,10 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecToolKit
 
-/// The connection of `blesec send` and `blesec receive`: it dials TARGET, waits there, or both
-/// sides look for each other.
+/// The connection of `blesec send` and `blesec receive`: this side dials TARGET, or waits there, or
+/// both sides look for each other.
 struct TransferConnection: Sendable {
-    /// The options of both commands that concern the connection.
+    /// The options for the connection, which both commands have.
     static let options =
         ChannelOptions.all.filter { $0 != ChannelOptions.direct } + NearbyArguments.all
         + PeerMemory.all + [RouteArguments.listen, PersistentArguments.idle]
@@ -14,9 +14,9 @@ struct TransferConnection: Sendable {
     let interruption: Interruption
     let timeLimit: TimeLimit?
     private let notes: ConnectionNotes
-    /// Maps the error that ended the channel to the error to report.
+    /// Maps the error that ended the search or the channel to the error to report.
     private let explained: @Sendable (ChannelError) -> ChannelError
-    /// Ends the search for the peer, the service or the listener.
+    /// Ends the search for the peer, or closes the service or the listener.
     private let end: @Sendable () async -> Void
 
     /// Removes TARGET from the operands, and returns it. With --service, returns nil unless the
@@ -79,10 +79,10 @@ struct TransferConnection: Sendable {
     }
 
     /// Reports the connection's states while `body` runs, and then ends the connection. If `body`
-    /// returns true, this side first waits for the peer's end.
+    /// returns true, this side first waits until the peer has said that it sends no more.
     ///
-    /// With `endsWhenInterrupted`, a signal ends the connection for the peer as well. Otherwise, the
-    /// peer waits after a signal for this side's next process.
+    /// With `endsWhenInterrupted`, a signal ends the connection for the peer as well. Otherwise,
+    /// after a signal, the peer waits for this side's next process.
     ///
     /// Throws the error of a signal or of the time limit, if there is one. Otherwise throws the
     /// error of `body`, or, if `body` failed because the connection was closed, the error that
@@ -161,8 +161,8 @@ struct TransferConnection: Sendable {
         }
     }
 
-    /// How long a side that has ended waits, without any progress, for the peer's end.
+    /// How long `close` waits without any progress.
     private static let closeTimeout: Duration = .seconds(10)
-    /// The same after a signal, when a user waits for the end of the command.
+    /// The same after a signal, when the user waits for the command to exit.
     private static let interruptedCloseTimeout: Duration = .seconds(1)
 }

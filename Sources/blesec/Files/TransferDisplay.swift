@@ -8,8 +8,8 @@ internal import Glibc
 /// second with `--json`, and otherwise only a line for each transfer that has ended.
 final class TransferDisplay: Sendable {
     private struct State: Sendable {
-        /// How many questions are on the terminal or wait for their turn. Meanwhile nothing may be
-        /// drawn.
+        /// How many questions are on the terminal or wait for their turn. While there are any, no
+        /// progress is drawn.
         var questions = 0
         /// How many transfers have ended, and how many bytes they have transferred.
         var ended = 0
@@ -20,7 +20,7 @@ final class TransferDisplay: Sendable {
         var lastObjectTime: ContinuousClock.Instant?
     }
 
-    /// The number of all files and folders to transfer, and their bytes, as far as that is known.
+    /// The number of all files and folders to transfer, and the sum of their bytes; nil if unknown.
     private let total: (count: Int, bytes: UInt64?)?
     private let state = Locked(State())
     private let isTerminal: Bool
@@ -84,7 +84,7 @@ final class TransferDisplay: Sendable {
             ("files", .number(progress.files)), ("total-files", .number(progress.totalFiles)),
         ]
         if let rate = progress.rate {
-            members.append(("rate", .number(Int(clamping: Self.whole(rate)))))
+            members.append(("rate", .number(Int(clamping: Self.clampedInteger(rate)))))
         }
         if let left = progress.timeLeft {
             members.append(("seconds-left", .number(Int(clamping: left.components.seconds))))
@@ -113,8 +113,8 @@ final class TransferDisplay: Sendable {
         }
     }
 
-    /// Erases the redrawn lines, and draws nothing until as many calls of ``resume()``, so that a
-    /// question can be asked.
+    /// Erases the redrawn lines, so that a question can be asked. Progress is drawn again when each
+    /// call of this method was followed by a call of ``resume()``.
     func pause() {
         state.withLock { state in
             draw([], &state)
@@ -178,7 +178,7 @@ final class TransferDisplay: Sendable {
         default:
             var facts = [share]
             if let left = progress.timeLeft { facts.append("\(time(left)) left") }
-            if let rate = progress.rate { facts.append("\(size(whole(rate)))/s") }
+            if let rate = progress.rate { facts.append("\(size(clampedInteger(rate)))/s") }
             return (facts + [bytes] + files, false)
         }
     }
@@ -215,9 +215,9 @@ final class TransferDisplay: Sendable {
         return "\(text) \(units[unit])"
     }
 
-    /// A number of bytes as an integer; `.max` from 2^63 on.
-    static func whole(_ bytes: Double) -> UInt64 {
-        bytes < 0x1p63 ? UInt64(max(0, bytes)) : .max
+    /// A number as an integer: 0 if it is negative, and `.max` from 2^63 on.
+    static func clampedInteger(_ number: Double) -> UInt64 {
+        number < 0x1p63 ? UInt64(max(0, number)) : .max
     }
 
     static func time(_ duration: Duration) -> String {

@@ -7,7 +7,7 @@ enum TransferText {
     static func summary(_ transfer: FileTransfer, seconds: Double) -> String {
         let progress = transfer.current
         let files = transfer.isFolder ? "\(progress.files) files, " : ""
-        let rate = TransferDisplay.whole(Double(progress.totalBytes) / max(seconds, 0.001))
+        let rate = TransferDisplay.clampedInteger(Double(progress.totalBytes) / max(seconds, 0.001))
         let tenths = Int((seconds * 10).rounded())
         return "\(files)\(TransferDisplay.size(progress.totalBytes)) in "
             + "\(tenths / 10).\(tenths % 10) s, \(TransferDisplay.size(rate))/s"
@@ -21,7 +21,10 @@ enum TransferText {
             ("name", .string(transfer.name)), ("stored-as", .string(name)),
             ("bytes", .number(Int(clamping: progress.totalBytes))),
             ("files", .number(progress.files)),
-            ("milliseconds", .number(Int(clamping: TransferDisplay.whole(seconds * 1_000)))),
+            (
+                "milliseconds",
+                .number(Int(clamping: TransferDisplay.clampedInteger(seconds * 1_000)))
+            ),
         ]
     }
 }

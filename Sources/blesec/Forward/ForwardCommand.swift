@@ -59,8 +59,8 @@ enum ForwardCommand {
             let target = try ForwardTarget(parsing: text)
             allowed[target.description] = target
         }
-        guard targets.count != 1 else { throw arguments.usage("REMOTE is missing") }
-        guard !targets.isEmpty || !allowed.isEmpty else {
+        if targets.count == 1 { throw arguments.usage("REMOTE is missing") }
+        if targets.isEmpty, allowed.isEmpty {
             throw arguments.usage("LOCAL and REMOTE, or \(allow.name), are missing")
         }
         for target in targets.dropFirst() + allowed.values
@@ -114,8 +114,8 @@ enum ForwardCommand {
         if let error = failure ?? interruption.error { throw error }
     }
 
-    /// Carries connections until the connection to the peer is closed, or a signal is received.
-    /// Returns why the connection was closed.
+    /// Carries local connections until the connection to the peer is closed, or a signal is
+    /// received. Returns the error that ended the connection to the peer, if any.
     private static func carry(
         _ forwarder: Forwarder, _ local: (ForwardListener, ForwardTarget)?,
         _ interruption: Interruption, _ notes: ConnectionNotes

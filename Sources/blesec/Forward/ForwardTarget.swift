@@ -138,7 +138,7 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
         description = isIPv6 ? "[\(name)]:\(port)" : "\(name):\(port)"
     }
 
-    /// A socket of the address's family, which the caller owns.
+    /// Opens a socket of the address's family. The caller owns the socket.
     func open() throws(SystemError) -> Int32 {
         let descriptor = try Socket.open(family: family, kind: .stream)
         Self.setNoDelay(descriptor)

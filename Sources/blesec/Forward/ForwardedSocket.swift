@@ -52,7 +52,7 @@ actor ForwardedSocket {
 
     private func wait(for event: LoopEvent) async throws(LinkError) {
         // Events come on the loop's thread, on which this code runs. So no event has come since the
-        // caller's last attempt to read or write.
+        // caller's last attempt to read or write, and nothing has to be checked before the wait.
         let isCancelled = await waiting.wait(for: event, isolation: self) {
             false
         }

@@ -5,7 +5,7 @@ internal import BLESecToolKit
 /// Carries local connections as streams of one connection to a peer.
 struct Forwarder: Sendable {
     let connection: PeerConnection
-    /// The targets that the peer may reach here.
+    /// The targets that the peer may reach here, by their descriptions.
     let allowed: [String: ForwardTarget]
 
     /// Why a stream is reset.
@@ -18,8 +18,8 @@ struct Forwarder: Sendable {
 
     private static let dialTimeout: Duration = .seconds(10)
 
-    /// Forwards the connections that `listener` accepts to `target` on the peer's side, until the
-    /// task is cancelled.
+    /// Accepts connections from `listener`, and forwards each to `target` on the peer's side, until
+    /// the task is cancelled.
     func forward(_ listener: ForwardListener, to target: ForwardTarget) async {
         let connection = connection
         await withDiscardingTaskGroup { group in
@@ -54,8 +54,8 @@ struct Forwarder: Sendable {
         if let problem { Diagnostics.note("forward: \(problem)", "forward-failed", at: -1) }
     }
 
-    /// Connects each stream that the peer opens to the target that the stream's label names, until
-    /// the task is cancelled.
+    /// Serves each stream that the peer opens, until the task is cancelled: connects to the target
+    /// that the stream's label names, and moves bytes both ways.
     func serve() async {
         await withDiscardingTaskGroup { group in
             for await stream in connection.incomingStreams {

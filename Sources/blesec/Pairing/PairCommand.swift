@@ -121,20 +121,20 @@ enum PairCommand {
         if let path = arguments.value(ChannelOptions.identity) {
             return try IdentityOptions.load(path, arguments)
         }
-        guard unsafe access(folder.identityPath, F_OK) != 0 else {
+        if unsafe access(folder.identityPath, F_OK) == 0 {
             return try IdentityOptions.load(folder.identityPath, arguments)
         }
         return try IdentityFile.loadOrCreate(
             folder.identityPath, passphrase: try IdentityOptions.passphrase(arguments))
     }
 
-    /// What the command line asks for: to make a code or an invitation, or to use one of the other
-    /// side.
+    /// What the command line asks for: to make a code or an invitation, or to use the code or the
+    /// invitation that the other side has made.
     enum Request {
         case newCode(length: Int), code(TrustPolicy.PairingCode)
         case newInvitation(lifetime: Duration), invitation(PairingInvitation)
 
-        /// How long this side may use its code or its invitation.
+        /// The longest time that this side waits for the other side.
         var lifetime: Duration {
             switch self {
             case .newInvitation(let lifetime): lifetime
@@ -158,8 +158,10 @@ enum PairCommand {
         let text = arguments.value(isInvitation ? uri : code) ?? ""
         let codeOrURI = text == "-" ? try await readLine() : text
         let isNew = codeOrURI.isEmpty && text != "-"
-        if !isNew || isInvitation { try arguments.refuse([digits], "goes with a new code") }
-        if !isNew || !isInvitation {
+        let isNewCode = isNew && !isInvitation
+        let isNewInvitation = isNew && isInvitation
+        if !isNewCode { try arguments.refuse([digits], "goes with a new code") }
+        if !isNewInvitation {
             try arguments.refuse([png, expires], "goes with a new invitation")
         }
         if isNew {
@@ -220,7 +222,8 @@ enum PairCommand {
                     [("reason", .string(error.reason))])
             }
         }
-        // Both stores have the peer's key now, so a failure to close the channel changes nothing.
+        // Each side has stored the other's key by now, so a failure to close the channel changes
+        // nothing.
         try? await channel.close(within: .seconds(5))
         await session.end()
         let fingerprint = key?.description ?? ""

@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// One run of `blesec pair`: it meets peers until one of them is paired, no try is left, or the
-/// time is over.
+/// One run of `blesec pair`: it meets peers until one of them is paired, no try of the code is
+/// left, or the time is over.
 final class PairingSession: Sendable {
     private let way: TrustPolicy.Pairing
     private let place: PairingPlace
@@ -33,7 +33,7 @@ final class PairingSession: Sendable {
     /// The endpoint that was dialed last.
     var dialedEndpoint: Endpoint? { dialed.withLock { $0 } }
 
-    /// Ends the listener or the service.
+    /// Closes the listener or the service.
     func end() async {
         let end = ending.withLock { $0.take() }
         await end?()
@@ -114,8 +114,8 @@ final class PairingSession: Sendable {
             group.cancelAll()
             var results = first.map { [$0] } ?? []
             for await other in group { results.append(other) }
-            // A task may have paired meanwhile, or may have paired; that counts more than the first
-            // result.
+            // Meanwhile another task may have paired. A success counts more than `mayBePaired`, and
+            // `mayBePaired` counts more than the first result.
             return results.first { if case .success = $0 { true } else { false } }
                 ?? results.first {
                     if case .failure(let error) = $0 { error.code == .mayBePaired } else { false }
@@ -132,8 +132,8 @@ final class PairingSession: Sendable {
         case .handshaking(_, let endpoint?): dialed.withLock { $0 = endpoint }
         case .dialFailed(let candidate, let error):
             note(PeerFailure(peer: candidate.address.description, error: error))
-            // Otherwise the service would dial again with the same code. A person has to check the
-            // code before that.
+            // Ends the wait. Otherwise the service would dial again with the same code, which a
+            // person has to check first.
             if [.refused, .untrusted].contains(error.code), hasUsedTry { fail.yield(error) }
         case .acceptFailed(let failure): note(failure)
         case .adapter(let state): NearbyNotes.adapter(state)

@@ -75,7 +75,7 @@ enum PeersForgetCommand {
             else { return Diagnostics.note("nothing was removed", "nothing-removed") }
         }
         let (dropped, kept) = try drop(waiting)
-        let hasAddress = try forget(peer, folder)
+        let isAddressRemoved = try forget(peer, folder)
         for (directory, sum) in kept {
             Diagnostics.note(
                 stays(sum, in: directory), "not-dropped",
@@ -84,13 +84,13 @@ enum PeersForgetCommand {
                     ("bytes", .number(sum.bytes)),
                 ])
         }
-        let address = hasAddress ? " and its last address" : ""
+        let address = isAddressRemoved ? " and its last address" : ""
         let messages = waiting.isEmpty ? "" : ", and dropped \(OutboxCommand.text(dropped))"
         try StandardOutput.print(
             line: "removed `\(peer.name)`\(address)\(messages)",
             or: [
                 ("forgotten", .string(peer.name)), ("fingerprint", .string(peer.key.description)),
-                ("address-removed", .bool(hasAddress)), ("dropped", .number(dropped.count)),
+                ("address-removed", .bool(isAddressRemoved)), ("dropped", .number(dropped.count)),
                 ("bytes", .number(dropped.bytes)),
             ])
     }
@@ -183,13 +183,13 @@ enum PeersForgetCommand {
         if try hasUnfinishedPairing(peer, folder) {
             try folder.knownPeers.forgetPending(peer.key)
         }
-        let hasAddress = hasOther ? false : try folder.lastAddresses.remove(peer.key)
+        let isAddressRemoved = hasOther ? false : try folder.lastAddresses.remove(peer.key)
         let isRemoved = try folder.knownPeers.remove(peer.name, boundTo: peer.key)
         if !isRemoved, let other = try folder.knownPeers.key(named: peer.name) {
             throw ChannelError(
                 .untrusted,
                 "`\(peer.name)` has got another key meanwhile, \(other), and is not removed")
         }
-        return hasAddress
+        return isAddressRemoved
     }
 }

@@ -29,12 +29,13 @@ struct RememberedPeer: Sendable {
         address.map { $0.type == .random ? "\($0.endpoint) random" : $0.endpoint }
     }
 
-    /// The name as `blesec peers list` prints it, without blanks: a `%`, and each character that is
-    /// blank or that a terminal does not show, is written as in ``KnownPeersFile``.
+    /// The name as `blesec peers list` prints it, without blanks. A `%`, a blank, and a character
+    /// that a terminal does not show are written as `%` and two hexadecimal digits for each byte,
+    /// as in ``KnownPeersFile``.
     var listedName: String {
         name.unicodeScalars.map { scalar in
             let isPlain = scalar.isShown && !scalar.properties.isWhitespace && scalar != "%"
-            guard !isPlain else { return String(scalar) }
+            if isPlain { return String(scalar) }
             return String(scalar).utf8.map { byte in
                 (byte < 16 ? "%0" : "%") + String(byte, radix: 16, uppercase: true)
             }.joined()

@@ -37,8 +37,8 @@ struct RememberedPeers: Sendable {
         self.peers = peers
     }
 
-    /// The peer that an operand names, by its name or by what `blesec peers list` prints for the
-    /// name, and the folder.
+    /// The peer that an operand names, and the folder. The operand is the peer's name, or what
+    /// `blesec peers list` prints for that name.
     ///
     /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name
     ///   of one peer and the printed name of another.

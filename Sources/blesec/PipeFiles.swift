@@ -14,8 +14,8 @@ final class InputFile: Sendable {
 
     /// Opens the file. `sent` says how far earlier runs have sent it; nil if there were none.
     ///
-    /// - Throws: `badKey` when it is another file than in the note, or has fewer bytes than were
-    ///   sent, or when everything was sent before (`isFinished`) and the file now has more bytes.
+    /// - Throws: `badKey` when the file is not the file of `sent`, or has fewer bytes than were
+    ///   sent; also when everything was sent before (`isFinished`) and the file now has more bytes.
     init(_ path: String, _ sent: FileNote?, isFinished: Bool) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
@@ -33,7 +33,8 @@ final class InputFile: Sendable {
         }
     }
 
-    /// The next bytes, at least one, and the note for the store after them; nil at the end.
+    /// The next bytes, at least one, and a note for the store with the offset after these bytes.
+    /// Nil at the end.
     func next() throws(ChannelError) -> (message: [UInt8], note: [UInt8]?)? {
         let begin = offset.withLock { $0 }
         guard let bytes = try read(at: begin) else { return nil }
@@ -56,7 +57,7 @@ final class InputFile: Sendable {
     }
 }
 
-/// A regular file that is written from the offset up to which an earlier run has made it durable.
+/// A regular file to which bytes are appended, after the bytes that earlier runs have made durable.
 final class OutputFile: Sendable {
     private let descriptor: Int32
     private let path: String
@@ -69,7 +70,7 @@ final class OutputFile: Sendable {
     /// bytes after that offset are removed.
     ///
     /// - Throws: `cannotCreate` when the file has bytes, and no earlier run has used it; `badKey`
-    ///   when it is another file than in the note, or has fewer bytes than the note says.
+    ///   when the file is not the file of `written`, or has fewer bytes than `written` says.
     init(_ path: String, _ written: FileNote?) throws(ChannelError) {
         self.path = path
         descriptor = unsafe open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o666)
@@ -88,6 +89,7 @@ final class OutputFile: Sendable {
             throw .system(.inputOutput, "\(path) cannot be written", errno)
         }
         lseek(descriptor, durableLength, SEEK_SET)
+        // Makes the directory entry of a new file durable as well.
         let slash = path.lastIndex(of: "/")
         let directory = slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
         let folder = unsafe open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
