@@ -140,7 +140,7 @@ extension ChannelConfiguration {
 }
 
 /// The protocols that a side offers or accepts in one role, each checked and ready for use. A
-/// listener makes this once for all of its channels.
+/// listener makes these plans once for all of its channels.
 struct OfferPlans: Sendable {
     private let role: ChannelRole
     private let isNegotiated: Bool
@@ -170,8 +170,8 @@ struct OfferPlans: Sendable {
             configuration.trust.pairingRule == nil
                 || noise.values.allSatisfy { $0.identity != nil },
             "pairing needs protocols in which this side proves its key too")
-        // A pre-shared key may be used with one hash only (Noise §14) and, unlike a static key, is
-        // stored without its hash.
+        // A pre-shared key may be used with one hash only (Noise §14). A static key is stored with
+        // its hash, but a pre-shared key is not, so the offers themselves must agree on the hash.
         let hashes = Set(noise.values.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
         try require(
             hashes.count <= 1,
@@ -187,8 +187,8 @@ struct OfferPlans: Sendable {
         return Engine(try NoiseEngine(plan, prologue: prologue))
     }
 
-    /// The plan of a fallback to `offer` after the first message of `attempt`, another offer; `nil`
-    /// if there is no fallback between the two.
+    /// The plan of a fallback to `offer` after the first handshake message of the offer `attempt`;
+    /// `nil` if `attempt` cannot fall back to `offer`.
     func fallback(_ offer: String, from attempt: String) -> NoisePlan? {
         guard let plan = noise[offer], let attempted = try? ProtocolName(attempt) else {
             return nil

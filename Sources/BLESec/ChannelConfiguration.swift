@@ -10,8 +10,8 @@ public struct ChannelConfiguration: Sendable {
         /// Hello, answer, handshake, then records with acknowledgements and an explicit end.
         case negotiated
         /// Length-prefixed Noise messages or TLS, and nothing else, to interoperate with other
-        /// implementations. In this mode a side cannot detect that a Noise stream was truncated,
-        /// and some patterns prove a peer only with its first message after the handshake: then
+        /// implementations. In this mode a side cannot detect that a Noise stream was truncated.
+        /// With some patterns, a peer is proven only by its first message after the handshake, and
         /// there is no channel before that message (`docs/noise.md`, "Who speaks first in direct
         /// mode").
         case direct
@@ -21,8 +21,8 @@ public struct ChannelConfiguration: Sendable {
     public enum Acknowledgement: Sendable, Hashable {
         /// The messages that the application has taken: ``SecureChannel/receive()`` has returned
         /// the message, or ``SecureChannel/ByteStream/read(atMost:)`` has returned its last byte.
-        /// With a peer that does not support this (`docs/wire-format.md`, "Features"): the messages
-        /// that have arrived.
+        /// With a peer that lacks the feature *taken* (`docs/wire-format.md`, "Features"): the
+        /// messages that have arrived.
         case automatic
         /// The messages that ``SecureChannel/confirm(through:)`` names. Negotiated mode only.
         case manual
@@ -46,17 +46,18 @@ public struct ChannelConfiguration: Sendable {
     public var mode = Mode.negotiated
     /// Which of the peer's messages this side acknowledges.
     public var acknowledgement = Acknowledgement.automatic
-    /// Bytes that must be the same on both sides; at most 255, not secret. Negotiated mode only.
+    /// At most 255 bytes that must be the same on both sides; not secret. Negotiated mode only.
     public var context: [UInt8] = []
     /// The Noise prologue in direct mode; it may not begin with `blesec/1`.
     public var prologue: [UInt8] = []
     /// The keys for patterns with `psk`, 32 bytes each.
     public var presharedKeys: [PreSharedKey] = []
-    /// Allows patterns that send this side's static key in clear, or reveal it to any peer.
+    /// Allows patterns that send this side's static key in clear, or reveal it to any acceptor. An
+    /// acceptor may always use patterns that reveal its key to any dialer, as XX does.
     public var allowsExposedIdentity = false
     /// Whether the channel is for a connection whose messages arrive exactly once
-    /// (``PeerConnection/Guarantee/exactlyOnce(_:)``); it then carries no messages of its own. The
-    /// peer must do the same. Negotiated mode only.
+    /// (``PeerConnection/Guarantee/exactlyOnce(_:)``). Such a channel carries no messages of its
+    /// own. Both sides must set the same value. Negotiated mode only.
     public var carriesDelivery = false
     /// The process's unfinished dials, by which a device detects a connection to itself.
     package var pendingDials = PendingDials.shared

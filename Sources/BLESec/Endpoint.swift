@@ -20,7 +20,7 @@ public struct Endpoint: Sendable, Hashable {
     private(set) var kind: Kind
     /// The adapter to dial from or to listen on, by name (`hci1`) or address. With `nil`, the
     /// kernel chooses the adapter to dial from, and a listener listens on all adapters. Ignored for
-    /// Unix sockets, and by a listener on the address of an adapter.
+    /// Unix sockets, and by a listener whose endpoint contains the address of an adapter.
     public var adapter: String?
 
     /// The type of the device's address: public by default, and always if no device is named.
@@ -65,8 +65,8 @@ public struct Endpoint: Sendable, Hashable {
     /// The endpoint of a PSM on a device.
     public init(_ address: L2CAPAddress) { kind = .device(address) }
 
-    /// The endpoint of links that arrive over GATT. It cannot be parsed or dialed, because peers
-    /// find such a listener by the service that it advertises.
+    /// The endpoint of links that arrive over GATT. It cannot be parsed or dialed, because a dialer
+    /// finds a listener over GATT by the service that the listener advertises.
     static let gatt = Endpoint(kind: .gatt)
     private init(kind: Kind) { self.kind = kind }
 

@@ -44,8 +44,8 @@ struct Engine: ~Copyable {
 
     /// The length of a sealed record with `count` bytes of plaintext; 0 when there is no engine.
     ///
-    /// ``ask(_:_:)`` would copy the engine for each record, which takes longer than the answer. The
-    /// answer of Noise depends on no engine; TLS is asked in place.
+    /// ``ask(_:_:)`` would copy the engine for each record, and the copy takes longer than the
+    /// answer. The length is the same for every Noise engine; a TLS engine is asked in place.
     mutating func sealedLength(_ count: Int) -> Int {
         if isNoise { return NoiseEngine.sealedLength(count) }
         return tls?.lend { $0.sealedLength(count) } ?? 0

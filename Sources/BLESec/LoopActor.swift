@@ -6,7 +6,7 @@ protocol LoopActor: Actor {
 }
 
 extension LoopActor {
-    /// Runs `body` at once; traps unless this is the thread of the actor's loop.
+    /// Runs `body` at once; traps unless the caller is on the thread of the actor's loop.
     ///
     /// `assumeIsolated` does the same. But it allocates memory twice, and its checks take longer
     /// than a short `body`. Each message leads to several such calls.

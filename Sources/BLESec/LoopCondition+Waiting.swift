@@ -2,11 +2,11 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 
 extension LoopCondition {
-    /// Suspends until `isTrue`, checked at each `event`; throws `cancelled` if the task is
-    /// cancelled.
+    /// Suspends until `isTrue` returns true; calls `isTrue` first and at each `event`. Throws
+    /// `cancelled` if the task is cancelled.
     ///
-    /// Other tasks may run before the caller continues, so a caller checks again whatever another
-    /// task can make untrue.
+    /// Another task may run before the caller continues. So the caller must check the condition
+    /// again if another task can make it untrue.
     func wait(
         for event: LoopEvent, on actor: isolated (any Actor), until isTrue: () -> Bool
     ) async throws(ChannelError) {

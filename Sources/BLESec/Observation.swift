@@ -6,7 +6,7 @@ internal import BLESecLocking
 ///
 /// Each call that returns an observation makes an independent one, for one consumer. Values that
 /// arrive before the consumer asks wait in a bounded buffer. A slow consumer loses the oldest
-/// values, which ``dropped`` counts. A buffer of states holds one value: the newest.
+/// values, which ``dropped`` counts. The buffer of a `states()` call holds only the newest value.
 public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     let stream: AsyncStream<Value>
     let losses: Locked<UInt64>
@@ -44,7 +44,7 @@ public struct PeerFailure: Sendable {
     }
 }
 
-/// The observers of the object that owns this value; their observations end with it.
+/// The observers of the object that owns this value. Their observations end when the object does.
 struct Observers<Value: Sendable>: ~Copyable {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
     deinit { for observer in observers { observer.feed.finish() } }

@@ -1,6 +1,6 @@
 internal import BLESecLocking
 
-/// The first bytes of the first message of each unfinished dial of this process.
+/// The first bytes of the first handshake message of each unfinished dial of this process.
 ///
 /// A device that both dials and listens could connect to itself, even through a relay. So an
 /// acceptor refuses a first message that begins with the same bytes as the first message of an
@@ -9,8 +9,8 @@ internal import BLESecLocking
 package final class PendingDials: Sendable {
     /// The set that all channels of the process share.
     package static let shared = PendingDials()
-    /// How many bytes of a first message identify it: the length of an X25519 ephemeral key; in a
-    /// TLS hello these bytes include part of its random field.
+    /// How many bytes of a first message identify it. They include at least a part of Noise's
+    /// ephemeral key, or of the random field of a TLS hello.
     static let prefixLength = 32
 
     /// The unfinished dials that began with the same first message.

@@ -7,8 +7,9 @@ package struct Answer: Sendable, Equatable {
     package enum Status: UInt8, Sendable, Hashable {
         /// Offer 0 is accepted; the acceptor's handshake message follows.
         case accept = 0
-        /// Offer 0 is not accepted, or its early message could not be read. A fallback to another
-        /// offer follows, with the dialer's ephemeral key from the early message.
+        /// Offer 0 is not accepted, or its early message could not be read. The acceptor's message
+        /// that follows begins a fallback to another offer, which uses the dialer's ephemeral key
+        /// from the early message.
         case fallback = 1
         /// Another offer is accepted; the dialer begins it with a fresh ephemeral key.
         case `switch` = 2
@@ -41,7 +42,7 @@ package struct Answer: Sendable, Equatable {
     }
 
     /// Reads an answer at the start of `bytes`, or returns `nil` while the answer is incomplete.
-    /// The hello has made `offerCount` offers.
+    /// The hello has `offerCount` offers.
     package init?(prefixOf bytes: Span<UInt8>, offerCount: Int) throws(ChannelError) {
         guard let body = try NegotiationFrame.body(of: bytes, named: "answer") else { return nil }
         var reader = ByteReader(bytes, in: body)

@@ -1,18 +1,19 @@
-/// The optional features of a side beyond the base of blesec/1, as bits of extension 1 of hello and
-/// answer (`docs/wire-format.md`, "Features").
+/// The optional features of a channel, as bits in extension 1 of the hello and answer frames
+/// (`docs/wire-format.md`, "Features").
 ///
 /// The value is a bit string: bit n has the weight 2^(n mod 8) in byte n / 8, and missing bytes are
 /// zero. The dialer offers features; the acceptor answers with those that apply to this channel.
 package struct ChannelFeatures: OptionSet, Sendable, Hashable {
-    /// Bits 0 to 7; no other bits are assigned.
+    /// Bits 0 to 7; no higher bit is assigned.
     package let rawValue: UInt8
     /// Makes a set of any bits.
     package init(rawValue: UInt8) { self.rawValue = rawValue }
 
-    /// Bit 0: `ack` counts messages that the program has taken, not those that have arrived.
+    /// Bit 0: `ack` counts messages that its sender's program has taken, not those that have
+    /// arrived.
     package static let acknowledgesTaken = Self(rawValue: 1 << 0)
-    /// Bit 1: instead of its own messages, the channel carries the records of an endpoint, whose
-    /// messages outlive the link (`docs/delivery.md`).
+    /// Bit 1: instead of its own messages, the channel carries the records of the layer above it,
+    /// whose messages outlive a lost link (`docs/delivery.md`).
     package static let delivery = Self(rawValue: 1 << 1)
     /// Bit 2: the two sides pair, and until then neither reports the channel as ready
     /// (`docs/wire-format.md`, "Pairing").

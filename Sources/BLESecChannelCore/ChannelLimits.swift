@@ -4,15 +4,15 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
-    /// How many bytes more than ``readAhead`` may wait in two cases; 1 MiB. The cases are that the
-    /// link has ended, and that this side waits for an acknowledgement, which may arrive after the
-    /// peer's messages.
+    /// How many bytes more than ``readAhead`` may wait after the link has ended, or while this side
+    /// waits for an acknowledgement; 1 MiB. The acknowledgement may arrive after messages of the
+    /// peer.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
-    /// How many bytes are read from a peer before it is authenticated, including its `ready`; 32
-    /// KiB (blesec/1, "Limits"). In direct mode, one more transport message is read if that message
-    /// proves the peer. A peer that is not authenticated by then is refused.
+    /// How many bytes are read from a peer before it is authenticated, including its `ready`
+    /// record; 32 KiB (blesec/1, "Limits"). In direct mode, one more transport message is read if
+    /// that message proves the peer. A peer that is not authenticated by then is refused.
     public var unauthenticatedBytes = 32 << 10
     /// The number of records after which this side changes its sending key; 2^20 by default. A
     /// value below 1,024 counts as 1,024. Negotiated mode only.
@@ -29,7 +29,7 @@ public struct ChannelLimits: Sendable {
 public struct ChannelTimeouts: Sendable {
     /// Opening the link; 10 seconds.
     public var connect: Duration = .seconds(10)
-    /// From the open link to a complete hello or answer; 5 seconds (blesec/1, "Limits").
+    /// From the open link to the peer's complete hello or answer; 5 seconds (blesec/1, "Limits").
     public var negotiate: Duration = .seconds(5)
     /// From the end of the negotiation (in direct mode, from the open link) to the end of the
     /// handshake; begins anew after a trust decision; 10 seconds.

@@ -3,7 +3,7 @@
 /// A trust policy is asked about the claim before this side reveals anything more about itself. The
 /// peer may not have proven the claim at that time: a replay of an earlier handshake makes the same
 /// claim. A policy may show the claim to a person and compare it with the expected identity.
-/// Everything else must rely on the proven ``PeerIdentity``; only an engine turns a claim into one.
+/// Everything else must rely on the proven ``PeerIdentity``, which only an engine makes of a claim.
 public struct ClaimedIdentity: Sendable, Hashable, CustomStringConvertible {
     private let identity: PeerIdentity
 
@@ -13,7 +13,7 @@ public struct ClaimedIdentity: Sendable, Hashable, CustomStringConvertible {
     /// The fingerprint of the key that the peer claims to hold, or `nil` if it claims none.
     public var fingerprint: Fingerprint? { identity.fingerprint }
     /// The only URI in the peer's certificate, if an authority vouches for the certificate. The
-    /// certificate is genuine; the peer's possession of its key is only claimed.
+    /// certificate is genuine; that the peer holds the certificate's key is only claimed.
     public var uri: String? { identity.uri }
 
     /// `claimed`, then the fingerprint, or the kind of identity if there is no fingerprint.

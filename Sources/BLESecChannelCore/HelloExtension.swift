@@ -1,6 +1,7 @@
 /// A typed value in a hello or an answer: u8 type · u8 length · value.
 ///
-/// Unknown types are ignored, and bound into the handshake like every other byte.
+/// An extension of an unknown type is ignored, but its bytes are bound into the handshake like all
+/// others.
 package struct HelloExtension: Sendable, Hashable {
     /// The meaning of the value; 1 is ``ChannelFeatures``.
     package let type: UInt8
@@ -21,7 +22,7 @@ package struct HelloExtension: Sendable, Hashable {
         }
     }
 
-    /// Reads the rest of `reader`. A repeated type is an error, since it is not canonical.
+    /// Reads the rest of `reader`. A repeated type is an error: no canonical encoding has one.
     static func decode(
         _ reader: inout ByteReader, in frameName: String
     ) throws(ChannelError) -> [HelloExtension] {

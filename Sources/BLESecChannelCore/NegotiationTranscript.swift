@@ -1,6 +1,6 @@
 internal import BLESecPrimitives
 
-/// The bytes that both sides bind into the handshake and confirm with `ready`.
+/// The bytes that both sides bind into the handshake and confirm with the record `ready`.
 package struct NegotiationTranscript: Sendable {
     /// The whole hello.
     package var hello: [UInt8] = []
@@ -24,7 +24,7 @@ package struct NegotiationTranscript: Sendable {
         }
     }
 
-    /// The 32 bytes of `ready` that the side of `role` sends.
+    /// The 32 bytes of payload in the record `ready` that the side with `role` sends.
     package func ready(from role: ChannelRole) -> [UInt8] {
         sha256([role.rawValue], Self.encode([hello, early, answer, context]))
     }

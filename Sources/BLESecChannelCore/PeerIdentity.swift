@@ -1,6 +1,6 @@
 public import BLESecPrimitives
 
-/// The identity that the peer has proven. Its address, name and advertisement prove nothing.
+/// The identity that the peer has proven. A peer's address, name and advertisement prove nothing.
 public enum PeerIdentity: Sendable, Hashable, CustomStringConvertible {
     /// The peer holds the private key of this Noise static key.
     case publicKey([UInt8], curve: Curve)

@@ -1,14 +1,14 @@
 /// Decides which peers may be at the other end of a channel.
 ///
-/// A policy is asked once per handshake, as soon as the peer's key is known. Where the pattern
-/// allows it, this is before this side's key is sent. The policy stores what it remembers only
-/// after the peer's `ready` or, in direct mode, after the peer is proven.
+/// A policy is asked once per handshake, as soon as the peer's key is known: if the pattern allows
+/// it, before this side sends its own key. A policy that remembers peers stores the peer's key only
+/// after the peer's `ready` record or, in direct mode, after the peer has proven its key.
 public struct TrustPolicy: Sendable {
     /// A policy's decision about one peer.
     public enum Verdict: Sendable {
         /// The peer is accepted.
         case admit
-        /// The peer is refused; the text is not sent to the peer.
+        /// The peer is refused. The text says why, and is not sent to the peer.
         case refuse(String)
     }
 
@@ -59,18 +59,20 @@ public struct TrustPolicy: Sendable {
     /// Pairs with a peer that this side does not know yet, and stores the peer's key under `name`.
     ///
     /// Both sides have to use this policy, with the same way of pairing. The channel is ready when
-    /// both sides have confirmed the pairing, and each store has the other side's key: from then on
-    /// the two know each other, and other policies over the same store accept the peer. If the link
-    /// is lost during the last confirmations, the channel fails with `mayBePaired`. The peer is
-    /// then pending in the store, and the next meeting with this policy completes the pairing.
+    /// both sides have confirmed the pairing, and each store has the other side's key. From then
+    /// on, other policies over the same store accept the peer. If the link is lost during the last
+    /// confirmations, the channel fails with `mayBePaired`. The peer is then pending in the store,
+    /// and the next handshake with this policy completes the pairing.
     ///
-    /// With an invitation, the inviter has to listen and the reader has to dial. SECURITY.md,
-    /// "Pairing", says what each way protects, and how likely an attack is to succeed.
+    /// With an invitation, the side that made it has to listen, and the side that reads it has to
+    /// dial. SECURITY.md, "Pairing", says what each way protects, and how likely an attack is to
+    /// succeed.
     ///
     /// - Parameters:
     ///   - way: the way of pairing: an invitation, a code, or a comparison of digits.
     ///   - store: where the peer is kept, also while the pairing is not complete.
-    ///   - name: this side's own name for the peer; pairing is refused if the name has another key.
+    ///   - name: this side's own name for the peer; pairing is refused if the store has another key
+    ///     under this name.
     public static func pairing(
         _ way: Pairing, store: any TrustStore, name: String
     ) -> TrustPolicy {

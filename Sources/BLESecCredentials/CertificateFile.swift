@@ -14,13 +14,14 @@ public enum CertificateFile {
     ///
     /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since
     /// 1970 at which the leaf has to be valid.
+    ///
     /// - Throws: `noSuchFile`; `permission` when the system denies access; `badKey` when a file
     ///   cannot be parsed, when other users may have written a file or can open the key file, or
     ///   when the identity cannot be used. It cannot be used if the key is not the leaf's, the leaf
     ///   has expired or is not valid yet, its key usage forbids TLS, a key is in an unusual
     ///   encoding, or the certificates are longer than peers accept. The reason names the file. For
-    ///   a fault in the content of a certificate or of the key, this is the leaf's file, even if
-    ///   another file has the fault.
+    ///   a fault in the content of a certificate or of the key, the reason names the leaf's file,
+    ///   even if another file has the fault.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64

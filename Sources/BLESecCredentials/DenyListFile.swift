@@ -22,8 +22,8 @@ public final class DenyListFile: Sendable {
         list = DenyList(keys)
     }
 
-    /// Reads the file again if it has changed, and returns whether it has changed. This ends the
-    /// channels with peers whose keys are now listed. If the file cannot be read, this method
+    /// Reads the file again if it has changed, and returns whether it has changed. A change ends
+    /// the channels with peers whose keys are now listed. If the file cannot be read, this method
     /// throws and the list stays as it was.
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {

@@ -117,7 +117,7 @@ public enum IdentityFile {
             }
             let passphrase = try source.passphrase(for: path, .opening)
             return try withPathInErrors(path) { () throws(ChannelError) in
-                try PrivateKeyInfo.decryptedInfo(pem.content.span, passphrase: passphrase)
+                try PrivateKeyInfo.decryptedDER(pem.content.span, passphrase: passphrase)
             }
         default:
             throw .badKey(

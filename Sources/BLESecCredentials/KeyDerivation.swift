@@ -5,8 +5,8 @@ internal import CBLESecOpenSSL
 /// The cost of deriving a key from a passphrase (RFC 8018, RFC 7914), as an encrypted file
 /// specifies it.
 ///
-/// The author of the file chooses the cost, which may amount to days, so it is checked before the
-/// file is decrypted.
+/// The author of the file chooses the cost, which may amount to days of computing. So the cost is
+/// checked before the file is decrypted.
 enum KeyDerivation {
     /// The most rounds of hashing; they take a few seconds.
     static let maximumRounds: UInt64 = 1 << 22

@@ -9,8 +9,8 @@ internal import Glibc
 /// line that begins with `#` is a comment, which stays in the file.
 ///
 /// The file has mode 0600. It is replaced in one step and under a lock, so that several processes
-/// can share it, and is read again when it has changed. A file that other users can write or
-/// replace is refused. A call waits for the lock for at most two seconds.
+/// can share it. It is read again when it has changed. A file that other users can write or replace
+/// is refused. A call waits for the lock for at most two seconds.
 public final class KnownPeersFile: TrustStore {
     /// One line of the file.
     public struct Peer: Sendable, Hashable {

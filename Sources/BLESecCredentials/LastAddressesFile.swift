@@ -60,7 +60,7 @@ package final class LastAddressesFile: Sendable {
     ///
     /// - Throws: `timedOut` when the file stays locked; the errors of reading it.
     package func remove(_ key: Fingerprint) throws(ChannelError) -> Bool {
-        // Checked without the lock, since to take the lock would create the file.
+        // Checked without the lock, because taking the lock would create a missing file.
         guard try address(of: key) != nil else { return false }
         var isChanged = false
         try ListFile.change(path) { listing throws(ChannelError) in

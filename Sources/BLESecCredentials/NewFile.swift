@@ -61,6 +61,7 @@ package enum NewFile {
         do throws(ChannelError) {
             try writeExclusively(temporary, bytes, readers)
         } catch {
+            // The error names the temporary file; the caller knows only `path`.
             throw ChannelError(
                 error.code, "\(path) \(error.reason.dropFirst(temporary.count + 1))",
                 underlying: error.underlying)
@@ -94,7 +95,7 @@ package enum NewFile {
         .system(.cannotCreate, "\(path) cannot be created", number)
     }
 
-    /// Makes a directory and the directories above it, as far as they are missing, with mode 0700.
+    /// Makes a directory and the missing directories above it, with mode 0700.
     static func makeDirectory(_ path: Substring) throws(ChannelError) {
         guard unsafe mkdir(String(path), 0o700) != 0 else { return }
         let number = errno
@@ -108,8 +109,8 @@ package enum NewFile {
         }
     }
 
-    /// Makes the missing directories above `path`, with mode 0700, if the nearest one that exists
-    /// belongs to this user.
+    /// Makes the missing directories above `path`, with mode 0700. Throws if the nearest directory
+    /// that exists belongs to another user.
     static func makeDirectories(above path: String) throws(ChannelError) {
         let wanted = directory(of: path)
         var present = wanted

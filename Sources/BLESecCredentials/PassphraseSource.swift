@@ -1,7 +1,7 @@
 public import BLESecChannelCore
 public import BLESecPrimitives
 
-/// Supplies the passphrase of a key file; asked only when the file needs one.
+/// Supplies the passphrase of a key file. It is asked only when the file needs a passphrase.
 public struct PassphraseSource: Sendable {
     /// What the passphrase is for.
     public enum Purpose: Sendable, Hashable {

@@ -32,7 +32,8 @@ enum PrivateKeyInfo {
         return encoded
     }
 
-    /// Reads the DER form. An error's reason begins with a verb: the file's path is put before it.
+    /// Reads the DER form. An error's reason begins with a verb: the caller puts the file's path
+    /// before the reason.
     static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
         OpenSSLError.clear()
         let info = unsafe DERForm.value(
@@ -40,7 +41,7 @@ enum PrivateKeyInfo {
         guard let info = unsafe info else {
             throw .openSSL(.badKey, "is not a PKCS#8 private key")
         }
-        // OpenSSL wipes the key in `info` when it is freed.
+        // OpenSSL wipes the key in `info` when `info` is freed.
         defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
         return try unsafe key(of: info)
     }
@@ -68,8 +69,8 @@ enum PrivateKeyInfo {
         return try unsafe key(of: info)
     }
 
-    /// Decrypts an EncryptedPrivateKeyInfo to the DER form of the key, of any algorithm.
-    static func decryptedInfo(
+    /// Decrypts an EncryptedPrivateKeyInfo to the DER form of its key, whatever the algorithm.
+    static func decryptedDER(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> SecretBytes {
         let info = unsafe try decrypted(encrypted, passphrase)
@@ -127,7 +128,7 @@ enum PrivateKeyInfo {
             let encryptedInfo = unsafe PKCS8_set0_pbe(
                 characters, Int32(passphrase.count), info, algorithm)
         else { return nil }
-        unsafe algorithm = nil  // `encryptedInfo` owns it now.
+        unsafe algorithm = nil  // `encryptedInfo` owns the algorithm now.
         defer { unsafe X509_SIG_free(encryptedInfo) }
         let bytes = unsafe DERForm.bytes { unsafe i2d_X509_SIG(encryptedInfo, $0) }
         return bytes.isEmpty ? nil : bytes

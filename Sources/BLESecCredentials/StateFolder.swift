@@ -4,10 +4,10 @@ internal import Glibc
 /// The directory in which a program keeps its knowledge of peers between runs. Only its owner may
 /// enter it.
 ///
-/// It contains three text files: `known_peers`, the peers' names and keys; `known_peers.pending`,
-/// the pairings that are not complete; and `last_addresses`, the address at which each key was last
-/// reached. They have mode 0600 and are replaced in one step. A file that other users could have
-/// written, or that has an invalid line, is refused.
+/// Besides this side's own identity, it contains three text files: `known_peers`, the peers' names
+/// and keys; `known_peers.pending`, the pairings that are not complete; and `last_addresses`, the
+/// address at which each key was last reached. The three have mode 0600 and are replaced in one
+/// step. A file that other users could have written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
     package let path: String
     package let knownPeers: KnownPeersFile
@@ -58,7 +58,7 @@ package struct StateFolder: Sendable {
         try lastAddresses.check()
     }
 
-    /// An absolute path in the environment; nil if it is unset or relative (XDG Base Directory).
+    /// The path in an environment variable; nil if it is unset or relative (XDG Base Directory).
     private static func variable(_ name: String) -> String? {
         guard let value = unsafe getenv(name) else { return nil }
         let text = unsafe String(cString: value)

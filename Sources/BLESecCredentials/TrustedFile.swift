@@ -133,7 +133,7 @@ struct TrustedFile: ~Copyable {
     /// Follows the path to a file, one step at a time.
     private struct Walk: ~Copyable {
         /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a file even
-        /// without permission to read it, and with `O_NOFOLLOW` a symbolic link, not its target.
+        /// without permission to read it. With `O_NOFOLLOW`, it opens a symbolic link itself.
         fileprivate static let openPath: Int32 = 0o1000_0000
 
         private let requested: String
@@ -141,7 +141,7 @@ struct TrustedFile: ~Copyable {
         private var directory: FileDescriptor
         /// The path of `directory`.
         private var path = ""
-        /// The remaining names, the next one last.
+        /// The names that remain to be followed, in reverse order: the next one is last.
         private var names: [String]
         private var followedLinks = 0
 
@@ -183,7 +183,7 @@ struct TrustedFile: ~Copyable {
                 } else {
                     guard status.isDirectory else { throw .system(ENOTDIR) }
                     directory = step
-                    path = name == ".." ? above : path + "/" + name
+                    path = name == ".." ? parentPath : path + "/" + name
                     try Self.requireTrust(status, at: path, for: requested, user)
                 }
             }
@@ -192,8 +192,10 @@ struct TrustedFile: ~Copyable {
             return End(descriptor: directory, path: path.isEmpty ? "/" : path)
         }
 
-        /// The path of the parent directory.
-        private var above: String { path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "" }
+        /// The parent of `path`.
+        private var parentPath: String {
+            path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
+        }
 
         /// Opens the last name of the path.
         private func openLast(
@@ -290,7 +292,7 @@ extension ChannelError {
 }
 
 extension FileDescriptor {
-    /// The target of the symbolic link that this descriptor refers to (opened with `O_NOFOLLOW`).
+    /// The target of the symbolic link that this descriptor, opened with `O_NOFOLLOW`, refers to.
     fileprivate var target: String? {
         var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = unsafe readlinkat(number, "", &bytes, bytes.count)

@@ -52,7 +52,7 @@ struct CommitQueue: Sendable {
     }
 
     /// Whether ``nextEvent()`` returns an event, or ``beginCommit(_:)`` returns changes.
-    var hasUpdates: Bool { !events.isEmpty || !changes.isEmpty && !isCommitting }
+    var hasUpdates: Bool { !events.isEmpty || (!changes.isEmpty && !isCommitting) }
     /// The next event; nil while there is no event whose changes are committed.
     mutating func nextEvent() -> DeliveryEndpoint.Event? { events.popFirst() }
 

@@ -83,7 +83,7 @@ package final class DeliveryEndpoint {
     private var arrivedResume: Resume? {
         didSet { awaitsProofOfResume = arrivedResume != nil }
     }
-    /// Whether ``arrivedResume`` is set, so that the peer's next record shows that this side's
+    /// Whether ``arrivedResume`` is set. If so, the peer's next record shows that this side's
     /// `resume` has arrived. A separate property, because a comparison with nil makes a copy.
     private var awaitsProofOfResume = false
     /// Whether the last record that was sent was a frame of a message or a stream.
@@ -264,8 +264,8 @@ package final class DeliveryEndpoint {
 
     /// Whether messages, or this side's end, wait for their fate.
     package var hasPending: Bool { !outgoing.messages.isEmpty }
-    /// How many frames of messages and streams have been sent, plus how many records have been
-    /// received that show that messages or streams make progress.
+    /// The number of frames of messages and streams that were sent, plus the number of received
+    /// records that show progress of messages or streams.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -390,16 +390,16 @@ package final class DeliveryEndpoint {
 
     /// The next frame with data, of a message or a stream.
     private func nextFrame(atMost limit: Int, _ onlyWhole: Bool) -> DeliveryRecord? {
-        let streamClasses = streams.readyClasses()
-        var classes = streamClasses
+        let streamPriorities = streams.readyPriorities()
+        var priorities = streamPriorities
         let hasMessage = mayMessageLeave()
-        if hasMessage { classes.insert(limits.priority) }
+        if hasMessage { priorities.insert(limits.priority) }
         var schedule = schedule
-        guard let priority = schedule.choose(classes) else { return nil }
+        guard let priority = schedule.choose(priorities) else { return nil }
         // Messages take every second frame of their class; the streams share the others.
         let isMessage =
             priority == limits.priority && hasMessage
-            && !(streamClasses.contains(priority) && lastWasMessage)
+            && !(streamPriorities.contains(priority) && lastWasMessage)
         if onlyWhole {
             let length = isMessage ? outgoing.nextLength : streams.nextLength(priority)
             guard length <= limit else { return nil }
@@ -460,14 +460,14 @@ package final class DeliveryEndpoint {
             return try receiveResume(resume, using: &generator)
         }
         guard received else { throw .violation("a record before resume") }
-        let showsProof = awaitsProofOfResume
+        let isProofOfResume = awaitsProofOfResume
         takeOverPeerState()
         streams.markOwnResumeAsReceived()
         switch record {
         case .resume: return false
         case .chunk(let chunk):
             try incoming.append(chunk)
-            lastWasOnlyMessage = !showsProof
+            lastWasOnlyMessage = !isProofOfResume
         case .finish(let number):
             try incoming.finish(at: number)
             confirmEnd()
@@ -520,9 +520,9 @@ package final class DeliveryEndpoint {
             return false
         }
         arrivedResume = resume
-        // A peer whose token and epoch both differ from those seen last has lost its state. That
-        // is so even if its `resume` names this side's epoch: a new instance may have learned that
-        // epoch from an earlier `resume` of this side.
+        // A peer whose token and epoch both differ from those seen last has lost its state, even
+        // if its `resume` names this side's epoch: the peer's new instance may have learned this
+        // side's epoch from an earlier `resume` of this side.
         let peerStateContinues = isSameInstance || resume.epoch == seen.epoch
         if resume.token != seen.token || resume.epoch != seen.epoch {
             seen = PeerState(token: resume.token, epoch: resume.epoch)
@@ -532,19 +532,21 @@ package final class DeliveryEndpoint {
             resume.first <= incoming.confirmed + 1 || resume.epoch != incoming.epoch
                 || origin == .rolledBack
         else { throw .violation("a first message that leaves a gap after what was confirmed") }
-        let knowsEpoch = resume.peerEpoch == outgoing.epoch
-        guard !knowsEpoch || outgoing.peerCanHaveReached(resume.positions) else {
+        let peerKnowsEpoch = resume.peerEpoch == outgoing.epoch
+        guard !peerKnowsEpoch || outgoing.peerCanHaveReached(resume.positions) else {
             throw .violation("positions that do not fit what was sent")
         }
-        let undoesConfirmation = knowsEpoch && resume.positions.confirmed < outgoing.first - 1
+        let undoesConfirmation = peerKnowsEpoch && resume.positions.confirmed < outgoing.first - 1
         // If the peer was rolled back, its fields for streams have no effect.
-        if !peerStateContinues || !undoesConfirmation {
+        let peerWasRolledBack = peerStateContinues && undoesConfirmation
+        if !peerWasRolledBack {
             try streams.receiveResume(
                 resume.streams, from: resume.token, token: token,
                 order ?? (token < resume.token ? .lower : .higher))
         }
-        if peerStateContinues, knowsEpoch {
-            guard !undoesConfirmation else {
+        if peerStateContinues, peerKnowsEpoch {
+            guard !peerWasRolledBack else {
+                // Only a new instance can have been rolled back.
                 guard resume.token != peerToken else {
                     throw .violation("a confirmation that was undone")
                 }
@@ -561,7 +563,7 @@ package final class DeliveryEndpoint {
             }
             if !peerStateContinues { sendEndAgain() }
             // A peer that knows the epoch may have a part of the first message.
-            let hasPart = knowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
+            let hasPart = peerKnowsEpoch && !isLost && resume.positions.held == outgoing.first - 1
             _ = outgoing.resume(
                 at: Positions(
                     held: outgoing.first - 1, offset: hasPart ? resume.positions.offset : 0),
@@ -577,8 +579,8 @@ package final class DeliveryEndpoint {
     }
 
     /// Replaces the peer's known token and epoch at the first record after the peer's `resume`.
-    /// This record proves that the peer has received this side's `resume`, with the earlier token
-    /// and epoch, from which a peer that was rolled back learns of its rollback.
+    /// This record proves that the peer has received this side's `resume`, which shows the earlier
+    /// token and epoch. From these, a peer that was rolled back learns of its rollback.
     private func takeOverPeerState() {
         guard awaitsProofOfResume, let peer = arrivedResume.take() else { return }
         if peer.token != peerToken {
@@ -608,7 +610,7 @@ package final class DeliveryEndpoint {
     private func beginEpochAfterPeerLoss(using generator: inout some RandomNumberGenerator) {
         let resendsUnknown = limits.resendsUnknown
         beginEpoch(using: &generator) { _, mayHaveLeft in !mayHaveLeft || resendsUnknown }
-        // If `resume` has not been sent yet, it shows the new epoch.
+        // If this side's `resume` has not been sent yet, it will show the new epoch.
         if case .up(sent: true, _) = link { owesEpoch = true }
     }
 
@@ -635,6 +637,7 @@ package final class DeliveryEndpoint {
             commits.append(.token(identifier), blocks: true)
         }
         let (restoredID, resendsUnknown) = (restoredID, limits.resendsUnknown)
+        // Every message from the store may have left after the copy was made.
         beginEpoch(using: &generator) { id, mayHaveLeft in
             resendsUnknown || id > restoredID && !mayHaveLeft
         }

@@ -1,6 +1,6 @@
 /// Why an endpoint ends a link.
 package enum DeliveryError: Error, Sendable, Equatable {
-    /// The peer broke a rule; the text names it.
+    /// The peer broke a rule; the text names the rule.
     case violation(String)
     /// The process has no memory for the rest of a message.
     case noMemory

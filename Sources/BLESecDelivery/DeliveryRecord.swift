@@ -4,8 +4,8 @@ package enum DeliveryRecord: Sendable, Equatable {
     indirect case resume(Resume)
     /// A part of a message.
     case chunk(Chunk)
-    /// The sender's program sends no more messages. Its end has this number, which follows that of
-    /// its last message.
+    /// The sender's program sends no more messages. The number is one more than that of its last
+    /// message.
     case finish(number: UInt64)
     /// The receiver's program has confirmed all messages of the epoch up to this number.
     case confirm(epoch: Identifier, through: UInt64)
@@ -20,13 +20,14 @@ package enum DeliveryRecord: Sendable, Equatable {
 
 /// One side's state, as it is at the beginning of a link.
 package struct Resume: Sendable, Equatable {
-    /// This side's instance.
+    /// Identifies this side's instance: one life of the endpoint's state (`docs/delivery.md`).
     package var token: Identifier
     /// The token of the last peer instance that is known to have received a `resume` of this side.
     package var peerToken: Identifier
     /// The epoch in which this side sends.
     package var epoch: Identifier
-    /// The number of the first message that this side keeps; without messages, the next number.
+    /// The number of the first message that this side keeps; if it keeps none, the number of its
+    /// next message.
     package var first: UInt64
     /// The peer's epoch that `positions` belongs to.
     package var peerEpoch: Identifier
@@ -77,8 +78,8 @@ package struct Chunk: Sendable, Equatable {
     package var offset: Int
     /// The length of the whole message.
     package var length: Int
-    /// Has the part's bytes in `range`. A part that was received has an array of its own; a part
-    /// that is sent uses that of the message.
+    /// The array with the part's bytes in `range`: for a received part an array of its own, for a
+    /// part to be sent the array of the message.
     private let array: [UInt8]
     private let range: Range<Int>
 

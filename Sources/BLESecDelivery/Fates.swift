@@ -72,9 +72,9 @@ package struct Fates: Sendable, Equatable {
         decide(through: decided)
     }
 
-    /// Makes the fate of dropped messages unknown, because the store is an older copy: a message
-    /// that was dropped from the copy may have left after the copy was made. Fates that the program
-    /// has taken do not change, nor do fates that are not decided yet.
+    /// Makes the fate of dropped messages unknown. Called when the store was restored from an older
+    /// copy: a message that was dropped in the copy may have been sent after the copy was made.
+    /// Fates that the program has taken do not change, nor do fates that are not decided yet.
     package mutating func makeDroppedUnknown() {
         let doubted = dropped.filter { taken < $0.upperBound && $0.upperBound <= decided }
         guard !doubted.isEmpty else { return }

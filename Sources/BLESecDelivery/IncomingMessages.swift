@@ -1,7 +1,7 @@
 /// The peer's messages: those that wait for the program, the incomplete one, and how far the
 /// program has taken and confirmed them.
 struct IncomingMessages: Sendable {
-    /// The peer's epoch; none before its first `resume`.
+    /// The peer's epoch (`docs/delivery.md`, "Terms"); none before the peer's first `resume`.
     private(set) var epoch: Identifier
     /// Earlier epochs of the peer, oldest first; the last ``StoredEndpoint/mostIdentifiers``.
     private(set) var pastEpochs: [Identifier]
@@ -168,7 +168,7 @@ struct IncomingMessages: Sendable {
     }
 
     /// Takes the next message and confirms it. All messages before it must have been confirmed.
-    /// `hasMoved` says whether the position in the peer's epoch has moved.
+    /// `hasMoved` says whether ``confirmed`` has changed.
     mutating func takeConfirmed() -> (bytes: [UInt8]?, hasMoved: Bool) {
         precondition(taken.isEmpty, "messages are confirmed in order")
         guard let message = takeFirst() else { return (nil, false) }
@@ -197,7 +197,7 @@ struct IncomingMessages: Sendable {
     }
 
     /// Confirms the peer's end, if the program has confirmed everything before it. Returns whether
-    /// the position in the peer's epoch has moved.
+    /// ``confirmed`` has changed.
     mutating func confirmEnd() -> Bool {
         guard taken.isEmpty, let end = reachedEnd.take(), end.epoch == epoch else { return false }
         confirmed = end.number
@@ -208,8 +208,8 @@ struct IncomingMessages: Sendable {
     /// peer whose state was lost begins a new epoch, and its end has to be confirmed again.
     var hasConfirmedEnd: Bool { endEpoch == epoch }
 
-    /// Confirms the messages up to the `count`-th that the program has taken. Returns whether the
-    /// position in the peer's epoch has moved.
+    /// Confirms the messages up to the `count`-th that the program has taken. Returns whether
+    /// ``confirmed`` has changed.
     mutating func confirm(through count: UInt64) -> Bool {
         precondition(count <= takenCount, "a message is confirmed after it was taken")
         let confirmedCount = takenCount - UInt64(taken.count)
@@ -221,7 +221,8 @@ struct IncomingMessages: Sendable {
         return hasMoved
     }
 
-    /// Confirms the message at `place`. Returns whether the position in the peer's epoch has moved.
+    /// Confirms the message at `place`. Returns whether ``confirmed`` has changed; it stays as it
+    /// was for a message of an earlier epoch.
     private mutating func confirm(_ place: Place) -> Bool {
         guard place.epoch == epoch else { return false }
         confirmed = place.number

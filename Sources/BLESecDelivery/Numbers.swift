@@ -1,4 +1,5 @@
-// Numbers of at most 62 bits in the form of RFC 9000 §16, in as few bytes as possible.
+// Numbers of at most 62 bits, as QUIC's variable-length integers (RFC 9000 §16), in as few bytes as
+// possible.
 extension Span<UInt8> {
     func byte(at position: inout Int) throws(DeliveryError) -> UInt8 {
         guard position < count else { throw .violation("a record that is too short") }
@@ -6,7 +7,7 @@ extension Span<UInt8> {
         return self[position]
     }
 
-    /// A number in the form of RFC 9000 §16, in as few bytes as possible.
+    /// Reads the number at `position`, and moves `position` past it.
     package func number(at position: inout Int) throws(DeliveryError) -> UInt64 {
         let first = try byte(at: &position)
         if first < 1 << 6 { return UInt64(first) }

@@ -1,11 +1,13 @@
-/// The messages of this side in its epoch: those that the peer has not confirmed, and how much of
-/// them has been sent. The positions that the peer reports are checked against this state.
+/// This side's messages that the peer has not confirmed, and how much of them has been sent.
+///
+/// Message numbers belong to an epoch: one numbering of this side's messages (`docs/delivery.md`).
+/// The positions that the peer reports are checked against this state.
 struct OutgoingMessages: Sendable {
     private(set) var epoch: Identifier
     /// The number of the first message that is kept; without messages, the next number.
     private(set) var first: UInt64
     private(set) var messages: Queue<StoredEndpoint.Message>
-    /// How many messages are kept, without this side's end, and how many bytes they have.
+    /// How many messages are kept, and their bytes in total; this side's end does not count.
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
     /// The highest number of a message that may have left whole.
     private(set) var sent: UInt64

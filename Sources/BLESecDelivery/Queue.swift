@@ -21,7 +21,7 @@ struct Queue<Element> {
     /// The elements from the first on.
     var elements: [Element] { (0..<count).compactMap { self[$0] } }
 
-    /// Where the element with this index is or will be; there must be slots.
+    /// The slot of the element with this index, or of the next element; `slots` is not empty.
     private func slot(_ index: Int) -> Int { (head + index) & (slots.count - 1) }
 
     mutating func append(_ element: consuming Element) {

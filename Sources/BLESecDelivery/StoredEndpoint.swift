@@ -1,7 +1,9 @@
 /// What a store keeps of an endpoint: enough to continue after the process has ended.
+///
+/// `docs/delivery.md`, "Terms", explains the words, such as *instance*, *token* and *epoch*.
 package struct StoredEndpoint: Sendable, Equatable {
-    /// A message that the peer has not confirmed, or this side's end, which has a number as
-    /// messages have.
+    /// A message that the peer has not confirmed; or this side's end, which has the number after
+    /// the last message.
     package struct Message: Sendable, Equatable {
         /// The message's number among all that the program has sent, whatever the epoch.
         package var id: UInt64
@@ -25,7 +27,7 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var messages: [Message] = []
     /// The id of the program's next message.
     package var nextID: UInt64 = 1
-    /// The highest number of a message of the epoch that may have left.
+    /// The highest number in the epoch of a message that may have left; 0 if none may have left.
     package var mayHaveLeft: UInt64 = 0
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     package var seen = PeerState()
@@ -35,11 +37,11 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var peerEpoch = Identifier.none
     /// Earlier epochs of the peer, oldest first.
     package var pastEpochs: [Identifier] = []
-    /// This side's position *confirmed* in the peer's epoch.
+    /// This side's program has taken the peer's messages up to this number of the peer's epoch.
     package var confirmed: UInt64 = 0
     /// Whether this side has finished.
     package var hasFinished = false
-    /// The epoch in which this side has confirmed the peer's end.
+    /// The peer's epoch in which this side has confirmed the peer's end.
     package var peerEndEpoch = Identifier.none
     package var hasPeerFinished: Bool { peerEndEpoch != .none }
     package var fates = Fates()
@@ -110,7 +112,7 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .dropped(let ids):
             fates.drop(ids)
             messages.removeAll { ids.contains($0.id) }
-        // Decided fates of dropped messages become unknown, unless the program has taken them.
+        // Decided fates of dropped messages become unknown, except those that the program took.
         case .rolledBack: fates.makeDroppedUnknown()
         }
     }
@@ -138,8 +140,8 @@ package enum StoreChange: Sendable, Equatable {
     case mayHaveLeft(through: UInt64)
     /// The peer has confirmed messages up to this number.
     case retired(through: UInt64)
-    /// A new epoch. The messages with these ids get its first numbers; the fate of others is
-    /// unknown.
+    /// A new epoch. The messages with these ids get its first numbers; the other messages are
+    /// removed, and their fate is unknown.
     case epoch(Identifier, keeping: Set<UInt64>)
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     case seen(PeerState)

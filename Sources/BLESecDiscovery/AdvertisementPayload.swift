@@ -57,7 +57,7 @@ package struct AdvertisementPayload: Sendable, Hashable {
         capabilities = Capabilities(rawValue: bytes[0])
         psm = bytes[1] == 0 ? nil : try? PSM(Int(bytes[1]))
         tag = AdvertisementTag(rawValue: bytes[2...].reduce(0) { $0 << 8 | UInt32($1) })
-        guard bytes[1] == 0 || (psm?.isDynamic ?? false) && capabilities.contains(.l2cap) else {
+        guard bytes[1] == 0 || psm?.isDynamic == true && capabilities.contains(.l2cap) else {
             return nil
         }
     }

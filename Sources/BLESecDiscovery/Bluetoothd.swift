@@ -21,8 +21,8 @@ package actor Bluetoothd {
     private var watched: [WatchedDevice] = []
 
     private let waiting: LoopCondition
-    /// Counts the changes, so that a waiting task misses none: a task that prefers another executor
-    /// leaves the loop between its check and its wait, and a change may come meanwhile.
+    /// Counts the changes. A task that prefers another executor leaves the loop between its check
+    /// and its wait; by this number it notices a change that comes meanwhile.
     private var changes: UInt64 = 0
     private var lastToken: UInt64 = 0
     private var hasTriedListing = false
@@ -53,8 +53,8 @@ package actor Bluetoothd {
     isolated deinit { close() }
 
     private func start() async {
-        // Makes the lazy property now: `deinit` uses it, and must not make it, because making it
-        // forms a weak reference to this object.
+        // Initializes the lazy property now. `deinit` uses the property, but must not initialize
+        // it: the initializer forms a weak reference to this object.
         _ = registrations
         session = BusSession(of: self)
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
@@ -87,7 +87,7 @@ package actor Bluetoothd {
     /// does not run.
     package var listingFailure: DiscoveryError? { session?.listingFailure }
     /// The process ID of bluetoothd; nil when it does not run, or the bus does not report it.
-    package var processNumber: Int? { get async { await session?.processNumber(isolation: self) } }
+    package var processID: Int? { get async { await session?.processID(isolation: self) } }
 
     // MARK: - Changes
 
@@ -162,13 +162,13 @@ package actor Bluetoothd {
             let value = properties["Value"]?.bytes, let handler = notificationHandlers[path]
         {
             handler(value)
-            // If only the value has changed, nothing else depends on it.
+            // Only the handler depends on the value.
             if properties.count == 1 { return }
         }
         let isDevice = interface == Interface.device
         if isDevice, !ServiceScans.heardProperties.isDisjoint(with: properties.keys) {
             scans.heard(path, in: tree)
-            // If the change only shows that the device was heard, nothing else depends on it.
+            // Only scans depend on these properties, which change when a device is heard.
             if properties.keys.allSatisfy(ServiceScans.heardProperties.contains) { return }
         }
         treeChanged()
@@ -209,7 +209,8 @@ package actor Bluetoothd {
         return BluetoothAdapter(found, of: self)
     }
 
-    /// Whether an adapter can be used; nil means the adapter that ``adapter(_:)`` would choose.
+    /// Whether the adapter with that name can be used; without a name, whether the adapter that
+    /// ``adapter(_:)`` would choose can be used.
     func state(of name: AdapterName?) -> AdapterState {
         guard owner != nil else { return .noService }
         guard let name = name ?? preferredAdapter, tree[name.path, Interface.adapter] != nil
@@ -256,7 +257,7 @@ package actor Bluetoothd {
         for service: BluetoothUUID, on adapter: AdapterName, anewEvery interval: Duration?
     ) async throws(DiscoveryError) -> ServiceScan {
         let (stream, continuation) = AsyncStream<Sighting>.makeStream(
-            bufferingPolicy: .bufferingNewest(ServiceScans.waitingSightings))
+            bufferingPolicy: .bufferingNewest(ServiceScans.maximumWaitingSightings))
         lastToken += 1
         let token = lastToken
         scans.byToken[token] = .init(adapter: adapter, service: service, continuation: continuation)
@@ -273,7 +274,7 @@ package actor Bluetoothd {
         continuation.onTermination = { [weak self, loop] _ in
             Task(executorPreference: loop) { await self?.endScan(registration) }
         }
-        scans.heardBefore(in: tree, to: token)
+        scans.reportHeardDevices(in: tree, to: token)
         return ServiceScan(sightings: stream, registration: registration)
     }
 

@@ -65,8 +65,8 @@ final class BusSession {
             case .success(let values): self?.learnedOwner(values.first?.text)
             case .failure(let error):
                 self?.learnedOwner(nil)
-                // If bluetoothd does not run, the bus signals its start; after any other error,
-                // ask again.
+                // If bluetoothd does not run, the bus will signal when bluetoothd starts. After any
+                // other error, ask again.
                 if !error.name.hasSuffix(".NameHasNoOwner") { self?.retrySoon() }
             }
         }
@@ -169,7 +169,7 @@ final class BusSession {
     }
 
     /// The process ID of bluetoothd; nil if it is not known.
-    func processNumber(isolation: isolated (any Actor)) async -> Int? {
+    func processID(isolation: isolated (any Actor)) async -> Int? {
         guard let owner else { return nil }
         let call = Bus.Call.toBus("GetConnectionUnixProcessID", [.string(owner)])
         let result = await bus?.call(call, timeout: Self.callTimeout, isolation: isolation)

@@ -7,13 +7,14 @@ package import BLESecLinks
 /// its output is the candidates to dial. It has no clock and no random numbers of its own, so a
 /// test can simulate a day quickly.
 ///
-/// - Two peers that hear each other would both dial. So the peer with the lower tag dials at once,
-///   and the peer with the higher tag waits for a random 5 to 10 seconds. If no dial has arrived by
-///   then, the peer with the higher tag dials too: the other peer may not hear it, and a forged low
-///   tag must not keep anyone from dialing.
-/// - Only one side opens links between two addresses: an address is not dialed while a link from it
-///   is open or being made, and accepting a link cancels a dial to its address. Otherwise both
-///   sides could open a channel at the same time, and kernels mix up the signalling of the two.
+/// - Two peers that hear each other would both dial. So the peer that advertises the lower tag
+///   dials at once, and the peer with the higher tag waits for a random 5 to 10 seconds. If no dial
+///   has arrived by then, the peer with the higher tag dials too: the other peer may not hear it,
+///   and a forged low tag must not keep anyone from dialing.
+/// - Only one side makes a link between two addresses. So this side does not dial an address while
+///   a link with the address is open or being accepted, and accepting a link cancels the dials to
+///   its address. Otherwise both sides could open an L2CAP channel at the same time, and kernels
+///   mix up the signalling of two such channels.
 /// - Candidates with a proven identity come first, then candidates at an address where an identity
 ///   was proven (their tag may be new, or forged), then all others. The last two groups may each be
 ///   dialed only a few times a minute, since anyone can advertise a thousand candidates. Within a
@@ -134,8 +135,8 @@ package struct DialPolicy: Sendable {
         table[candidate]?.dialing = record
     }
 
-    /// A dial collided with the scan of this side's own bluetoothd, which says nothing about the
-    /// candidate.
+    /// A dial collided with the scan of this side's own bluetoothd. The collision says nothing
+    /// about the candidate.
     ///
     /// - Returns: whether the candidate may be dialed again at once. After ``mostCollisions`` in a
     ///   row it may not, and the caller reports the dial as failed.
@@ -209,7 +210,7 @@ package struct DialPolicy: Sendable {
         change(address) { $0.ready -= 1 }
     }
 
-    /// Whether a link from `address` was accepted whose peer has not proven an identity yet.
+    /// Whether there is an accepted link from `address` whose peer has not proven an identity yet.
     package func isAccepting(from address: DeviceAddress) -> Bool {
         links[address].map { $0.unproven > 0 } ?? false
     }
@@ -309,9 +310,9 @@ package struct DialPolicy: Sendable {
         // This side waits to be dialed if its tag is the higher one, or the candidate's is unknown.
         guard let ownTag, entry.candidate.tag.map({ ownTag > $0 }) ?? true else { return earliest }
         if let turn = entry.dialing.turn { return max(turn, earliest) }
-        let part = Double.random(in: 0...1, using: &generator)
+        let fraction = Double.random(in: 0...1, using: &generator)
         let range = rules.yielding.upperBound - rules.yielding.lowerBound
-        let turn = max(now, earliest).advanced(by: rules.yielding.lowerBound + range * part)
+        let turn = max(now, earliest).advanced(by: rules.yielding.lowerBound + range * fraction)
         table[entry.candidate]?.dialing.turn = turn
         return turn
     }

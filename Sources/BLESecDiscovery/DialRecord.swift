@@ -7,12 +7,12 @@ struct DialRecord: Sendable {
     var failures = 0
     /// The number of dials in a row that collided with this side's own scan.
     var collisions = 0
-    /// Whether the candidate must be heard again before it is dialed: it may be gone, and
-    /// bluetoothd has forgotten it.
+    /// Whether the candidate must be heard again before it is dialed, because bluetoothd has
+    /// forgotten it and it may be gone.
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?
-    /// The time from which this side may dial a candidate that should dial first, because the
-    /// candidate's tag is lower than this side's, or unknown.
+    /// The time from which this side may dial a candidate that should dial first. A candidate
+    /// should dial first if its tag is lower than this side's, or unknown.
     var turn: MonotonicTime?
 }

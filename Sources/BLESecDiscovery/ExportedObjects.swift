@@ -1,8 +1,10 @@
 internal import BLESecL2CAP
 
 /// The objects of this process whose methods bluetoothd calls: advertisements, and services with
-/// their characteristics. This is a class, since a characteristic's closures may call methods of
-/// this object while ``answer(_:addressOf:onRelease:)`` runs.
+/// their characteristics.
+///
+/// This is a class, since a characteristic's closures may call methods of this object while
+/// ``answer(_:addressOf:onRelease:)`` runs.
 final class ExportedObjects {
     private static let root = "/blesec"
 

@@ -1,6 +1,6 @@
 package import BLESecLinks
 
-/// A bounded table of the candidates that were heard.
+/// A bounded table of the candidates that were heard: pairs of an address and an advertised tag.
 ///
 /// Anyone can send any number of advertisements, so the table holds at most ``capacity``
 /// candidates, and ``tagsPerAddress`` for one address. To make room, it takes two candidates at
@@ -31,7 +31,7 @@ package struct PeerTable: Sendable {
     package let capacity: Int
     /// The most tags that are kept for one address.
     package let tagsPerAddress: Int
-    /// The most times in ``Entry/recent``, and so the most that a dialing rule may require.
+    /// The most times that ``Entry/recent`` keeps. A dialing rule may require at most this many.
     static let recentCapacity = 8
 
     private var byCandidate: [Candidate: Entry] = [:]
@@ -67,9 +67,9 @@ package struct PeerTable: Sendable {
     /// Records an advertisement.
     ///
     /// A sighting may lack the payload that the peer advertises: an advertisement comes in two
-    /// parts, either of which may be lost, and a phone's app in the background omits the name. A
-    /// sighting without a payload is therefore counted for a candidate with a payload at the same
-    /// address: the candidate that was heard last.
+    /// parts, either of which may be lost, and a phone's app in the background omits the name,
+    /// which carries the payload. A sighting without a payload is therefore counted for a candidate
+    /// with a payload at the same address: the candidate that was heard last.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator

@@ -4,8 +4,8 @@ internal import Glibc
 ///
 /// bluetoothd before 5.69 does not report that an adapter is blocked.
 enum RFKill {
-    /// Whether `/sys/class/bluetooth/hci0/rfkill*/{soft,hard}` reports a block; false when there is
-    /// no such file.
+    /// Whether `rfkill*/{soft,hard}` in the adapter's folder, such as `/sys/class/bluetooth/hci0`,
+    /// reports a block; false when there is no such file.
     static func blocks(_ adapter: String) -> Bool {
         let folder = "/sys/class/bluetooth/\(adapter)"
         guard adapter.utf8.allSatisfy({ $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: ".") }),

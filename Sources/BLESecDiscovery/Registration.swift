@@ -1,7 +1,7 @@
 internal import BLESecLinks
 
 /// Something that bluetoothd does for this process until the registration ends. Releasing the last
-/// reference ends it too.
+/// reference also ends the registration.
 package final class Registration: Sendable {
     let token: UInt64
     let registrations: Registrations

@@ -13,7 +13,7 @@ struct RegistrationRequest: Sendable {
     var filter: Method?
     let begin: Method
     let end: Method
-    /// How often to restart a scan; nil for never.
+    /// How often this process restarts a scan; nil if it leaves that to bluetoothd.
     var interval: Duration?
 
     var isAdvertisement: Bool { interface == Interface.advertisingManager }

@@ -1,6 +1,7 @@
 internal import BLESecLinks
 
-/// The requests of this process to bluetoothd, and what bluetoothd has answered to each.
+/// The requests of this process to bluetoothd, and what bluetoothd has answered to each. A request
+/// is to advertise, to publish a GATT service, or to scan.
 ///
 /// Whenever bluetoothd may have dropped a request, because bluetoothd restarted or an adapter came
 /// back, the request is sent again.
@@ -212,6 +213,7 @@ actor Registrations {
         bluetoothd?.assumeIsolated { $0.state(of: adapter) } ?? .noService
     }
 
+    /// The unique bus name of the running bluetoothd, which changes with each restart.
     private var owner: String? { bluetoothd?.assumeIsolated { $0.owner } }
 
     private func ask(_ token: UInt64) {

@@ -16,7 +16,7 @@ package struct ServiceScan: Sendable {
 /// The scans of one ``Bluetoothd``, and which devices they report.
 struct ServiceScans {
     /// The most sightings that wait for a slow consumer; older ones are dropped.
-    static let waitingSightings = 256
+    static let maximumWaitingSightings = 256
     /// Properties that change when a device is heard.
     static let heardProperties: Set<String> = ["RSSI", "ServiceData", "ManufacturerData"]
 
@@ -53,8 +53,8 @@ struct ServiceScans {
         }
     }
 
-    /// Reports to a new scan the devices that are known and were heard recently.
-    func heardBefore(in tree: ObjectTree, to token: UInt64) {
+    /// Reports the devices that bluetoothd has heard recently to a new scan.
+    func reportHeardDevices(in tree: ObjectTree, to token: UInt64) {
         guard let adapter = byToken[token]?.adapter else { return }
         for path in tree.paths(of: Interface.device, below: adapter.path)
         where tree[path, Interface.device]?["RSSI"] != nil {

@@ -3,11 +3,11 @@ package import BLESecL2CAP
 /// A peer, as far as advertisements alone distinguish it from others: an address and a tag.
 ///
 /// Two candidates are known to be the same peer only when the same identity was proven on links to
-/// both. Until then, an equal tag may be a copy.
+/// both. Until then, another device may have copied the tag.
 package struct Candidate: Sendable, Hashable {
     /// The address to dial.
     package let address: DeviceAddress
-    /// The tag that it advertises; nil where it advertises the service without a payload.
+    /// The tag that the peer advertises; nil if it advertises the service without a payload.
     package let tag: AdvertisementTag?
 
     package init(address: DeviceAddress, tag: AdvertisementTag?) {

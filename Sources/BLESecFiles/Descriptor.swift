@@ -71,14 +71,14 @@ final class Descriptor: Sendable {
     }
 
     /// Whether the folder still has a path: false once it was removed.
-    var isThere: Bool { status.map { $0.st_nlink > 0 } ?? false }
+    var hasPath: Bool { status.map { $0.st_nlink > 0 } ?? false }
 
     var status: stat? {
         var status = stat()
         return unsafe fstat(number, &status) == 0 ? status : nil
     }
 
-    /// The status of what has this name in this folder; for a symbolic link, that of the link.
+    /// The status of the entry with this name in this folder; a symbolic link is not followed.
     func status(of name: String) -> stat? {
         var status = stat()
         return unsafe fstatat(number, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil

@@ -43,7 +43,7 @@ final class FileFolder {
                     .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
             }
             // Another transfer may be removing the empty folder at this moment.
-            guard allPartial.lockShared(), allPartial.isThere else {
+            guard allPartial.lockShared(), allPartial.hasPath else {
                 // A blocking wait is right here: the removal takes only a few system calls, and
                 // this thread has nothing else to do.
                 usleep(10_000)
@@ -108,7 +108,7 @@ final class FileFolder {
             guard held.lock() else {
                 throw FileFailure(.isActive, "\(offer.name) is being received already")
             }
-            if held.isThere { return held }
+            if held.hasPath { return held }
         }
         throw FileFailure(.isActive, "\(offer.name) is in use")
     }
@@ -247,7 +247,7 @@ final class FileFolder {
             reserve(min(wanted, least + (most - least) / 2))
         }
 
-        /// How long the room is not measured again after there was too little.
+        /// How long after a refusal the room is not measured again.
         private static let pause: Duration = .milliseconds(250)
 
         /// Records that more space was refused, and returns the error.
@@ -337,8 +337,8 @@ final class FileFolder {
         }
     }
 
-    /// When a file, or a folder or something directly in it, was changed last, in seconds since
-    /// 1970.
+    /// The time of the last change, in seconds since 1970: of a file, or else of a folder and
+    /// everything directly in it.
     private static func lastChange(of entry: Descriptor) -> Int {
         let ownChange = entry.status?.st_ctim.tv_sec ?? 0
         let names = (try? entry.names()) ?? []
@@ -398,7 +398,7 @@ final class FileFolder {
     }
 
     /// Gives a complete file or tree its final name, and returns that name. First writes a note
-    /// with the name, so that a sender that misses `done` need not send everything again.
+    /// with the name: if the answer `done` is lost, the sender need not send everything again.
     func publish(
         _ name: String, in held: Descriptor, _ offer: FileFrame.Offer
     ) throws(FileFailure) -> String {

@@ -9,7 +9,7 @@ enum FileFrame: Sendable, Equatable {
     case folder(String)
     /// Bytes of the current file, which is the first announced file that has not ended.
     case data([UInt8])
-    /// The hash of the bytes that the receiver holds: those before the offset in `from`.
+    /// The hash of the sender's bytes before the offset in `from`, which the receiver holds.
     case prefix([UInt8])
     /// The hash of the whole file.
     case end([UInt8])
@@ -25,11 +25,11 @@ enum FileFrame: Sendable, Equatable {
     case from(UInt64)
     /// The answer to `file`: the file is stored already.
     case have
-    /// For the file with this number (the first has number 0), the hash of what was held is that of
-    /// `prefix`.
+    /// The bytes that the receiver holds of the file with this number (the first has number 0) have
+    /// the hash in `prefix`.
     case agreed(UInt64)
-    /// For the file with this number, the hash of what was held is not that of `prefix`: the data
-    /// must begin anew.
+    /// The bytes that the receiver holds of the file with this number have another hash than
+    /// `prefix` has: the data must begin anew.
     case restart(UInt64)
     /// This many bytes of all files are written, or were held or stored before.
     case received(UInt64)
@@ -38,12 +38,12 @@ enum FileFrame: Sendable, Equatable {
     case failed(index: UInt64, FileProblem)
     /// This many files have ended, and are durable unless they have failed.
     case stored(UInt64)
-    /// Everything is under its final name.
+    /// Everything is stored under this final name.
     case done(String)
 
     struct Offer: Sendable, Equatable {
-        /// The same when the same file or folder is offered again; a file must also have the same
-        /// size and time.
+        /// The same whenever the same file or folder is offered again. The id of a file also
+        /// depends on the file's size and time.
         var id: [UInt8]
         /// Different whenever a name, a size, a time or a mode in the offer has changed.
         var version: [UInt8]
@@ -315,7 +315,7 @@ struct FileFrameReader: Sendable {
     }
 
     /// The next frame; nil while it is incomplete. `isAllowed` decides by the frame's type alone,
-    /// so that the rest of a frame that is not allowed need not arrive.
+    /// so that a frame that is not allowed is refused before the rest of it has arrived.
     mutating func next(
         where isAllowed: (FileFrame.Kind) -> Bool
     ) throws(FileViolation) -> FileFrame? {

@@ -6,7 +6,7 @@ enum FileName {
     static let mostParts = 64
 
     /// Whether a file or folder may have this name: 1 to 255 bytes that do not lead to another
-    /// folder, hide the file, or make it look like another one.
+    /// folder, hide the file (unless `allowsHidden`), or make its name look like another one.
     static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
             allowsHidden || !isHidden(name), name != partialFolder
@@ -18,7 +18,7 @@ enum FileName {
         return name.unicodeScalars.allSatisfy { !isForbidden($0) }
     }
 
-    /// The beginning of a text, of at most `limit` bytes and whole code points.
+    /// The longest beginning of a text that has at most `limit` bytes and ends between code points.
     static func shortened(_ text: String, toBytes limit: Int) -> String {
         guard text.utf8.count > limit else { return text }
         var count = 0

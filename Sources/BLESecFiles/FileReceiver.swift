@@ -26,7 +26,7 @@ final class FileReceiver {
 
     /// The file whose data arrives now.
     private struct Current {
-        let file: Descriptor
+        let descriptor: Descriptor
         let entry: FileEntry
         let partialName: String
         /// How many bytes were held.
@@ -46,7 +46,7 @@ final class FileReceiver {
 
     /// A file that is complete, and not durable yet.
     private struct Complete {
-        var file: Descriptor?
+        var descriptor: Descriptor?
         let entry: FileEntry
         let partialName: String
         let index: Int
@@ -58,12 +58,12 @@ final class FileReceiver {
     private var reader = FileFrameReader()
     private var folder: FileFolder?
     /// The offer's folder. It contains the incomplete files and the tree.
-    private var held: Descriptor?
+    private var heldFolder: Descriptor?
     private var tree: TreeFolder?
     /// Files that were announced and have not ended, each with the offset from which the peer sends
     /// it; nil if the peer sends no data of it.
     private var announced: [(entry: FileEntry, start: UInt64?)] = []
-    /// The names of the files in `held` that were held before and are not announced yet.
+    /// The names of the files in `heldFolder` that were held before and are not announced yet.
     private var unannounced: Set<String> = []
     /// Whether nothing of the offer was held before.
     private var isFresh = false
@@ -124,7 +124,7 @@ final class FileReceiver {
             guard FileName.isAllowed(offer.name, allowsHidden: folder.rules.allowsHidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
-            let held = try folder.open(offer)
+            let heldFolder = try folder.open(offer)
             if let name = folder.storedName(offer) {
                 // An earlier process may have ended after it gave the file this name, but before it
                 // made the name durable.
@@ -134,20 +134,20 @@ final class FileReceiver {
             } else {
                 let reservation: FileFolder.Reservation
                 do throws(FileFailure) {
-                    reservation = try folder.reserve(offer, in: held)
+                    reservation = try folder.reserve(offer, in: heldFolder)
                 } catch {
                     folder.remove(offer, ifEmpty: true)
                     throw error
                 }
-                (self.held, self.reservation) = (held, reservation)
+                (self.heldFolder, self.reservation) = (heldFolder, reservation)
                 // Unowned is safe, since the receiver owns the reservation.
                 reservation.unwritten = { [unowned self] in unwritten }
-                unannounced = Set(try held.names())
+                unannounced = Set(try heldFolder.names())
                 isFresh = unannounced.isEmpty
                 unannounced.remove(FileFolder.tree)
                 if offer.isFolder {
                     tree = TreeFolder(
-                        try held.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh,
+                        try heldFolder.folder(FileFolder.tree, mode: 0o777), isFresh: isFresh,
                         reservation)
                 }
             }
@@ -206,7 +206,7 @@ final class FileReceiver {
         return owed
     }
 
-    /// The peer has ended its direction: gives everything its final name.
+    /// Gives everything its final name. Called when the peer has ended its direction of the stream.
     func finish() throws(FileViolation) -> [UInt8] {
         guard phase != .refused else { return [] }
         guard phase == .receiving, announced.isEmpty, !reader.isMidFrame else {
@@ -222,8 +222,8 @@ final class FileReceiver {
             do throws(FileFailure) {
                 try tree?.removeOthers()
                 try tree?.synchronize()
-                if let held {
-                    state.name = try folder.publish(FileFolder.tree, in: held, offer)
+                if let heldFolder {
+                    state.name = try folder.publish(FileFolder.tree, in: heldFolder, offer)
                 }
             } catch {
                 failTree(offer.name, error, &answers)
@@ -239,7 +239,7 @@ final class FileReceiver {
     /// Removes what is held but is not part of the offer, to free space for the next transfer.
     /// Called when everything was announced.
     private func removeUnannounced() {
-        for name in unannounced { held?.remove(name) }
+        for name in unannounced { heldFolder?.remove(name) }
         unannounced = []
         // If this fails, the next transfer has less space.
         try? tree?.removeOthers()
@@ -268,11 +268,11 @@ final class FileReceiver {
         FileFrame.failed(index: offer.files, failure.problem).append(to: &answers)
     }
 
-    /// Called when the peer knows that everything is stored: removes the note about it, and the
-    /// folders of incomplete files if they are empty.
+    /// Called when the peer knows that everything is stored: removes the note about the stored
+    /// offer, and the folders of incomplete files if they are empty.
     func forget() {
         guard phase == .done, let offer else { return }
-        (held, tree, reservation) = (nil, nil, nil)
+        (heldFolder, tree, reservation) = (nil, nil, nil)
         folder?.forget(offer)
         folder = nil
     }
@@ -281,9 +281,9 @@ final class FileReceiver {
     func close() {
         guard phase != .done, let offer else { return }
         (current, complete) = (nil, [])
-        let isHeld = held != nil
-        held?.remove(FileFolder.tree, isFolder: true)
-        (held, tree, reservation) = (nil, nil, nil)
+        let isHeld = heldFolder != nil
+        heldFolder?.remove(FileFolder.tree, isFolder: true)
+        (heldFolder, tree, reservation) = (nil, nil, nil)
         if isHeld { folder?.remove(offer, ifEmpty: true) }
         folder?.removeEmpty()
         folder = nil
@@ -364,7 +364,7 @@ final class FileReceiver {
                 let path = announced[0].entry.path
                 state.failures.append(FileTransfer.Failure(path: path, problem: problem))
                 // The held bytes of a file that has changed are of no use.
-                if problem == .changed, let current { held?.remove(current.partialName) }
+                if problem == .changed, let current { heldFolder?.remove(current.partialName) }
             }
             try endCurrent(&answers)
         default: throw FileViolation("a frame that does not belong here")
@@ -419,17 +419,19 @@ final class FileReceiver {
         let partialName = FileFolder.partialName(entry)
         unannounced.remove(partialName)
         if try tree?.addFile(entry, parts) == true { return nil }
-        guard !isFresh, let held, let status = held.status(of: partialName)
+        guard !isFresh, let heldFolder, let status = heldFolder.status(of: partialName)
         else {
             // What is held of another version of a single file is of no use.
-            if !isFresh, !offer.isFolder, let held { try reservation?.removeAll(in: held) }
+            if !isFresh, !offer.isFolder, let heldFolder {
+                try reservation?.removeAll(in: heldFolder)
+            }
             try reservation?.addFile(entry.size, isNew: true)
             return 0
         }
         guard status.isRegular, status.st_nlink == 1 else {
             // If an earlier process ended between the two steps of a rename by `linkat`, the held
             // file is a second link to a stored file.
-            held.remove(partialName)
+            heldFolder.remove(partialName)
             try reservation?.addFile(entry.size, isNew: true)
             return 0
         }
@@ -469,7 +471,7 @@ final class FileReceiver {
     /// Opens the file whose data comes now.
     private func begin() throws(FileViolation) {
         guard current == nil, !isDropping else { return }
-        guard let next = announced.first, let start = next.start, let held else {
+        guard let next = announced.first, let start = next.start, let heldFolder else {
             throw FileViolation("data that belongs to no file")
         }
         let name = FileFolder.partialName(next.entry)
@@ -477,7 +479,7 @@ final class FileReceiver {
             // Other users cannot open the folder of held files, so the file gets its final mode
             // now.
             let mode: mode_t = next.entry.isExecutable ? 0o777 : 0o666
-            let file = try held.open(name, O_RDWR | O_CREAT, mode: mode)
+            let file = try heldFolder.open(name, O_RDWR | O_CREAT, mode: mode)
             if !isFresh {
                 guard let status = file.status, status.isRegular, status.st_size >= Int(start)
                 else {
@@ -487,7 +489,7 @@ final class FileReceiver {
             }
             state.received += start
             current = Current(
-                file: file, entry: next.entry, partialName: name, start: start,
+                descriptor: file, entry: next.entry, partialName: name, start: start,
                 position: start, isAgreed: start == 0)
         } catch {
             drop(error)
@@ -502,7 +504,7 @@ final class FileReceiver {
             throw FileViolation("more bytes than a file has")
         }
         do throws(FileFailure) {
-            try file.file.write(bytes, at: file.position)
+            try file.descriptor.write(bytes, at: file.position)
         } catch {
             drop(error)
             return tellFailure(&answers)
@@ -519,7 +521,7 @@ final class FileReceiver {
         guard hasBacklog, var file = current else { return }
         do throws(FileFailure) {
             let isPrefix = file.hash.count < file.start
-            try file.hash.catchUp(with: file.file, to: isPrefix ? file.start : file.position)
+            try file.hash.catchUp(with: file.descriptor, to: isPrefix ? file.start : file.position)
             if isPrefix, file.hash.count == file.start {
                 file.ownPrefixHash = file.hash.current
             }
@@ -542,7 +544,7 @@ final class FileReceiver {
             FileFrame.agreed(UInt64(currentIndex)).append(to: &answers)
         } else {
             do throws(FileFailure) {
-                try file.file.setLength(0)
+                try file.descriptor.setLength(0)
             } catch {
                 drop(error)
                 return tellFailure(&answers)
@@ -580,21 +582,21 @@ final class FileReceiver {
         }
         do throws(FileFailure) {
             while file.hash.count < file.position {
-                try file.hash.catchUp(with: file.file, to: file.position)
+                try file.hash.catchUp(with: file.descriptor, to: file.position)
             }
             guard file.hash.current == hash else {
-                held?.remove(file.partialName)
+                heldFolder?.remove(file.partialName)
                 throw FileFailure(.wrongHash, "the bytes are not those that the sender read")
             }
             try setTime(of: file)
             complete.append(
                 Complete(
-                    file: file.file, entry: file.entry, partialName: file.partialName,
+                    descriptor: file.descriptor, entry: file.entry, partialName: file.partialName,
                     index: currentIndex))
             // Many files become durable when the file system is synchronized, and need not stay
             // open.
             if complete.count >= Self.manyFiles {
-                for index in complete.indices { complete[index].file = nil }
+                for index in complete.indices { complete[index].descriptor = nil }
             }
         } catch {
             drop(error)
@@ -609,7 +611,7 @@ final class FileReceiver {
         times[0].tv_nsec = Int(UTIME_OMIT_VALUE)
         times[1] = timespec(
             tv_sec: Int(file.entry.seconds), tv_nsec: Int(file.entry.nanoseconds))
-        guard unsafe futimens(file.file.number, &times) == 0 else {
+        guard unsafe futimens(file.descriptor.number, &times) == 0 else {
             throw FileFailure(file.entry.path, errno)
         }
     }
@@ -635,10 +637,10 @@ final class FileReceiver {
             ticks = 0
             reportEnded(&answers)
         }
-        guard !complete.isEmpty, let offer, let folder, let held else { return }
+        guard !complete.isEmpty, let offer, let folder, let heldFolder else { return }
         do throws(FileFailure) {
             if complete.count < Self.manyFiles {
-                for file in complete { try file.file?.synchronize() }
+                for file in complete { try file.descriptor?.synchronize() }
             } else {
                 try folder.folder.synchronizeAll()
             }
@@ -646,11 +648,11 @@ final class FileReceiver {
             for file in complete {
                 do throws(FileFailure) {
                     guard let tree else {
-                        state.name = try folder.publish(file.partialName, in: held, offer)
+                        state.name = try folder.publish(file.partialName, in: heldFolder, offer)
                         continue
                     }
                     let place = try tree.put(
-                        file.partialName, from: held, at: file.entry.path)
+                        file.partialName, from: heldFolder, at: file.entry.path)
                     // Many folders become durable when the file system is synchronized, and need
                     // not stay open.
                     if places.count < Self.manyFiles, places.last !== place {

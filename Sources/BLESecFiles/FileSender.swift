@@ -1,5 +1,5 @@
 /// The sender's end of a stream of files. It reads the files, but it does not use the stream: its
-/// owner passes it the bytes that the peer sent, and sends what ``next()`` returns. Used on one
+/// owner passes the peer's bytes to ``receive(_:)``, and sends what ``next()`` returns. Used on one
 /// thread.
 final class FileSender {
     /// What the owner has to do next.
@@ -65,7 +65,7 @@ final class FileSender {
     private var currentIndex = 0
     /// The current file; nil until it is opened.
     private var current: Current?
-    /// Whether an `again` frame must be sent before further data.
+    /// Whether the current file must be sent again from its start, after an `again` frame.
     private var owesAgain = false
     /// The numbers of the files that the peer could not store.
     private var failedFiles: Set<UInt64> = []
@@ -269,10 +269,9 @@ final class FileSender {
         case .stored(let count):
             // The peer's count may already include the next files, as far as the peer needs no data
             // of them.
-            let next = answers.prefix { if case .from = $0 { false } else { true } }
-            guard count >= UInt64(state.ended), count <= UInt64(currentIndex + next.count) else {
-                throw FileViolation("files stored that were not sent")
-            }
+            let withoutData = answers.prefix { if case .from = $0 { false } else { true } }
+            guard count >= UInt64(state.ended), count <= UInt64(currentIndex + withoutData.count)
+            else { throw FileViolation("files stored that were not sent") }
             state.ended = Int(count)
         case .done(let name):
             guard state.hasSentAll, state.ended == currentIndex, state.failures.count == 0 else {

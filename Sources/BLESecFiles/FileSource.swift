@@ -86,7 +86,8 @@ final class FileSource {
             bytes: bytes, name: name)
     }
 
-    /// The version in the offer: it changes when a name, a size, a time or a mode changes.
+    /// The version in the offer. It depends on the names of all files and folders, and on each
+    /// file's size, time of modification and execute permission for its owner.
     private static func version(of entries: [Entry]) -> [UInt8] {
         var hash = HashContext(.sha256)
         for entry in entries {
@@ -117,29 +118,29 @@ final class FileSource {
 
     /// The last part of the path. If that is empty, `.` or `..`, the last part of the real path.
     private static func name(of path: String) throws(FileFailure) -> String {
-        guard let full = unsafe realpath(path, nil) else {
+        guard let resolved = unsafe realpath(path, nil) else {
             throw FileFailure(path, errno, isReading: true)
         }
-        defer { unsafe free(full) }
-        let text = unsafe String(cString: full)
+        defer { unsafe free(resolved) }
+        let realPath = unsafe String(cString: resolved)
         // A symbolic link is sent under its own name, which the user has given.
         var trimmed = path[...]
         while trimmed.hasSuffix("/") { trimmed.removeLast() }
         let last = trimmed.split(separator: "/").last.map(String.init) ?? ""
         if !["", ".", ".."].contains(last) { return last }
-        return text.split(separator: "/").last.map(String.init) ?? ""
+        return realPath.split(separator: "/").last.map(String.init) ?? ""
     }
 
     /// The id in the offer, by which a receiver finds what it holds. It is the same for the same
     /// folder at the same path, and for the same file at the same path with the same size and time
     /// of modification, also in another process.
     private static func identifier(_ path: String, _ version: Version, isFolder: Bool) -> [UInt8] {
-        let place = unsafe realpath(path, nil)
-        defer { unsafe free(place) }
-        let full = unsafe place.map { unsafe String(cString: $0) } ?? path
-        var text = "blesec files 1\n\(full)\n\(version.device) \(version.inode)"
+        let resolved = unsafe realpath(path, nil)
+        defer { unsafe free(resolved) }
+        let realPath = unsafe resolved.map { unsafe String(cString: $0) } ?? path
+        var text = "blesec files 1\n\(realPath)\n\(version.device) \(version.inode)"
         // A folder's time is not used, because it changes when something in the folder is made or
-        // removed. The receiver compares the files in it one by one.
+        // removed. The receiver compares the folder's files one by one.
         if !isFolder { text += " \(version.size) \(version.seconds) \(version.nanoseconds)" }
         return Array(sha256(Array(text.utf8)).prefix(FileFrame.idLength))
     }

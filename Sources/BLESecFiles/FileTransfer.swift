@@ -3,9 +3,9 @@ internal import BLESecLocking
 
 /// The transfer of one file, or of a folder with all that is in it, to a peer or from it.
 ///
-/// A transfer outlives lost links. What the receiver has written is not sent again, even if a
-/// process was replaced. If it was the receiver's process, the sender continues by itself with the
-/// new process. If it was the sender's, the new process has to call `sendFile` for the same file.
+/// A transfer outlives lost links. What the receiver has written is not sent again, even if the
+/// process on one side was replaced. The sender continues by itself with a new process of the
+/// receiver. A new process of the sender has to call `sendFile` for the same file.
 public final class FileTransfer: Sendable {
     /// How far a transfer is.
     public enum State: String, Sendable, Hashable, CaseIterable {
@@ -216,8 +216,8 @@ struct RateMeter: Sendable {
             samples = []
             return (nil, nil)
         }
-        // What the receiver had before was not transferred, and does not count for the rate.
         let left = total - min(total, bytes)
+        // What the receiver had before was not transferred, and does not count for the rate.
         self.held = max(self.held, held)
         let bytes = bytes - min(bytes, self.held)
         if let last = samples.last, now - last.time < .milliseconds(100) {

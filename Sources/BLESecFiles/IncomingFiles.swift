@@ -101,15 +101,15 @@ struct IncomingFiles: Sendable {
         permitFeed.yield()
         let reading = Task(executorPreference: connection.loop) { await read(permits, feed) }
         // At most one tick is queued at a time, so that ticks do not delay the data behind them.
-        let isTicking = Locked(false)
+        let isTickQueued = Locked(false)
         let ticking = Task(executorPreference: connection.loop) {
             while !Task.isCancelled {
                 try? await connection.loop.sleep(for: Self.tickInterval)
-                let wasTicking = isTicking.withLock { isTicking in
-                    defer { isTicking = true }
-                    return isTicking
+                let wasQueued = isTickQueued.withLock { isQueued in
+                    defer { isQueued = true }
+                    return isQueued
                 }
-                if !wasTicking { feed.yield(.tick) }
+                if !wasQueued { feed.yield(.tick) }
             }
         }
         defer {
@@ -129,7 +129,7 @@ struct IncomingFiles: Sendable {
                 try await handle(outcome)
             case .tick:
                 try await handle(await ask { receiver in receiver.tick() })
-                isTicking.withLock { $0 = false }
+                isTickQueued.withLock { $0 = false }
             case .failure(let error): throw error
             case .end:
                 let outcome = await ask { receiver throws(FileViolation) in
@@ -197,7 +197,7 @@ struct IncomingFiles: Sendable {
     }
 
     private func complete(_ outcome: Outcome) async {
-        // Without an error, the sender has received the last answer.
+        // If the wait does not throw, the sender has received the last answer.
         let hasSenderLearned = (try? await stream.waitUntilTaken()) != nil
         if hasSenderLearned {
             await thread.run { [receiver] in receiver.value.forget() }

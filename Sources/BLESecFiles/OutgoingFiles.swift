@@ -29,8 +29,8 @@ struct OutgoingFiles: Sendable {
                 }
                 let now = ContinuousClock.now
                 busySince = error.code == .busy ? busySince ?? now : nil
-                let isBusy = busySince.map { now - $0 < Self.patience } ?? false
-                guard error.code == .sessionLost || isBusy else {
+                let mayStillWait = busySince.map { now - $0 < Self.patience } ?? false
+                guard error.code == .sessionLost || mayStillWait else {
                     return transfer.end(.failure(error))
                 }
                 // The receiver's process was replaced, or its earlier transfer has not ended yet.
@@ -60,7 +60,7 @@ struct OutgoingFiles: Sendable {
     private func attempt() async throws(ChannelError) {
         let stream = try await connection.open(FileFrame.label, priority: .bulk)
         let sender = Unshared(FileSender(source.value))
-        // An element for each read of the peer's answers: the sender may have more to send then.
+        // Gets an element after each read of answers: the sender may then have more to send.
         let (answered, signal) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
         let failure = await withTaskGroup(of: Result<Bool, ChannelError>.self) { group in
             group.addTask(executorPreference: connection.loop) {

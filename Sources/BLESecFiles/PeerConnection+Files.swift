@@ -5,7 +5,7 @@ internal import BLESecLinks
 internal import BLESecLocking
 
 extension PeerConnection {
-    /// Begins to send a file, or a folder with all that is in it; returns once it is examined.
+    /// Begins to send a file, or a folder with all its contents; returns once they are examined.
     ///
     /// What the receiver has from an earlier transfer of the same file at the same path is not sent
     /// again. Symbolic links in a folder are not followed.
@@ -60,6 +60,7 @@ extension PeerConnection {
                 continue
             }
             let receiver = Unshared(FileReceiver())
+            // Stays `violation` if the offer is malformed, or the stream ends without an offer.
             var reason = GiveUpReason.violation
             do {
                 while let bytes = try await stream.read() {
@@ -91,7 +92,7 @@ extension PeerConnection {
     init(_ value: Value) { self.value = value }
 }
 
-/// Why a side gives up a stream of files. The raw values are the stream's reset codes.
+/// Why a side gives up a stream of files. The raw values are the stream's reset and stop codes.
 enum GiveUpReason: UInt32 {
     case other = 0
     case cancelled = 1
@@ -130,6 +131,7 @@ public struct FileOffer: Sendable {
     private let stream: PeerConnection.Stream
     private let receiver: Unshared<FileReceiver>
     private let thread: BlockingThread
+    /// The digest in the fingerprint of the peer's key; empty if the peer has no key.
     private let peer: [UInt8]
 
     /// How files are received.
@@ -162,9 +164,9 @@ public struct FileOffer: Sendable {
         self.peer = peer
     }
 
-    /// Receives the file or folder into an existing folder. It gets its final name there when it is
+    /// Receives the file or folder into an existing folder. There it gets its final name when it is
     /// complete, its hashes are verified, and it is durable. Until then, it is in `.blesec-partial`
-    /// in that folder, where a later transfer finds it for a week.
+    /// in the existing folder, where a later transfer finds it for a week.
     public func accept(into folder: String, _ options: Options = Options()) -> FileTransfer {
         let transfer = FileTransfer(
             name: name, isFolder: isFolder, isIncoming: true, bytes: bytes, files: files)

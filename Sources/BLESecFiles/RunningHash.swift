@@ -8,15 +8,15 @@ final class RunningHash {
     /// How many bytes have been hashed.
     private(set) var count: UInt64 = 0
 
-    /// Adds the file's bytes at `offset`. Does nothing unless exactly the bytes before them have
-    /// been added.
+    /// Adds the file's bytes at `offset`. Does nothing unless exactly the bytes before `offset`
+    /// have been added.
     func add(_ bytes: [UInt8], at offset: UInt64) {
         guard offset == count else { return }
         context.update(bytes)
         count += UInt64(bytes.count)
     }
 
-    /// Reads the next bytes of the file and adds them: at most 256 KiB, and none from `end` on.
+    /// Reads the next bytes of the file and adds them: at most 256 KiB, up to the offset `end`.
     func catchUp(with file: Descriptor, to end: UInt64) throws(FileFailure) {
         let length = Int(min(end - count, UInt64(Self.longestPiece)))
         let bytes = try file.read(at: count, atMost: length)

@@ -45,6 +45,7 @@ final class TreeFolder {
             kept.insert(status.st_ino)
             return true
         }
+        // This may remove the folder that was used last.
         FileFolder.removeAll(place, name)
         lastUsed = nil
         return false
@@ -81,7 +82,7 @@ final class TreeFolder {
         if !isFresh, let status { kept.insert(status.st_ino) }
     }
 
-    /// Removes what an earlier version of the tree has left and what does not belong to this one.
+    /// Removes what an earlier version of the tree has left, unless it belongs to this version too.
     func removeOthers() throws(FileFailure) { if !isFresh { try removeOthers(folder, "") } }
 
     private func removeOthers(_ folder: Descriptor, _ prefix: String) throws(FileFailure) {
@@ -118,7 +119,7 @@ final class TreeFolder {
 
     /// Records that the folders above a path belong to the tree.
     private func addFoldersAbove(_ path: String, _ parts: [String]) throws(FileFailure) {
-        // In most cases, the folder is the one that was used last, and is recorded already.
+        // In most cases, the parent is the folder that was used last, and is recorded already.
         guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")),
             lastUsed.map({ !FileName.areSame($0.path, path[..<slash]) }) ?? true
         else { return }

@@ -59,7 +59,8 @@ enum L2CAPFailure {
             meaning.code, "cannot \(action): \(meaning.text)", systemError: error.number)
     }
 
-    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to. A dialer binds to one, too.
+    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to. A dialer's socket is bound
+    /// to a PSM of this machine, too.
     private static let noFreePSM: Meaning = (
         .unavailable,
         "all 128 dynamic PSMs of this machine are in use; close some channels"

@@ -23,7 +23,8 @@ package final class L2CAPListener: LinkListener {
     ///   - receiveMTU: the largest SDU that a peer may send, 23 to 8,192 bytes.
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
-    ///   - backlog: the kernel connects one peer more than this number before `accept` is called.
+    ///   - backlog: the argument of `listen(2)`. Until `accept` is called, the kernel connects this
+    ///     number of peers and one more.
     /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` for
     ///   a PSM below 0x80 without CAP_NET_BIND_SERVICE, ``LinkError/Code/noSuchAdapter`` when no
     ///   adapter is on.

@@ -5,11 +5,11 @@ internal import Glibc
 package enum L2CAPSocket {
     /// The largest SDU that is sent by default, in bytes; the peer's MTU limits it as well.
     ///
-    /// It is about half of ``maximumReceiveMTU``. The receiver's first credits are enough for one
-    /// SDU of its MTU and one packet more, and the receiver grants no further credits before an SDU
-    /// is complete (Core Specification, Volume 3, Part A, §10.1). With SDUs of half the MTU,
-    /// further credits arrive before the first ones are used up. Including the SDU length field,
-    /// this size fills 17 packets of 247 bytes, and a message of 4 KiB fits.
+    /// It is about half of ``maximumReceiveMTU``. A Linux receiver first grants just enough credits
+    /// (Core Specification, Volume 3, Part A, §10.1) for one SDU of its MTU, and no further credits
+    /// before an SDU is complete. With SDUs of half the MTU, further credits arrive before the
+    /// first ones are used up. Including the SDU length field, this size fills 17 packets of 247
+    /// bytes, and a message of 4 KiB fits.
     package static let maximumSDU = 4_197
 
     /// The default and the upper limit for the largest SDU that is received, in bytes.
@@ -34,7 +34,7 @@ package enum L2CAPSocket {
     /// Opens a socket and binds it, for connect or listen; the caller owns the descriptor.
     ///
     /// The socket is bound first, with an LE address type. Without the bind, the kernel treats the
-    /// channel as one of classic Bluetooth, and its data contain stray bytes. The kernel accepts
+    /// channel as one of classic Bluetooth, and the data contain stray bytes. The kernel accepts
     /// the MTU only after the bind, and the MTU must be set before connecting. The socket is a byte
     /// stream, because such a socket keeps the rest of a partly read SDU, and reports the end after
     /// the data.

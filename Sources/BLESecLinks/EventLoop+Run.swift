@@ -67,7 +67,7 @@ extension EventLoop {
         if isCurrent { return ready.append(work) }
         let mustStart = inbox.withLock { inbox in
             inbox.work.append(work)
-            // Under the mutex, so that an ending thread does not close the poller's descriptor now.
+            // Under the mutex, so that an ending thread cannot close the poller during the call.
             if inbox.isAsleep { poller.wake() }
             inbox.isAsleep = false
             defer { inbox.isRunning = true }

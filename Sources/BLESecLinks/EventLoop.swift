@@ -4,15 +4,14 @@ internal import Synchronization
 /// A thread that waits in `epoll` and runs what is ready: links, timers, and tasks.
 ///
 /// The loop is a serial executor: actors that return it as their `unownedExecutor` run on its
-/// thread. It is also a task executor, so that an application can run its tasks on the same thread
-/// as the channels they use, without changing threads:
-/// `Task(executorPreference: EventLoop.shared) { … }`.
+/// thread. It is also a task executor: an application can run its tasks on the same thread as the
+/// channels that they use, with `Task(executorPreference: EventLoop.shared) { … }`.
 ///
 /// Jobs that one thread has queued run in the order in which it queued them; priorities are
 /// ignored. One exception: a task that enters or leaves an actor of the loop continues before other
-/// jobs. After at most 64 calls in a row, such as a channel's `send`, the task gives way to other
-/// jobs. After a bounded number of jobs and calls, the loop checks its descriptors, so neither jobs
-/// nor descriptors wait for long. A job that blocks the thread blocks everything on the loop.
+/// jobs. A task gives way to other jobs after at most 64 calls in a row, such as a channel's
+/// `send`. After a bounded number of jobs and calls, the loop checks its descriptors, so neither
+/// jobs nor descriptors wait for long. A job that blocks the thread blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {
     // Sendable because mutable state outside `inbox` is used on the loop's thread only.
 
@@ -105,10 +104,10 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     public var now: MonotonicTime { clock.source?.now ?? Socket.monotonicTime() }
     /// Whether the calling thread is the loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == LoopThread.identity }
-    /// Whether the loop's thread has begun the shutdown. Read on that thread only.
+    /// Whether the loop is shut down: links cannot send any more. Read on the loop's thread only.
     public var isShutDown: Bool { isStopping }
-    /// Whether ``shutdown()`` has been called; the loop's thread may not have begun it yet. Can be
-    /// read on any thread.
+    /// Whether ``shutdown()`` has been called; the loop's thread may not have begun the shutdown
+    /// yet. Can be read on any thread.
     package var isShutdownRequested: Bool { inbox.withLock { $0.isStopRequested } }
 
     /// Traps unless the calling thread is the loop's thread.
@@ -132,11 +131,11 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
                 } catch {
                     result = .failure(error)
                 }
-                showOrder()
+                showResumptionOrderToSanitizer()
                 waiter.resume(returning: result)
             }
         }
-        showOrder()
+        showResumptionOrderToSanitizer()
         return try result.get()
     }
 
@@ -145,7 +144,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     /// Called on the loop's thread before the resumption, and by the resumed task before it uses
     /// the value. If the resumption comes before the task has suspended, the runtime orders the
     /// resumption and the use in a way that the sanitizer does not see.
-    func showOrder() { inbox.withLock { _ in } }
+    func showResumptionOrderToSanitizer() { inbox.withLock { _ in } }
 
     /// Ends the loop and returns when its thread and its descriptors are gone.
     ///

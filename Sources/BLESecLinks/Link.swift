@@ -61,12 +61,12 @@ public protocol Link: AnyObject, Sendable {
     ///
     /// While it is true, a send takes nothing if about 16 KiB that were sent before have not
     /// reached the peer's side yet (on a Unix socket, 15 to 33 KiB). So urgent bytes do not wait
-    /// behind many others. An L2CAP link then has room for at least two SDUs of the largest size. A
-    /// Unix packet socket takes at most 8 KiB of an SDU in one send. While the property is false,
-    /// the queue is as long as the link allows, which takes less processor time.
+    /// behind many others. An L2CAP link still has room for at least two SDUs of the largest size.
+    /// A Unix packet socket then takes at most 8 KiB in one send. While the property is false, the
+    /// queue is as long as the link allows, which takes less processor time.
     ///
-    /// It may be set at any time, and setting it to the value that it has costs nothing. Bytes
-    /// that the link has taken before a change stay queued. A link without a queue of its own
+    /// The property may be set at any time, and setting it to the value that it has costs nothing.
+    /// Bytes that the link has taken before a change stay queued. A link without a queue of its own
     /// ignores the property, and returns false; so does the default implementation.
     var keepsQueueShort: Bool { get set }
 

@@ -46,9 +46,10 @@ package enum LoopEvent: Sendable {
 
     /// Suspends until `event`, and returns whether the wait ended because the task was cancelled.
     ///
-    /// If `isOver` is true, the call does not suspend. `isOver` is evaluated immediately before the
-    /// suspension, so that no wake-up after the caller's own check is lost. The isolation is passed
-    /// explicitly, because the runtime's functions would otherwise leave the loop's thread.
+    /// If `isOver` returns true, the wait is over already, and the call does not suspend. `isOver`
+    /// is called immediately before the suspension, so that no wake-up after the caller's own check
+    /// is lost. The isolation is passed explicitly, because the runtime's functions would otherwise
+    /// leave the loop's thread.
     package func wait(
         for event: LoopEvent, isolation: isolated (any Actor), unless isOver: () -> Bool
     ) async -> Bool {

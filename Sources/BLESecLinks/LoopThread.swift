@@ -6,9 +6,9 @@ enum LoopThread {
     /// A number that identifies the calling thread among all running threads.
     static var identity: UInt { UInt(pthread_self()) }
 
-    /// Starts a thread that keeps the loop alive until its `run` returns.
+    /// Starts the thread of `loop`, which keeps the loop alive until `loop.run()` returns.
     ///
-    /// All signals are blocked on it: they go to the application's own threads.
+    /// All signals are blocked on the thread, so they go to the application's own threads.
     static func start(_ loop: EventLoop) {
         var all = sigset_t()
         var before = sigset_t()

@@ -22,7 +22,8 @@ import Glibc
 
         var reads: Bool { rawValue & EPOLLIN.rawValue != 0 }
         var writes: Bool { rawValue & EPOLLOUT.rawValue != 0 }
-        /// Whether the peer or the lower layer is gone, which the kernel always reports.
+        /// Whether the peer or the lower layer is gone. The kernel reports this even for a
+        /// descriptor that is watched for ``none``.
         var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
     }
 

@@ -1,7 +1,7 @@
 /// The size of a link's send queue while ``Link/keepsQueueShort`` is true.
 package enum ShortQueue {
-    /// The payload of a short queue in bytes; if three SDUs are longer, the queue holds three SDUs.
-    /// One of its SDUs is encrypted already, and waits above the link. The link takes the others.
+    /// The payload of a short queue, in bytes. If three SDUs have more bytes, the queue holds three
+    /// SDUs. One SDU of the queue is encrypted and waits above the link. The link takes the others.
     package static let payload = 16 << 10
 
     /// The payload in bytes that a link takes into its short queue for SDUs of up to `maximumSDU`

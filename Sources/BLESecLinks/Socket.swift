@@ -62,7 +62,7 @@ package enum Socket {
 
     /// Finds out whether the file of a Unix address belongs to an open socket. Throws ECONNREFUSED
     /// if it belongs to none, and EPROTOTYPE if it belongs to a stream or packet socket. The probe
-    /// connects a datagram socket, so a process that listens there does not accept a peer.
+    /// connects a datagram socket, so a listening socket there gets no connection to accept.
     static func probe(_ address: SocketAddress) throws(SystemError) {
         let probe = try check(socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | flags, 0))
         defer { close(probe) }

@@ -70,7 +70,7 @@ package final class SocketDialer: @unchecked Sendable {
         } onCancel: {
             loop.execute { dialer.cancel() }
         }
-        loop.showOrder()
+        loop.showResumptionOrderToSanitizer()
         return try outcome.get()
     }
 
@@ -134,7 +134,7 @@ package final class SocketDialer: @unchecked Sendable {
         retryTimer?.disarm()
         source?.close()
         source = nil
-        loop.showOrder()
+        loop.showResumptionOrderToSanitizer()
         waiter.take()?.resume(returning: outcome)
     }
 }

@@ -74,14 +74,15 @@ package final class SocketListener: @unchecked Sendable {
         let waiter = Waiter(choose)
         let outcome: Outcome = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                // A cancelled task takes no peer: its `cancel` is queued, and runs before `add`.
+                // For a cancelled task, `cancel` is queued already. `add` is queued behind it, so
+                // that the task takes no peer.
                 if loop.isCurrent, !Task.isCancelled { return add(waiter, continuation) }
                 loop.execute { [self] in add(waiter, continuation) }
             }
         } onCancel: {
             loop.execute { [self] in cancel(waiter) }
         }
-        loop.showOrder()
+        loop.showResumptionOrderToSanitizer()
         return try outcome.get()
     }
 
@@ -144,7 +145,7 @@ package final class SocketListener: @unchecked Sendable {
     }
 
     /// Makes the link on the loop that the waiting task chooses. Only that loop ever watches the
-    /// socket, so no event of the socket belongs to another loop.
+    /// socket, so no other loop gets an event of the socket.
     private func pass(_ peer: Peer, to waiter: Waiter) {
         let target = waiter.choose?() ?? loop
         guard target !== loop, !target.isShutdownRequested else {
@@ -153,7 +154,7 @@ package final class SocketListener: @unchecked Sendable {
         let continuation = waiter.continuation.take()
         target.execute { [loop] in
             let link = peer.link(on: target)
-            loop.showOrder()
+            loop.showResumptionOrderToSanitizer()
             continuation?.resume(returning: .success(link))
         }
     }
@@ -165,7 +166,7 @@ package final class SocketListener: @unchecked Sendable {
     }
 
     private func finish(_ waiter: Waiter, _ outcome: Outcome) {
-        loop.showOrder()
+        loop.showResumptionOrderToSanitizer()
         waiter.continuation.take()?.resume(returning: outcome)
     }
 

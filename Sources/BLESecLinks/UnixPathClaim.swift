@@ -4,8 +4,8 @@ import Glibc
 ///
 /// A file is stale if nothing listens on it any more. If two processes find a stale file, only one
 /// of them may replace it. So a process that replaces a file holds the advisory lock of the folder
-/// while it checks the file and binds. If the lock cannot be taken, a process can still bind to a
-/// free path: a process that never releases the lock does not block such a path.
+/// while it checks the file and binds. A process that cannot take the lock can still bind to a free
+/// path, so that another process cannot block such a path by keeping the lock.
 struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)
@@ -88,6 +88,7 @@ struct UnixPathClaim {
                     .addressInUse,
                     "cannot \(action): a file that is no socket has this path; it was kept",
                     systemError: EADDRINUSE)
+            // An open socket has the path.
             case EADDRINUSE, EAGAIN, EPROTOTYPE:
                 throw LinkError(SystemError(EADDRINUSE), cannot: action)
             default: throw LinkError(error, cannot: action)

@@ -54,7 +54,7 @@ public final class BlockingThread: Sendable {
         return made
     }
 
-    /// Starts a thread as ``start()`` does, for a tool that needs it; traps if that fails.
+    /// Starts a thread as ``start()`` does, for a tool that needs it; traps if it cannot start.
     public static func required() -> BlockingThread {
         guard let thread = start() else { preconditionFailure("no thread can be started") }
         return thread

@@ -2,9 +2,9 @@ public import Glibc
 
 /// State that several threads share, protected by a `pthread_mutex_t`.
 ///
-/// `Synchronization.Mutex` is not used, since the thread sanitizer does not detect its futex. The
-/// class is public and not `package`, since the optimizer specializes only public functions for
-/// other modules.
+/// `Synchronization.Mutex` is not used, since the thread sanitizer does not see that its futex is a
+/// lock. The class is public and not `package`, since the optimizer specializes only public
+/// functions for other modules.
 @safe public final class Locked<State>: @unchecked Sendable {
     // Sendable because the state is used only while the mutex is held.
     @usableFromInline let mutex: UnsafeMutablePointer<pthread_mutex_t>

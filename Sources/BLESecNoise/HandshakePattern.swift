@@ -130,10 +130,10 @@ extension HandshakePattern {
     /// Whether a finished handshake proves to the other party that `role` has its static private
     /// key.
     ///
-    /// True if the handshake includes a Diffie-Hellman product of that key with an ephemeral key of
-    /// the other party. The responder of a one-way pattern has no ephemeral key; there, a product
-    /// with the responder's static key is enough to authenticate the initiator. The proof covers
-    /// only what the other party sends or reads *afterwards*: Noise §7.7.
+    /// True if the handshake includes a Diffie-Hellman product of that key with the other party's
+    /// ephemeral or static key. The static key counts because the responder of a one-way pattern
+    /// has no ephemeral key. The proof covers only what the other party sends or reads
+    /// *afterwards*: Noise §7.7.
     public func authenticates(_ role: Role) -> Bool {
         let tokens = messages.flatMap(\.tokens)
         return tokens.contains(role == .initiator ? .se : .es) || tokens.contains(.ss)

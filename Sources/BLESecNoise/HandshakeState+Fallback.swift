@@ -16,7 +16,7 @@ extension HandshakeState {
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
     ) throws(NoiseError) {
-        // An attempt that was a fallback itself would have read its first message, not sent it.
+        // The initiator of a fallback reads the first message, so a fallback is no valid attempt.
         guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
             let ephemeral = attempt.localEphemeral
         else { throw .missingKey(.localEphemeral) }

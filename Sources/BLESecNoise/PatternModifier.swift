@@ -1,6 +1,7 @@
 /// A change to a pattern's messages or pre-messages; Noise §8.1.
 public enum PatternModifier: Sendable, Hashable {
-    /// `pskN`: a psk before message 0's tokens (N = 0) or after those of message N − 1; Noise §9.4.
+    /// `pskN`: a `psk` token at the beginning of message 0 (N = 0) or at the end of message N − 1;
+    /// Noise §9.4.
     case psk(Int)
     /// `fallback`: the initiator's first message becomes a pre-message, since the responder has it
     /// already; Noise §10.2.
@@ -60,7 +61,7 @@ extension HandshakePattern {
             guard first.sender == .initiator, messages.count > 1,
                 [[.e], [.s], [.e, .s]].contains(first.tokens)
             else { throw .noFallback(pattern: name) }
-            // Always in this order, the only one that §7.1 allows.
+            // `e` comes before `s`, the only order that Noise §7.1 allows.
             pattern.initiatorPreMessage = [.e, .s].filter {
                 first.tokens.contains($0) || initiatorPreMessage.contains($0)
             }

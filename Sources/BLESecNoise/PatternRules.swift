@@ -51,7 +51,8 @@ private struct RuleWalk {
         }
     }
 
-    /// Throws if the steps so far do not allow `role` to encrypt data.
+    /// Throws if the steps so far do not allow `role` to encrypt data. After a product with its
+    /// static key, a party also needs the same product with its ephemeral key.
     func checkEncryption(by role: Role) throws(PatternError) {
         if mixed.contains(.psk), !sent[role, default: []].contains(.e) {
             throw .pskWithoutEphemeral(role)

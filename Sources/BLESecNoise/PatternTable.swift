@@ -3,7 +3,7 @@
 /// A row has the pattern's name, the initiator's pre-message, the responder's pre-message, and then
 /// the messages. The initiator sends the first message.
 extension HandshakePattern {
-    /// Every fundamental and deferred pattern, in the specification's order.
+    /// Every one-way, fundamental and deferred pattern, in the specification's order.
     public static let all: [HandshakePattern] = [
         // One-way.
         row("N", [], [.s], [.e, .es]),
@@ -50,7 +50,7 @@ extension HandshakePattern {
 
     private static let byName = Dictionary(uniqueKeysWithValues: all.map { ($0.baseName, $0) })
 
-    /// The fundamental or deferred pattern with this name; nil if there is none.
+    /// The pattern in ``all`` with this name; nil if there is none.
     public static func named(_ name: String) -> HandshakePattern? { byName[name] }
 
     private static func row(

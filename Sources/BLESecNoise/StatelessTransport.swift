@@ -23,7 +23,7 @@ public struct StatelessTransport: ~Copyable, Sendable {
     private var sending: CipherState
     private var receiving: CipherState
 
-    /// Takes the keys of `transport`. The nonces of the messages that it sent cannot be used again.
+    /// Takes the keys of `transport`. Nonces that `transport` has sent with cannot be used again.
     public init(_ transport: consuming TransportState) {
         role = transport.role
         isOneWay = transport.isOneWay

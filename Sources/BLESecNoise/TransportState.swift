@@ -46,7 +46,7 @@ public struct TransportState: ~Copyable, Sendable {
     public var sendingNonce: UInt64 { sending.nonce }
     /// The nonce of the next message to receive.
     public var receivingNonce: UInt64 { receiving.nonce }
-    /// Whether an error has ended either direction.
+    /// Whether an error or ``wipe()`` has ended either direction.
     public var isFailed: Bool { sending.isFailed || receiving.isFailed }
 
     /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the 16-byte tag follows them.

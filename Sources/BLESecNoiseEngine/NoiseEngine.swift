@@ -124,8 +124,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             // A `reject` record can be sent only after the handshake. For that, a dialer would have
             // to send its last message, and an acceptor perhaps its static key. A refused peer gets
             // neither.
-            let keyMessage = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole)
-            let hasOwnKeyToSend = (keyMessage ?? -1) >= handshake.messagesDone
+            let keyMessageIndex = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole)
+            let hasOwnKeyToSend = (keyMessageIndex ?? -1) >= handshake.messagesDone
             return plan.role == .dialer || hasOwnKeyToSend ? .silent : .byRecord
         }
     }

@@ -10,7 +10,7 @@ package struct NoisePlan: Sendable {
     package private(set) var name: ProtocolName
     /// This side's role on the link.
     package let role: ChannelRole
-    /// The static key pair that the pattern uses, if any.
+    /// This side's static key pair; nil if the pattern needs none.
     package let identity: IdentityKey?
     /// The peer's static key, if the pattern needs it in advance.
     package let remoteStatic: [UInt8]?
@@ -58,9 +58,9 @@ package struct NoisePlan: Sendable {
     /// This offer as a fallback that reuses the ephemeral key of `attempt`'s first message (Noise
     /// §10.4).
     ///
-    /// It is needed if the dialer used an outdated key of the acceptor, so that the acceptor cannot
-    /// read the message. Returns `nil` unless this offer is XX over the same curve, and the pattern
-    /// of `attempt` needs the acceptor's key in advance.
+    /// The fallback is needed if the dialer used an outdated key of the acceptor, so that the
+    /// acceptor cannot read that message. Returns `nil` unless this offer is XX over the curve of
+    /// `attempt`, and the pattern of `attempt` needs the acceptor's key in advance.
     package func fallback(from attempt: ProtocolName) -> NoisePlan? {
         guard name.pattern.name == "XX", name.curve == attempt.curve,
             attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,
@@ -89,6 +89,7 @@ package struct NoisePlan: Sendable {
         }
         switch name.pattern.staticKeyExposure(of: role.noiseRole) {
         case .unused, .known, .protected: break
+        // An acceptor may show its key to any peer, as in XX, since it answers every dialer.
         case .anyPeer where role == .acceptor: break
         case .anyPeer, .clear:
             guard allowsExposedIdentity else {

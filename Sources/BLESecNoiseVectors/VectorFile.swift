@@ -64,10 +64,13 @@ package struct VectorFile: Sendable {
         guard let directory = unsafe opendir(folder) else { throw failure(folder) }
         defer { unsafe closedir(directory) }
         var names: [String] = []
-        while let entry = unsafe readdir(directory) {
+        while true {
+            errno = 0
+            guard let entry = unsafe readdir(directory) else { break }
             let name = unsafe UnsafeRawPointer(entry) + nameOffset
             names.append(unsafe String(cString: name.assumingMemoryBound(to: CChar.self)))
         }
+        guard errno == 0 else { throw failure(folder) }
         return names
     }
 

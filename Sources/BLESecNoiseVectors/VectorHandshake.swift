@@ -2,9 +2,9 @@ package import BLESecNoise
 
 /// Both sides of a vector's handshake.
 package struct VectorHandshake: ~Copyable {
-    /// The initiator's side, with the keys `init_…`.
+    /// The initiator's side, made from the vector's members `init_…`.
     package var initiator: HandshakeState
-    /// The responder's side, with the keys `resp_…`.
+    /// The responder's side, made from the vector's members `resp_…`.
     package var responder: HandshakeState
 }
 

@@ -1,4 +1,4 @@
-/// The result of running one vector.
+/// The result of running one test vector.
 package enum VectorOutcome: Sendable, Hashable {
     /// Both roles reproduce every message and the handshake hash, byte for byte.
     case passed

@@ -15,7 +15,7 @@ struct VectorSide {
     init(_ vector: NoiseVector, _ role: Role, _ name: ProtocolName) throws(VectorFailure) {
         let party = vector[role]
         func pair(_ key: [UInt8]?, _ suffix: String) throws(VectorFailure) -> DHKeyPair {
-            let key = try Self.check(key, role, suffix, name)
+            let key = try Self.requireKey(key, role, suffix, name)
             return try VectorFailure.wrapping(.vector, "\(Self.member(role, suffix)): ") {
                 try DHKeyPair(curve: name.curve, privateKey: SecretBytes(copying: key.span))
             }
@@ -39,7 +39,7 @@ struct VectorSide {
             carried = .remote(ephemeral.publicKey)
         }
         if pattern.requiresRemoteStatic(role) {
-            _ = try Self.check(party.remoteStatic, role, "remote_static", name)
+            _ = try Self.requireKey(party.remoteStatic, role, "remote_static", name)
         }
         let psks = try psks()
         return try VectorFailure.wrapping(.vector, "\(Self.member(role, "…")): ") {
@@ -54,7 +54,7 @@ struct VectorSide {
         }
     }
 
-    /// The peer's static key if the pattern needs it: some vectors contain unused keys.
+    /// The peer's static key; nil if the pattern does not need it, even if the vector has it.
     var remoteStatic: [UInt8]? {
         name.pattern.requiresRemoteStatic(role) ? party.remoteStatic : nil
     }
@@ -67,7 +67,7 @@ struct VectorSide {
         }
     }
 
-    private static func check(
+    private static func requireKey(
         _ key: [UInt8]?, _ role: Role, _ suffix: String, _ name: ProtocolName
     ) throws(VectorFailure) -> [UInt8] {
         guard let key else {
@@ -88,7 +88,7 @@ struct VectorSide {
 }
 
 extension HandshakePattern {
-    /// Whether `role` has an ephemeral key, newly generated or from an earlier attempt.
+    /// Whether `role` has an ephemeral key, newly generated or from an earlier handshake.
     func usesEphemeral(of role: Role) -> Bool {
         preMessage(of: role).contains(.e)
             || messages.contains { $0.sender == role && $0.tokens.contains(.e) }

@@ -65,6 +65,7 @@ struct VectorWalk {
             throw VectorFailure("\(error)")
         }
         let pattern = name.pattern
+        // Who sends `messages[0]`. The message of an attempt is always the initiator's.
         let firstSender: Role =
             vector.attemptedPattern == nil ? pattern.messages[0].sender : .initiator
         while index < vector.messages.count {

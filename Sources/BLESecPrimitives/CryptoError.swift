@@ -8,10 +8,10 @@ public enum CryptoError: Error, Sendable, Hashable {
     case authenticationFailed
     /// A library function failed although its arguments were valid: no memory, or a configuration
     /// of OpenSSL that forbids the algorithm.
-    case libraryFailure(function: StaticName)
+    case libraryFailure(function: FunctionName)
 
     /// The name of a C function.
-    public struct StaticName: Sendable, Hashable, CustomStringConvertible {
+    public struct FunctionName: Sendable, Hashable, CustomStringConvertible {
         /// The name as text.
         public let description: String
         init(_ name: String) { description = name }

@@ -13,8 +13,8 @@ public final class DHKeyPair: Sendable {
 
     /// Makes a key pair from a private key.
     ///
-    /// Any `curve.keyLength` bytes are valid: X25519 and X448 set and clear the bits that RFC 7748
-    /// §5 names when they use the key.
+    /// Any `curve.keyLength` bytes are valid: whenever X25519 and X448 use the key, they set and
+    /// clear the bits that RFC 7748 §5 names.
     /// - Throws: `CryptoError.wrongLength`; for X448 also `CryptoError.libraryFailure`.
     public init(curve: Curve, privateKey: consuming SecretBytes) throws(CryptoError) {
         guard privateKey.count == curve.keyLength else {
@@ -66,8 +66,8 @@ public final class DHKeyPair: Sendable {
         try sharedSecret(with: peer.span)
     }
 
-    /// Runs `body` with the private key's bytes, to store them; they are valid only during the
-    /// call.
+    /// Runs `body`, which may store the private key, with the key's bytes. The span is valid only
+    /// during the call.
     public func withPrivateKey<R: ~Copyable, E: Error>(
         _ body: (Span<UInt8>) throws(E) -> R
     ) throws(E) -> R {

@@ -74,7 +74,8 @@ internal import CBLESecSodium
         }
     }
 
-    /// libsodium's state, in a slot of the `SecretArena` with the required 64-byte alignment.
+    /// libsodium's state, in a slot of the `SecretArena` with the required 64-byte alignment; nil
+    /// for a hash of OpenSSL.
     private var blake2bState: OpaquePointer? {
         switch blake2b {
         case .some(let state): unsafe OpaquePointer(state.start)

@@ -72,8 +72,8 @@ public struct HashContext: ~Copyable, Sendable {
     /// Writes HKDF(salt, input key material, info), RFC 5869, to the first `outputCount` bytes of
     /// `output`, or to all of it without an `outputCount`.
     ///
-    /// With an empty `info`, and an output of two or three digests, it is the HKDF of Noise §4.3,
-    /// whose chaining key is the salt.
+    /// With an empty `info`, and an output of two or three digests, the result is that of Noise's
+    /// HKDF (§4.3), with the chaining key as the salt.
     public mutating func hkdf(
         salt: Span<UInt8>, inputKeyMaterial: Span<UInt8>, info: Span<UInt8> = Span(),
         outputCount: Int? = nil, into output: inout MutableSpan<UInt8>

@@ -9,7 +9,8 @@ public func randomBytes(into bytes: inout MutableSpan<UInt8>) {
     }
 }
 
-/// Returns `count` random bytes that need not be secret, for a tag, a nonce, or a session number.
+/// Returns `count` random bytes in memory that is not wiped: for a nonce, a salt or a serial
+/// number, not for a key.
 public func randomBytes(count: Int) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: count)
     var span = bytes.mutableSpan

@@ -13,7 +13,7 @@ public func sha256(_ bytes: Span<UInt8>) -> [UInt8] {
 }
 
 extension HashContext {
-    /// Returns the digest as an array and begins a new one.
+    /// Returns the digest as an array, and begins a new digest.
     public mutating func finished() -> [UInt8] {
         var digest = [UInt8](repeating: 0, count: algorithm.digestLength)
         var span = digest.mutableSpan

@@ -16,7 +16,7 @@ package struct QRCode: Sendable {
         case plainOnLight
     }
 
-    /// The largest number of bytes in a text: that of version 40.
+    /// The greatest length of a text in bytes, which version 40 can hold.
     package static let limit = 2_331
     /// The width, in modules, of the light area that the standard requires around a code.
     package static let quietZone = 4

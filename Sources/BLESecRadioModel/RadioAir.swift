@@ -110,9 +110,9 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     /// Sends the peripheral's packet, which answers the central's.
     private func sendPeripheralPacket(_ peripheral: RadioLink, at start: UInt64) {
         let left = eventEnd > start ? eventEnd - start : 0
-        let empty = parameters.airTime(0) + RadioParameters.spacing
+        let overhead = parameters.airTime(0) + RadioParameters.spacing
         let packet = peripheral.transmit(
-            now: start, atMost: longestPayload(within: left, reserving: empty))
+            now: start, atMost: longestPayload(within: left, reserving: overhead))
         let isHeard = drawIsHeard(&wrongInARow.central)
         if isHeard, peripheral.frames.isReady(now: start) { hasMore = true }
         phase = .peripheralPacketEnd(packet, isHeard: isHeard)

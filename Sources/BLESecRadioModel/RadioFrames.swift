@@ -11,8 +11,9 @@ struct RadioPacket: Sendable {
     var credits = 0
 }
 
-/// What one end has to send: SDUs, cut into K-frames and these into packets, and credits for the
-/// peer (Core Specification, Vol 3, Part A, §3.4 and §4.24).
+/// What one end has to send: SDUs, and credits for the peer. An SDU is cut into K-frames, and a
+/// K-frame into packets (Core Specification, Vol 3, Part A, §3.4 and §4.24). Times are in
+/// nanoseconds.
 struct RadioFrames: Sendable {
     private struct WaitingSDU {
         var bytes: [UInt8]
@@ -119,7 +120,7 @@ struct RadioFrames: Sendable {
 
     private func hasGrant(now: UInt64) -> Bool { granted.count > 0 && granted.readyAt <= now }
 
-    /// The octets of headers in the next K-frame, and the bytes of the first unsent SDU in it.
+    /// The octets of headers in the next K-frame, and the number of SDU bytes in it.
     private var nextFrame: (headers: Int, part: Int) {
         let field = offset == 0 ? RadioParameters.lengthFieldLength : 0
         let part = min(parameters.mps - field, sdus[firstUnsent].bytes.count - offset)

@@ -4,12 +4,12 @@ internal import BLESecCredentials
 internal import BLESecDelivery
 internal import Glibc
 
-/// The messages that wait in one store of a directory. No other process can use the store as long
-/// as this value exists.
+/// The messages in one store of a directory that wait for the peer's confirmation. No other process
+/// can use the store as long as this value exists.
 package struct Outbox: Sendable {
     /// A message that the peer has not confirmed yet.
     package struct Message: Sendable {
-        /// The number that ``PendingDelivery/number`` had.
+        /// The message's number, as in ``PendingDelivery/number``.
         package let number: UInt64
         package let byteCount: Int
         /// Whether a part of the message may have been sent, so that the message may have arrived.

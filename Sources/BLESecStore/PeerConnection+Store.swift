@@ -75,7 +75,7 @@ extension PeerConnection.Store {
         } catch {
             throw StoreFailure(error.explanation(for: path))
         }
-        // SQLite would take a log that a removed store has left behind for the new store's log.
+        // A removed store may have left its log, and SQLite would apply that log to the new store.
         for suffix in ["-wal", "-journal"] { unsafe unlink(path + suffix) }
         guard unsafe link(new, path) == 0 else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
@@ -85,7 +85,7 @@ extension PeerConnection.Store {
 
     /// How long to wait for another process that makes a store in the same directory.
     private static let lockTimeout: Duration = .seconds(2)
-    /// The wait in microseconds after an attempt to lock: `flock` itself has no time limit.
+    /// The wait in microseconds between attempts to lock: `flock` itself has no time limit.
     private static let lockRetryDelay: UInt32 = 5_000
 
     /// Locks the directory itself, since a lock file would stay in it.

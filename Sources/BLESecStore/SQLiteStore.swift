@@ -32,15 +32,15 @@ final class SQLiteStore: EndpointStore {
         CREATE TABLE unknown (first INTEGER PRIMARY KEY, last INTEGER NOT NULL);
         \(droppedTable)
         """
-    /// The table that version 2 has added: the messages that were removed with `blesec outbox`. The
-    /// version was raised because a program for version 1 would report these messages as confirmed.
+    /// The table that version 2 has added: the messages that were dropped before they were sent. A
+    /// new version was necessary, because a program for version 1 would report them as confirmed.
     private static let droppedTable =
         "CREATE TABLE dropped (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"
 
     // MARK: - Opening
 
-    /// Makes the tables in an empty database. Its file must not have the store's name before this
-    /// function has returned, because the tables are not durable until then.
+    /// Makes the tables in an empty database. The file at `path` must not have the store's name. It
+    /// gets that name after this function has returned, when the tables are durable.
     static func make(at path: String, own: String, peer: String) throws(Database.Failure) {
         let database = try Database(path)
         let none = Database.Value.blob(Identifier.none.bytes)
@@ -111,8 +111,8 @@ final class SQLiteStore: EndpointStore {
         guard rows.count == 1, let own = rows[0][0].text, let peer = rows[0][1].text else {
             throw .damaged("it does not have exactly one endpoint")
         }
-        // If the database cannot be written, this transaction fails now, and not the first message
-        // later. An update that changes nothing is no test, since SQLite writes nothing then.
+        // With this transaction, a database that cannot be written fails here, before the first
+        // message. An update that changes nothing is no test, since SQLite writes nothing then.
         try database.transaction { () throws(Database.Failure) in
             try database.run("INSERT INTO unknown VALUES (0, 0)")
             try database.run("DELETE FROM unknown WHERE first = 0")
@@ -300,12 +300,13 @@ final class SQLiteStore: EndpointStore {
     ) throws(Database.Failure) {
         let first = try database.run("SELECT first FROM endpoint").first?.first?.number ?? 0
         guard number >= first else { return }
-        let ids = try database.run(
+        let rows = try database.run(
             "SELECT id, bytes IS NULL FROM message ORDER BY id LIMIT ?", .init(number - first + 1))
-        if let last = ids.last?.first {
+        if let last = rows.last?.first {
             try database.run("DELETE FROM message WHERE id <= ?", last)
         }
-        if let last = ids.last(where: { $0[1] == .integer(0) })?.first {
+        // Only messages have fates; the row without bytes is this side's end.
+        if let last = rows.last(where: { $0[1] == .integer(0) })?.first {
             try decide(through: last, in: database)
         }
         try database.run("UPDATE endpoint SET first = ?", .init(number + 1))
@@ -319,6 +320,7 @@ final class SQLiteStore: EndpointStore {
             guard let id = row[0].number, !kept.contains(id) else { continue }
             try database.run("DELETE FROM message WHERE id = ?", row[0])
             try decide(through: row[0], in: database)
+            // Extends the range that ends just before the message, or begins a new range.
             try database.run("UPDATE unknown SET last = ? WHERE last = ? - 1", row[0], row[0])
             try database.run(
                 """

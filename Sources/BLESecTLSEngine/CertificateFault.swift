@@ -5,7 +5,8 @@ internal import CBLESecOpenSSL
 enum CertificateFault: Error, Equatable {
     case missing  // The peer sent no certificate.
     case expired, notYetValid, malformedValidity
-    case wrongKeyUsage, wrongExtendedKeyUsage(ChannelRole), authorityAsLeaf
+    case wrongKeyUsage, authorityAsLeaf
+    case wrongExtendedKeyUsage(ChannelRole)  // The peer's role.
     case selfSigned, unknownAuthority, badSignature, pathTooLong, issuerMayNotIssue
     case weakKey, unusualKey
     case revoked, malformedSerial

@@ -1,7 +1,7 @@
 package import BLESecPrimitives
 internal import CBLESecOpenSSL
 
-/// Decodes and encodes OpenSSL's values.
+/// Decodes OpenSSL's values from DER, and encodes them in DER.
 package enum DERForm {
     /// A function `d2i_…` of OpenSSL.
     package typealias Decoder = (
@@ -36,8 +36,8 @@ package enum DERForm {
         }
     }
 
-    /// The bytes that a function `i2d_…` of OpenSSL writes. `write` has to call that function; with
-    /// nil, it only returns the length. Empty if the function fails.
+    /// The bytes that a function `i2d_…` of OpenSSL writes; empty if the function fails. `write`
+    /// has to pass its argument to that function, which only returns the length if it gets nil.
     package static func bytes(
         _ write: (UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>?) -> Int32
     ) -> [UInt8] {

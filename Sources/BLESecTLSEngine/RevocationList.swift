@@ -11,14 +11,15 @@ public struct RevocationList: Sendable {
 
     private let certificates: Set<Entry>
     private let keys: Set<Fingerprint>
-    /// The last second, since 1970, in which all lists are up to date; `nil` if there is no limit.
+    /// The last second, in Unix time, in which all lists are up to date; `nil` without lists.
     public let expiry: Int64?
 
     /// Reads lists in their DER form (RFC 5280 §5), each signed by one of `authorities`. Every
     /// certificate with one of `keys` is revoked as well.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb, if a list is damaged, is not
-    ///   signed by any of `authorities`, has no end of its validity, or is not a complete list.
+    /// - Throws: `badKey` if a list is damaged, is not signed by any of `authorities`, has no end
+    ///   of its validity, or is not a complete list. The reason begins with a verb, so that a
+    ///   caller can put the file's path before it.
     public init(
         lists: [[UInt8]], keys: some Sequence<Fingerprint> = [], authorities: CertificateAuthorities
     ) throws(ChannelError) {

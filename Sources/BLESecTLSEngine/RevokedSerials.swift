@@ -16,9 +16,9 @@ package struct RevokedSerials: Sendable {
 
     /// Reads a list that one of `issuers` has signed.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb, if the list is damaged, is not
-    ///   signed by any of `issuers`, has no end of its validity, or has a critical extension, which
-    ///   may change its meaning.
+    /// - Throws: `badKey` if the list is damaged, is not signed by any of `issuers`, has no end of
+    ///   its validity, or has a critical extension, which may change its meaning. The reason begins
+    ///   with a verb, so that a caller can put the file's name before it.
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }
@@ -66,8 +66,8 @@ package struct RevokedSerials: Sendable {
     private static func hasCriticalExtension(_ list: OpaquePointer) -> Bool {
         for index in unsafe 0..<X509_CRL_get_ext_count(list)
         where unsafe X509_EXTENSION_get_critical(X509_CRL_get_ext(list, index)) != 0 { return true }
-        for index in unsafe 0..<max(0, blesec_revoked_count(list)) {
-            let entry = unsafe blesec_revoked_entry(list, index)
+        for entryIndex in unsafe 0..<max(0, blesec_revoked_count(list)) {
+            let entry = unsafe blesec_revoked_entry(list, entryIndex)
             for index in unsafe 0..<X509_REVOKED_get_ext_count(entry)
             where unsafe X509_EXTENSION_get_critical(X509_REVOKED_get_ext(entry, index)) != 0 {
                 return true

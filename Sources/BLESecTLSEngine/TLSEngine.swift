@@ -138,8 +138,9 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return .byHandshake
     }
 
-    /// Continues the handshake by one step. After a failure with an alert for the peer, the phase
-    /// is `failing` and nothing is thrown; other failures are thrown.
+    /// Continues the handshake by one step, with `record` from the peer if it is not nil. After a
+    /// failure with an alert for the peer, the phase is `failing` and nothing is thrown; other
+    /// failures are thrown.
     private mutating func advance(
         _ record: UnsafePointer<UInt8>?, count: Int
     ) throws(ChannelError) {

@@ -1,11 +1,11 @@
 internal import BLESecChannelCore
 
-/// The position of opened plaintext at the start of a receive buffer. The plaintext waits there for
-/// the rest of its record.
+/// Finds the records of blesec/1, the channel's own protocol, in the TLS records at the start of a
+/// receive buffer.
 ///
 /// TLS application data is a stream: one record of blesec/1 may be spread over several TLS records,
-/// or one TLS record may contain several records of blesec/1. The TLS records at the start of the
-/// buffer are decrypted in place, one at a time, and nothing is copied to another buffer.
+/// or one TLS record may contain several records of blesec/1. The TLS records are decrypted in
+/// place, one at a time. The plaintext of an incomplete record of blesec/1 waits in the buffer.
 struct TLSRecords {
     /// The length of a TLS record's header in bytes.
     static let headerLength = 5
@@ -15,8 +15,9 @@ struct TLSRecords {
     static let lengthSize = 2
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
-    /// The fewest consumed bytes that are released while plaintext waits. Before the release, the
-    /// plaintext is moved behind the released bytes, and fewer bytes are not worth the move.
+    /// The fewest consumed bytes that are released to the caller while plaintext waits. The
+    /// plaintext is first moved behind the released bytes. For fewer bytes, the move is not worth
+    /// it.
     private static let fewestReleased = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
@@ -40,7 +41,8 @@ struct TLSRecords {
         return headerLength + length
     }
 
-    /// The next record of blesec/1 at the start of `buffer`.
+    /// The next record of blesec/1. While it is incomplete: a result without plaintext if consumed
+    /// bytes are released, otherwise `nil`.
     mutating func next(
         in buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> OpenedRecord? {
@@ -57,7 +59,8 @@ struct TLSRecords {
     ) throws(ChannelError) -> OpenedRecord? {
         guard try readMore(&buffer, session) else { return nil }
         defer { self = TLSRecords() }
-        // A TLS record without content has no meaning, except for the end of the stream.
+        // An empty plaintext reports the end of the stream. Other TLS records without content have
+        // no meaning for the caller.
         return OpenedRecord(
             consumed: readCount,
             plaintext: plaintext.isEmpty && !session.isPeerDone ? nil : plaintext)

@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecLocking
 internal import CBLESecOpenSSL
 
-/// The resumable sessions of one context; each is resumed at most once.
+/// The resumable sessions of one `TLSContext`; each session is resumed at most once.
 ///
 /// A session contains the certificates with which the peer has proven its identity in a full
 /// handshake. Before a session is used, trust in the peer is evaluated again.
@@ -17,8 +17,8 @@ final class TLSSessionStore: Sendable {
 
     private let content = Locked(Content())
 
-    /// Stores a session: an acceptor's under the session's identifier, and a dialer's until the
-    /// dialer dials again.
+    /// Stores a session. An acceptor finds it by the session's identifier. A dialer keeps only its
+    /// newest session, until it dials again.
     func keep(_ session: ResumableSession, role: ChannelRole) {
         content.withLock { content in
             switch role {
@@ -67,9 +67,9 @@ final class TLSSessionStore: Sendable {
         return unsafe Array(UnsafeBufferPointer(start: bytes, count: Int(count)))
     }
 
-    /// Evaluates trust in the peer as in a full handshake, at the present time. `nil` if the peer
-    /// is no longer accepted, or if OpenSSL fails: the full handshake that follows reports the
-    /// reason.
+    /// Evaluates trust in the peer as in a full handshake, at the present time. Returns `nil` if
+    /// the peer is no longer accepted, or if OpenSSL fails. A full handshake then follows, and
+    /// reports the reason.
     func evaluateTrust(_ context: TLSContext, peerRole: ChannelRole) -> PeerIdentity? {
         guard let leaf = unsafe SSL_SESSION_get0_peer(pointer),
             let verification = unsafe X509_STORE_CTX_new()

@@ -56,7 +56,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         faults.append(fault)
     }
 
-    /// Holds back what is sent from now on, until ``release()``.
+    /// Holds back all sends until ``release()``, including those that are already delayed here.
     public func hold() {
         loop.assertCurrent()
         isHeld = true

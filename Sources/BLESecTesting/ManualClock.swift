@@ -50,8 +50,8 @@ public final class ManualClock: LoopClock.Source {
 
     /// Lets every loop run until it has nothing left to do, without moving the time.
     ///
-    /// This does not wait for tasks that run outside of these loops. If work goes from loop to loop
-    /// more often than there are loops, the rest of this work may still be to do.
+    /// Tasks that run outside of these loops are not awaited. If work is handed from loop to loop
+    /// more often than there are loops, its last part may remain to be done.
     public func settle() async {
         let loops = attached
         // As many rounds as there are loops, because one loop may give work to another.

@@ -5,8 +5,8 @@ package struct Command: Sendable {
     package typealias Failure = ChannelError
     package typealias Run = @Sendable @concurrent (Arguments) async throws(Failure) -> Void
 
-    /// The words that start the command: the tool's name, then the words of the command's group and
-    /// of the command itself, if it has them.
+    /// The words that start the command: the tool's name, then, if there are any, the words of the
+    /// command's group and of the command itself.
     let name: String
     /// A summary in a few words, without a full stop.
     let summary: String

@@ -32,21 +32,21 @@ package enum Diagnostics {
         set { json.store(newValue, ordering: .relaxed) }
     }
 
-    /// How much is reported: -1 only errors, with `--quiet`; 0 what a user needs; 1 and 2 more,
-    /// with `--verbose` once and twice.
+    /// How much is reported. -1: only errors (`--quiet`). 0: what a user needs. 1 or 2: more
+    /// (`--verbose` once or twice).
     package static var verbosity: Int {
         get { level.load(ordering: .relaxed) }
         set { level.store(newValue, ordering: .relaxed) }
     }
 
-    /// Prints an error: `NAME: …`.
+    /// Prints an error: as `NAME: …`, or as a JSON object.
     package static func print(_ error: ChannelError) {
         let exit = Int(ExitStatus(error).rawValue)
         write("\(program): " + error.reason, "error", error.members + [("exit", .number(exit))])
     }
 
-    /// Prints an event, if `verbosity` is at least `level`: `text`, or an object with `event` and
-    /// `fields`.
+    /// Prints an event if `verbosity` is at least `level`: as `text`, or as a JSON object with
+    /// `event` and `fields`.
     package static func note(
         _ text: @autoclosure () -> String, _ event: String, _ fields: [(String, JSONValue)] = [],
         at level: Int = 0

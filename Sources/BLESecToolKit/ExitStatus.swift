@@ -22,7 +22,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     case interrupted = 130
     case terminated = 143
 
-    /// The exit status for an error. Only this function maps codes to numbers.
+    /// The exit status for an error. Only this function maps error codes to exit statuses.
     package init(_ error: ChannelError) {
         self =
             switch error.code {

@@ -60,7 +60,7 @@ package struct Program: Sendable {
         }
         // Before any other thread starts, so that only one thread handles signals.
         Signals.start()
-        // On the loop of the channels, so that their calls do not change threads.
+        // On the loop of the channels, so that calls to them do not change threads.
         Task(executorPreference: EventLoop.shared) {
             // Not `exit`: OpenSSL's cleanup must not run while other threads still use OpenSSL.
             _exit(await Self.status(of: call).rawValue)

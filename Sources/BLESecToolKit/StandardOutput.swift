@@ -65,6 +65,7 @@ package enum StandardOutput {
             let devNull = unsafe open("/dev/null", O_WRONLY | O_CLOEXEC)
             let copy = dup(STDOUT_FILENO)
             defer { close(devNull) }
+            // Closing the copy reports errors of delayed writes; `dup2` does not report them.
             guard devNull >= 0, copy >= 0, dup2(devNull, STDOUT_FILENO) >= 0, close(copy) == 0
             else { throw failure(errno, STDOUT_FILENO) }
         }

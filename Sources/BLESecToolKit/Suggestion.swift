@@ -7,9 +7,9 @@ package enum Suggestion {
     }
 
     /// The candidate with the smallest distance to the word, if the distance is at most one, or at
-    /// most a third of the candidate's letters without an option's leading dashes. Otherwise the
-    /// candidate that begins with the word, if there is exactly one and the word has at least three
-    /// letters.
+    /// most a third of the candidate's letters (an option's leading dashes do not count). Otherwise
+    /// the candidate that begins with the word, if there is exactly one and the word has at least
+    /// three letters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
         // Comparing a very long word would take long.
         guard word.utf8.count <= 64 else { return nil }
@@ -22,8 +22,8 @@ package enum Suggestion {
         return longer.count == 1 ? longer.first : nil
     }
 
-    /// The number of letters to insert, remove, replace or swap with their neighbour until the
-    /// words are equal (the optimal string alignment distance).
+    /// The smallest number of letters to insert, remove, replace or swap with a neighbour so that
+    /// the words become equal (the optimal string alignment distance).
     private static func distance(_ first: String, _ second: String) -> Int {
         let left = Array(first.unicodeScalars)
         let right = Array(second.unicodeScalars)

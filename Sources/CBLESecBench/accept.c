@@ -129,6 +129,8 @@ static bool accept_links(struct run *run, int epoll) {
         link->socket = accepted;
         if (getsockopt(accepted, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0
             || !watch(epoll, link)) {
+            close(accepted);
+            free(link);
             return false;
         }
     }

@@ -237,8 +237,8 @@ static bool measure(struct run *run) {
 
 static void *run_thread(void *argument) {
     struct run *run = argument;
-    // Gives this thread its own table of descriptors, without the process's descriptors from 3 on.
-    // So these do not count against RLIMIT_NOFILE.
+    // Gives this thread its own table of descriptors, without the process's descriptors from 3 on,
+    // so that RLIMIT_NOFILE applies to the descriptors of this thread alone.
     run->succeeded = close_range(3, ~0U, CLOSE_RANGE_UNSHARE) == 0 && open_channels(run)
                      && measure(run);
     close_channels(run);

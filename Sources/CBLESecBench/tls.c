@@ -23,8 +23,9 @@ static int choose_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *le
     return SSL_TLSEXT_ERR_OK;
 }
 
-// Uses those settings of BLESecTLSEngine's TLSContext that have an effect between these two ends.
-// OpenSSL itself verifies the certificates, without TLSContext's callback.
+// Makes a context with the settings of BLESecTLSEngine's TLSContext that affect a connection
+// between two such contexts. OpenSSL itself verifies the certificates, without TLSContext's
+// callback.
 static SSL_CTX *new_context(const char *authority, const char *certificate, const char *key) {
     static const char signatures[] =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"

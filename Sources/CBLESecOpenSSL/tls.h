@@ -28,8 +28,8 @@ static inline int blesec_ssl_context_add_intermediate(SSL_CTX *context, X509 *ce
 static inline void blesec_ssl_retry_verify(SSL *ssl) { SSL_set_retry_verify(ssl); }
 static inline void blesec_bio_clear_retry(BIO *bio) { BIO_clear_retry_flags(bio); }
 static inline void blesec_bio_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
-// Whether an error is an alert from the peer. An alert is a byte (RFC 8446 §6); OpenSSL's reasons for its
-// own errors may have greater numbers.
+// Whether an error is an alert from the peer. Its reason is then SSL_AD_REASON_OFFSET plus the alert, which
+// is a byte (RFC 8446 §6). All other reasons are OpenSSL's own errors.
 static inline int blesec_error_is_alert(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET
         && ERR_GET_REASON(code) <= SSL_AD_REASON_OFFSET + 255;

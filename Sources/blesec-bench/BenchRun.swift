@@ -87,7 +87,7 @@ struct BenchRun {
         for name in engineProtocols {
             for size in settings.recordSizes {
                 progress.show("engine, \(name), \(size.bytes)")
-                // Counts the step. It has a fixed number of rounds, and no time limit.
+                // Only counts the step, which has a fixed number of rounds and no time limit.
                 _ = budget.next()
                 report.engine += try scenario.measure(name, size: size)
             }
@@ -98,7 +98,7 @@ struct BenchRun {
         let scenario = HandshakeScenario(rounds: 2 * settings.rounds + 1)
         for subject in subjects {
             progress.show("handshake, \(subject.name)")
-            // Counts the step. It has a fixed number of rounds, and no time limit.
+            // Only counts the step, which has a fixed number of rounds and no time limit.
             _ = budget.next()
             report.handshake.append(try scenario.measure(subject))
         }

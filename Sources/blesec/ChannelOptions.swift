@@ -118,7 +118,7 @@ struct ChannelOptions: Sendable {
             }
         }
         endpoint.adapter = arguments.value(adapter)
-        let types = [("public", endpoint.addressType), ("random", .random)]
+        let types = [("public", AddressType.public), ("random", .random)]
         if let type = try arguments.choice(addressType, of: types) { endpoint.addressType = type }
         return endpoint
     }

@@ -101,7 +101,7 @@ enum ConnectCommand {
             throw dialer.explained(error)
         }
         do throws(ChannelError) {
-            // If `--remember` names the peer and the name cannot be stored, the channel is refused.
+            // If the name from `--remember` cannot be stored, the channel is aborted.
             try notes.remember(
                 await channel.peer, linkDescription: channel.linkDescription)
         } catch {

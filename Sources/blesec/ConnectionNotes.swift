@@ -73,10 +73,10 @@ final class ConnectionNotes: Sendable {
         case .searching where hadChannel: Diagnostics.note("the link is gone\(reason)", "state")
         case .backingOff:
             let left = status.deadline?.duration(since: status.since) ?? .zero
-            let fraction = Double(left.components.attoseconds / 100_000_000_000_000_000) / 10
+            let tenths = left.components.attoseconds / 100_000_000_000_000_000
             Diagnostics.note(
                 "no channel\(reason); next attempt in "
-                    + "\(Double(left.components.seconds) + fraction) s", "state")
+                    + "\(Double(left.components.seconds) + Double(tenths) / 10) s", "state")
         case .outOfRange: Diagnostics.note("the peer is out of range; still looking", "state")
         case .searching, .dialing, .opening, .handshaking, .closed:
             Diagnostics.note("state: \(status.state.rawValue)", "state", at: 2)

@@ -1,8 +1,10 @@
 internal import BLESec
 
-/// Ends a channel or a connection. Queued bytes are still sent, so that the peer learns the reason,
-/// but only for a limited time: `close` is called with the longest time to wait without progress,
-/// 5 seconds, and `abort` is called if `close` takes longer than 20 seconds.
+/// Ends a channel or a connection, and first sends the queued bytes, so that the peer learns the
+/// reason.
+///
+/// `close` gets the longest time that it may wait without progress, 5 seconds. If `close` takes
+/// longer than 20 seconds in all, `abort` is called.
 func endWithinLimits(
     on loop: EventLoop, _ close: (_ limit: Duration) async -> Void,
     orAbort abort: @escaping @Sendable () async -> Void

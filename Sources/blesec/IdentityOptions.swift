@@ -41,7 +41,7 @@ enum IdentityOptions {
     }
 
     /// Reads a key file. If the file is encrypted and no option names a passphrase, a prompt asks
-    /// for it.
+    /// for the passphrase.
     static func load(_ path: String, _ arguments: Arguments) throws(ChannelError) -> IdentityKey {
         try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
     }

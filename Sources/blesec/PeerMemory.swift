@@ -28,8 +28,8 @@ struct PeerMemory: Sendable {
     /// folder is created only for a command that remembers a peer.
     ///
     /// With `--remember`, `--state` or `peer:NAME`, an error in the folder is thrown here, before a
-    /// peer is dialed. With `peer:KEY` alone, the folder only makes a scan unnecessary, so an error
-    /// there is reported and ignored. A missing default folder is no error.
+    /// peer is dialed. With `peer:KEY` alone, the folder can only save a scan, so an error in the
+    /// folder is reported and ignored. A missing default folder is no error.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
@@ -140,7 +140,7 @@ struct PeerMemory: Sendable {
     }
 
     /// Remembers a proven peer: its name, if `--remember` is given, and its address, if it has a
-    /// name.
+    /// name. Also completes an interrupted pairing with the peer.
     ///
     /// - Throws: when the name cannot be stored. If only the address cannot be stored, the failure
     ///   is reported and ignored, since the channel works.

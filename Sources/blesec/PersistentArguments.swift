@@ -56,7 +56,7 @@ enum PersistentArguments {
     }
 
     /// The guarantee that messages arrive exactly once. This side confirms a message when it has
-    /// written the message.
+    /// written the message to its output.
     static func delivery(_ store: PeerConnection.Store? = nil) -> PeerConnection.Guarantee {
         var options = PeerConnection.DeliveryOptions()
         options.acknowledgement = .manual
@@ -86,8 +86,8 @@ enum PersistentArguments {
         return try .open(in: directory, own: own, peer: peer.fingerprint)
     }
 
-    /// Sends the input, and writes what the peer sends to the output, over links of this route,
-    /// until both sides have sent and written everything.
+    /// Sends the input to the peer, and writes the peer's messages to the output, over links of
+    /// `route`. Returns when both sides have sent and written everything.
     static func pipe(
         over route: PeerRoute, to peer: PeerKey?, _ arguments: Arguments, _ options: ChannelOptions,
         _ notes: ConnectionNotes
@@ -110,7 +110,8 @@ enum PersistentArguments {
             }
             if let target, written == nil {
                 // Stores a note about the file before any byte is written to the file. The note
-                // says which bytes are confirmed, and the next start removes the others.
+                // says which bytes are confirmed. When the command is started again, it removes the
+                // other bytes from the file.
                 try await connection.confirm(through: 0, noting: target.note(0))
                 try await connection.waitUntilCommitted()
             }

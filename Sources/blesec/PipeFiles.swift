@@ -66,8 +66,8 @@ final class OutputFile: Sendable {
     let durableLength: Int
     private let thread = BlockingThread.required()
 
-    /// Opens the file. `written` says up to which offset earlier runs have made it durable; the
-    /// bytes after that offset are removed.
+    /// Opens the file. `written` says up to which offset earlier runs have made it durable, nil if
+    /// there were none; the bytes after that offset are removed.
     ///
     /// - Throws: `cannotCreate` when the file has bytes, and no earlier run has used it; `badKey`
     ///   when the file is not the file of `written`, or has fewer bytes than `written` says.

@@ -37,12 +37,13 @@ final class PipeProgress: Sendable {
     func begin() {
         guard isShown else { return }
         state.withLock { $0.drawn.at = .now }
-        Diagnostics.show(by: { [weak self] line in
-            guard let self else { return line() }
+        // Each message is printed in place of the line, which is then drawn again below it.
+        Diagnostics.show(by: { [weak self] printMessage in
+            guard let self else { return printMessage() }
             self.state.withLock { state in
                 let shown = state.line
                 Self.draw(nil, &state)
-                line()
+                printMessage()
                 Self.draw(shown, &state)
             }
         })

@@ -32,7 +32,7 @@ struct TargetDialer: Sendable {
     let dial: PeerRoute.Dial
     /// Maps the error that ended the search or the channel to the error to report.
     private(set) var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
-    /// Ends the search for the peer, if there is a search. A channel that it has made stays open.
+    /// Ends the search for the peer, if there is one. Channels that the search has made stay open.
     private(set) var end: @Sendable () async -> Void = {}
 
     init(

@@ -8,7 +8,7 @@ enum TerminalQuestion {
     /// input counts as no; after any other answer, the question is repeated.
     ///
     /// - Parameter remedy: what to do if there is no terminal, for the error's text.
-    /// - Throws: `noSuchFile` when there is no terminal; `inputOutput`.
+    /// - Throws: `noSuchFile` when there is no terminal; `inputOutput` when a write to it fails.
     static func ask(
         _ question: String, after lines: [String], remedy: String
     ) throws(ChannelError) -> Bool {

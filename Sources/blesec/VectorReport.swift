@@ -3,7 +3,7 @@ internal import BLESecJSON
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
 
-/// Runs the vectors in files, and prints the results.
+/// Runs the Noise test vectors in files, and prints the results.
 struct VectorReport {
     private let listsSkipped: Bool
     private var passed = 0

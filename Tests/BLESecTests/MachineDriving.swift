@@ -61,7 +61,7 @@ extension ChannelMachine {
     var unauthenticatedLimit: Int { (stage as? UnauthenticatedStage)?.unauthenticatedLimit ?? 0 }
 
     /// In direct mode, whether the peer's last message was empty.
-    var peerSentEmpty: Bool { (session as? DirectSession)?.peerSentEmpty ?? false }
+    var lastRecordWasEmpty: Bool { (session as? DirectSession)?.lastRecordWasEmpty ?? false }
 
     /// Takes the next message out of the inbox, without telling the machine that the program has
     /// taken it.

@@ -10,7 +10,8 @@ final class ChannelDriver {
         @safe @exclusivity(unchecked)
     #endif
     var machine: ChannelMachine
-    /// Asks the trust policy about the peer, and the store to remember it; nil once that is done.
+    /// Asks the trust policy about the peer, and the store to remember the peer; nil once both are
+    /// done.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -21,11 +22,12 @@ final class ChannelDriver {
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
+    /// The deadlines of the calls that wait for room or for an acknowledgement.
     private(set) var callDeadlines: [UInt64] = []
 
     private let loop: EventLoop
     private lazy var timer = LoopTimer(loop: loop, handler: self)
-    /// Why the link cannot send any more. The bytes that have arrived are still being read.
+    /// Why the link cannot send any more; nil while it can. Bytes that have arrived are still read.
     private var sendError: ChannelError? { didSet { canSend = sendError == nil } }
     /// Whether ``sendError`` is nil. A property of its own, because comparing ``sendError`` with
     /// nil copies the error.
@@ -37,7 +39,7 @@ final class ChannelDriver {
     /// Whether the link was asked to keep its queue short.
     private var isQueueShort = false
     private var halfClose = HalfClose.possible
-    /// How many messages the peer had acknowledged when an acknowledgement last woke tasks.
+    /// How many messages the peer had acknowledged when tasks waiting for more were last woken.
     private var lastAcknowledged: UInt64 = 0
     /// The turn of the loop in which the link was last given bytes.
     private var lastSendTurn: UInt64 = 0
@@ -49,7 +51,8 @@ final class ChannelDriver {
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
 
-    /// The most link calls that one turn makes to read or to send, before other channels run.
+    /// The most calls to the link that one turn makes for reading, and the most for sending, before
+    /// other channels run.
     private static let callsPerTurn = 8
     /// The maximum number of reads before a deadline is checked. That many SDUs of the default size
     /// hold more than one whole record.
@@ -141,7 +144,7 @@ final class ChannelDriver {
     private func linkEnded(_ error: ChannelError?) {
         hasLinkEnded = true
         // In direct mode a peer may end by closing the link. The stage decides whether that is an
-        // error, so an earlier error of sending must not replace its decision.
+        // error, so an earlier error of sending must not replace the stage's decision.
         let mayBePlannedEnd = error == nil && machine.parameters.configuration.mode == .direct
         let reason = mayBePlannedEnd ? nil : error ?? sendError
         machine.linkEnded(reason, canSend: canSend, now: now)
@@ -154,8 +157,8 @@ final class ChannelDriver {
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }
 
-    /// Sends what was queued: at once if nothing was sent in this turn of the loop, or if much is
-    /// queued; otherwise at the end of the turn, together with what is queued until then.
+    /// Sends what was queued: at once if the link has room, and nothing was sent in this turn of
+    /// the loop or much is queued. Otherwise at the end of the turn, with what is queued by then.
     func flush() {
         let isFirst = lastSendTurn != loop.turn
         let isMuch = machine.queuedBytes >= Self.flushSize
@@ -163,14 +166,15 @@ final class ChannelDriver {
     }
 
     /// Called when the ``DeliveryPort`` may take records again: processes the received records that
-    /// have waited for it, and sends the records that it has.
+    /// have waited for the port, and sends the records that the port has.
     func portDidResume() {
         machine.portDidResume(now: now)
         portDidGetRecords(hasMessage: true)
     }
 
-    /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true, nothing
-    /// was sent in this turn and the link has room; otherwise at the end of the turn.
+    /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true (a message
+    /// is among them), nothing was sent in this turn and the link has room; otherwise at the end of
+    /// the turn.
     func portDidGetRecords(hasMessage: Bool) {
         machine.portMayHaveRecords()
         if hasMessage, lastSendTurn != loop.turn, !isLinkFull {
@@ -193,8 +197,8 @@ final class ChannelDriver {
     /// Whether this side's `ready` waits for the end of the turn, and no message waits with it.
     var onlyReadyWaits: Bool { isReadyDelayed && machine.queuedBytes == 0 }
 
-    /// Sends what was queued in this turn, as far as the link has room now. Called before bytes are
-    /// processed, because they may end the channel.
+    /// Sends what was queued in this turn, as far as the link has room now. Called before received
+    /// bytes are processed, because these bytes may end the channel.
     private func flushBeforeReceiving() {
         guard isFlushPending else { return }
         isLinkFull = false
@@ -219,7 +223,7 @@ final class ChannelDriver {
         (isFlushPending, isReadyDelayed) = (false, false)
         askAboutPeer(now: now)
         if becomesReady(now: now) {
-            // What the program sends at once leaves together with `ready`.
+            // What the program sends in the rest of this turn leaves together with `ready`.
             isReadyDelayed = true
             flushAtEndOfTurn()
         } else {
@@ -340,8 +344,8 @@ final class ChannelDriver {
 
     // MARK: - Time
 
-    /// Adds the deadline of a call that waits for room or for an acknowledgement: such calls are
-    /// woken at that time. Each caller removes its own deadline with ``removeCallDeadline(_:)``.
+    /// Adds the deadline of a call that waits for room or for an acknowledgement. At that time, all
+    /// such calls are woken. Each caller removes its own deadline with ``removeCallDeadline(_:)``.
     func addCallDeadline(_ deadline: UInt64) { callDeadlines.append(deadline) }
 
     func removeCallDeadline(_ deadline: UInt64) {
@@ -393,7 +397,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
     }
 
     /// Ends the process if the link calls its handler during a call to the link, which
-    /// ``LinkHandler`` forbids: both would use the same buffers.
+    /// ``LinkHandler`` forbids: both calls would use the same buffers.
     private func checkCaller() {
         precondition(!isCallingLink, "a link called its handler during a call to the link")
     }
@@ -419,7 +423,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         let now = now
         trust?.handleTimeout(now: now)
         // When a stopped process continues, deadlines have passed, although bytes that arrived in
-        // time are unread. They are read first, so that the peer does not count as silent.
+        // time are unread. These bytes are read first, so that the peer does not count as silent.
         stopWatching()
         read(calls: Self.callsBeforeDeadline, now: now)
         machine.handleTimeout(now: now)

@@ -14,7 +14,7 @@ struct ChannelLoops: Sendable {
         init(_ loop: EventLoop) { self.loop = loop }
     }
 
-    /// Counts one channel as open on its loop until the last reference is released.
+    /// Counts one channel as open on its loop, until the last reference to this object is released.
     final class CountedChannel: Sendable {
         private let loop: CountedLoop
 
@@ -52,7 +52,7 @@ struct ChannelLoops: Sendable {
         return next?.loop ?? own
     }
 
-    /// Counts a channel on `loop`; nil if the loop is not one of these.
+    /// Counts a channel on `loop`; nil if `loop` is not one of the loops given for channels.
     func countChannel(on loop: EventLoop) -> CountedChannel? {
         countedLoops.first { $0.loop === loop }.map { CountedChannel(on: $0) }
     }

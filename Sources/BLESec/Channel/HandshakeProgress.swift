@@ -2,9 +2,9 @@ internal import Synchronization
 
 /// How far a listener's channel has come, written by the channel and read by its listener.
 ///
-/// The two may run on different loops, so the stage that the listener reads may be out of date. The
-/// listener only chooses a handshake that is to make room. The channel of that handshake decides
-/// whether the handshake gives up its place.
+/// The two may run on different loops, so the stage that the listener reads may be out of date.
+/// Therefore the listener only chooses a handshake that is to make room for a new link. The channel
+/// of that handshake decides whether the handshake gives up its place.
 final class HandshakeProgress: Sendable {
     enum Stage: UInt8, AtomicRepresentable {
         /// The peer has not proven its identity.

@@ -56,9 +56,10 @@ extension SecureChannel {
         return try await open(over: link, role: .dialer, configuration: configuration)
     }
 
-    /// Makes a channel over an open link; the channel owns the link from now on.
+    /// Makes a channel over an open link, and returns it when it is ready.
     ///
-    /// The two sides of a link have different roles; `role` is this side's.
+    /// The channel owns the link from the beginning of the call. The two sides of a link have
+    /// different roles; `role` is this side's.
     public static func open(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration
     ) async throws(ChannelError) -> SecureChannel {

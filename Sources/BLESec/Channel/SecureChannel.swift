@@ -18,7 +18,7 @@ public actor SecureChannel {
     let parameters: ChannelParameters
     let driver: ChannelDriver
     private var denyToken: UInt64?
-    /// When the program last received a message.
+    /// When the program last received a message, in nanoseconds of the loop's clock.
     private var lastReceiveTime: UInt64?
     /// The rest of a message that ``ByteStream/read(atMost:)`` has returned in part.
     var unread: ArraySlice<UInt8> = []
@@ -66,10 +66,10 @@ public actor SecureChannel {
         driver.trust?.onRemembered = { [weak self] result in
             Task { await self?.didRemember(result) }
         }
-        try driver.start { [weak self] in
+        try driver.start(onBudgetRevoked: { [weak self] in
             guard let self else { return }
             Task(executorPreference: self.loop) { await self.abort(.tooMuchUnderWay) }
-        }
+        })
         denyToken = configuration.trust.denied?.observe { [weak self] _ in
             guard let self else { return }
             Task(executorPreference: self.loop) { await self.checkDenyList() }
@@ -120,8 +120,8 @@ public actor SecureChannel {
         try driver.trust?.rememberResult?.get()
     }
 
-    /// Ends the handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if the
-    /// handshake may not lose its place any more, for example because unread bytes completed it.
+    /// Ends the handshake to make room for another (``ChannelMachine/turnAway(_:now:)``). Returns
+    /// false if the handshake keeps its place, for example because unread bytes completed it.
     func turnAway(_ error: ChannelError) -> Bool {
         // Before the hello is answered, unread bytes cannot complete the handshake.
         if [.handshaking, .proving].contains(phase) { driver.readUnreported() }
@@ -167,10 +167,10 @@ public actor SecureChannel {
 
     /// Queues a message for the peer, and suspends while too many bytes are waiting.
     ///
-    /// The first message in a turn of the loop is sent at once. Further messages of the turn are
-    /// sent together: at its end, at 32 KiB, and before this side ends the channel. Sending
-    /// together saves time if tasks run on the loop or send concurrently. A single task on another
-    /// thread sends each message alone, unless it uses ``send(contentsOf:)``.
+    /// The first message in a turn of the loop is sent at once. Further messages are sent together:
+    /// at the end of the turn, when 32 KiB are queued, and before this side ends the channel.
+    /// Sending together saves time if tasks run on the loop or send concurrently. A single task on
+    /// another thread sends each message alone, unless it uses ``send(contentsOf:)``.
     ///
     /// If this side ends the channel without ``close(within:)``, queued messages for which the link
     /// has no room are lost. The loop's shutdown may lose queued messages. A peer that is put on
@@ -212,6 +212,7 @@ public actor SecureChannel {
     ) throws(ChannelError) -> ArraySlice<[UInt8]> {
         defer { driver.flush() }
         var next = messages.startIndex
+        // When the channel is over, the machine throws the error that ended it.
         while next < messages.endIndex, isOver || driver.machine.hasRoom {
             _ = try driver.machine.queue(messages[next])
             next += 1
@@ -229,11 +230,11 @@ public actor SecureChannel {
     /// - Parameters:
     ///   - message: the message.
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
-    /// - Throws: `timedOut` after that time; `limitExceeded` for a message that is too long, or
-    ///   when acknowledgements cannot be read, because the peer's unread messages fill the buffers
-    ///   here (``ChannelLimits/readAhead`` and ``ChannelLimits/extraReadAhead``) and this side's
-    ///   program has received no message for 5 seconds; the error that ended the channel;
-    ///   `cancelled`; `configuration` in direct mode, which has no acknowledgements.
+    /// - Throws: `timedOut` after that time; the error that ended the channel; `cancelled`;
+    ///   `configuration` in direct mode, which has no acknowledgements; `limitExceeded` for a
+    ///   message that is too long, or when this side's program has received no message for 5
+    ///   seconds and the peer's unread messages fill the buffers here. Then acknowledgements cannot
+    ///   be read (``ChannelLimits/readAhead``, ``ChannelLimits/extraReadAhead``).
     public func deliver(
         _ message: [UInt8], within limit: Duration? = nil
     ) async throws(ChannelError) -> Delivery {
@@ -253,7 +254,8 @@ public actor SecureChannel {
         while acknowledged < number {
             if let outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
-            // A program that still receives, even slowly, makes room for the acknowledgement.
+            // While this side's program receives, even slowly, it makes room to read the
+            // acknowledgement.
             let patienceEnd = lastReceiveTime?.after(Self.patience) ?? 0
             let isInboxFull = cannotReadAcknowledgements
             if isInboxFull {
@@ -285,7 +287,7 @@ public actor SecureChannel {
     }
 
     /// Adds `count` to the number of calls that wait for an acknowledgement. While a call waits,
-    /// the channel reads further ahead, because the acknowledgement follows the peer's messages.
+    /// the channel reads further ahead, because unread messages may precede the acknowledgement.
     private func addAcknowledgementWaiters(_ count: Int) {
         let wasFull = !driver.machine.wantsBytes
         session?.acknowledgementWaiters += count
@@ -334,7 +336,7 @@ public actor SecureChannel {
 
     // MARK: - Receiving
 
-    /// Returns the next whole message, or `nil` once the peer has ended and all are received.
+    /// Returns the next whole message, or `nil` once the peer has sent its end and none is left.
     ///
     /// The message then counts as taken, and this side acknowledges it unless acknowledgement is
     /// manual (``confirm(through:)``). Messages that arrived before a failure are still returned;
@@ -348,7 +350,7 @@ public actor SecureChannel {
     }
 
     /// Waits until a message has arrived, and returns all messages that have arrived, in their
-    /// order and at most `maximum`. Returns `nil` once the peer has ended and all are received.
+    /// order and at most `maximum`. Returns `nil` once the peer has sent its end and none is left.
     ///
     /// The messages count as taken, as with ``receive()``. `maximum` is at least 1.
     public func receive(upTo maximum: Int) async throws(ChannelError) -> [[UInt8]]? {
@@ -424,9 +426,10 @@ public actor SecureChannel {
     /// numbered from 1 in the order in which ``receive()`` returns them.
     ///
     /// Only for ``ChannelConfiguration/Acknowledgement/manual``. A confirmed message stays
-    /// confirmed, whatever a later `number` is.
+    /// confirmed, even if a later call has a lower `number`.
     ///
-    /// - Throws: `configuration` with automatic acknowledgement, or if `number` is not received.
+    /// - Throws: `configuration` with automatic acknowledgement, or if `number` is above
+    ///   ``lastReceived``.
     public func confirm(through number: UInt64) throws(ChannelError) {
         try require(
             configuration.acknowledgement == .manual,
@@ -438,14 +441,16 @@ public actor SecureChannel {
         acknowledge(now: now) { $0.confirm(through: number, now: now) }
     }
 
-    /// Counts what may be acknowledged, and makes sure that an acknowledgement is sent in time.
-    private func acknowledge(now: UInt64, _ count: (Session) -> Void) {
+    /// Lets `record` count messages as taken or confirmed, and makes sure that an acknowledgement
+    /// is sent in time.
+    private func acknowledge(now: UInt64, _ record: (Session) -> Void) {
         guard let session else { return }
         let wasPending = session.ackPendingSince != nil
-        count(session)
+        record(session)
         guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
         if session.isClosing { return driver.pump(now: now) }
-        // A delayed acknowledgement needs a pump only for its first message: it arms the timer.
+        // A delayed acknowledgement needs a flush only for its first message: the flush arms the
+        // timer.
         if !wasPending || session.owesAck(now: now) { driver.flushAtEndOfTurn() }
     }
 
@@ -521,13 +526,14 @@ public actor SecureChannel {
 
     private var now: UInt64 { loop.now.nanoseconds }
 
-    /// Does the same as ``LoopCondition/wait(for:on:until:)``; an error has the channel's phase.
+    /// Does the same as ``LoopCondition/wait(for:on:until:)``, but its error has the channel's
+    /// phase.
     func wait(for event: LoopEvent, until isTrue: () -> Bool) async throws(ChannelError) {
         while !isTrue() {
-            guard await driver.waiting.wait(for: event, isolation: self, unless: isTrue) else {
-                continue
+            let isCancelled = await driver.waiting.wait(for: event, isolation: self, unless: isTrue)
+            if isCancelled {
+                throw ChannelError(.cancelled, "the task that waited was cancelled", phase: phase)
             }
-            throw ChannelError(.cancelled, "the task that waited was cancelled", phase: phase)
         }
     }
 }

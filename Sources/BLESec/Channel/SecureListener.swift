@@ -15,26 +15,27 @@ public import BLESecLinks
 public actor SecureListener {
     /// Limits on what unauthenticated peers can make a listener do at the same time.
     public struct Limits: Sendable {
-        /// Handshakes under way; 256. Each holds a descriptor and about 14 KiB of memory with
-        /// Noise, 66 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more if the
-        /// peer leaves a message unfinished. In addition, up to 32 links that were turned away have
-        /// 2 seconds to close.
+        /// Handshakes under way; 256 by default. Each holds a descriptor and about 14 KiB of memory
+        /// with Noise, 66 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more if
+        /// the peer leaves a message unfinished. In addition, up to 32 links that were turned away
+        /// have 2 seconds to close.
         public var handshakes = 256
-        /// Handshakes under way from one address; 4. A further link from that address is turned
-        /// away immediately. ``handshakes`` alone limits links without an address (Unix, memory).
+        /// Handshakes under way from one address; 4 by default. A further link from that address is
+        /// turned away immediately. ``handshakes`` alone limits links without an address (Unix,
+        /// memory).
         public var handshakesPerAddress = 4
-        /// The minimum time that a handshake keeps its place; 100 ms. When all places are taken, a
-        /// new link waits to be accepted until a handshake has had this time, and replaces the
-        /// oldest such handshake. So at most `handshakes / guaranteedTime` links a second, 2,560 by
+        /// The minimum time that a handshake keeps its place; 100 ms by default. When no place is
+        /// free, a new link waits to be accepted until the oldest handshake has had this time, and
+        /// then replaces it. So at most `handshakes / guaranteedTime` links a second, 2,560 by
         /// default, can replace others.
         public var guaranteedTime: Duration = .milliseconds(100)
         /// Peers about which the application or a person is deciding, for
-        /// ``TrustPolicy/asking(_:)`` or a pairing; 8. They keep their handshake places meanwhile,
-        /// and a further peer is refused. Trust store queries do not count here: they have as many
-        /// places of their own as there are ``handshakes``.
+        /// ``TrustPolicy/asking(_:)`` or a pairing; 8 by default. They keep their handshake places
+        /// meanwhile, and a further peer is refused. Trust store queries do not count here: they
+        /// have as many places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
-        /// Ready channels that wait for ``SecureListener/accept()``; 16. At this limit no more
-        /// links are accepted, but the handshakes under way continue and may become ready.
+        /// Ready channels that wait for ``SecureListener/accept()``; 16 by default. At this limit
+        /// no more links are accepted, but the handshakes under way continue and may become ready.
         public var backlog = 16
 
         /// The defaults above.
@@ -122,7 +123,7 @@ public actor SecureListener {
         }
     }
 
-    /// Makes a listener for links from any source; see ``start()``.
+    /// Makes a listener for links from any source; it accepts none before ``start()``.
     init(
         _ listener: any LinkListener, at endpoint: Endpoint, configuration: ChannelConfiguration,
         limits: Limits, loop: EventLoop, channelLoops: [EventLoop] = [],
@@ -171,7 +172,8 @@ public actor SecureListener {
         failureObservers.add(capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
 
-    /// Stops listening, and ends all handshakes and waiting channels. Accepted channels stay open.
+    /// Stops listening, and ends all handshakes and the channels that wait for ``accept()``.
+    /// Accepted channels stay open.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -208,7 +210,8 @@ public actor SecureListener {
     private func admit(_ link: any Link) async {
         let address = link.peerAddress
         await waitForRoom { ready.count < limits.backlog }
-        // An address at its limit can neither take places from other addresses nor make them wait.
+        // A link beyond its address's limit needs no place, since it is turned away at once. So it
+        // neither takes a place from another address nor delays the links after it.
         let isWithinAddressLimit = mayBegin(from: address)
         if isWithinAddressLimit {
             await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() }
@@ -269,7 +272,8 @@ public actor SecureListener {
     /// The oldest handshake that may lose its place.
     private var oldest: (token: UInt64, entry: HalfOpen)? {
         var oldest: (token: UInt64, entry: HalfOpen)?
-        for (token, entry) in halfOpen where oldest.map({ token < $0.token }) ?? true {
+        for (token, entry) in halfOpen {
+            if let oldest, oldest.token < token { continue }
             if entry.progress.stage == .unproven { oldest = (token, entry) }
         }
         return oldest
@@ -286,7 +290,8 @@ public actor SecureListener {
         return true
     }
 
-    /// Does the same as ``turnAway(_:_:)`` on another loop; ``didAnswer(_:isTurnedAway:)`` follows.
+    /// Asks a channel on another loop to do the same as ``turnAway(_:_:)``. Its answer goes to
+    /// ``didAnswer(_:isTurnedAway:)``.
     private func askToLeave(_ token: UInt64, _ channel: SecureChannel, _ error: ChannelError) {
         channel.loop.execute { [self] in
             let isTurnedAway = channel.assumeIsolated { $0.turnAway(error) }
@@ -301,6 +306,7 @@ public actor SecureListener {
         if isTurnedAway {
             if let entry = halfOpen.removeValue(forKey: token) { addTurnedAway(token, entry) }
         } else if let index = turnedAway.firstIndex(where: { $0.token == token }) {
+            // `shakeHands` put the link here in advance, but its handshake was not turned away.
             halfOpen[token] = turnedAway.remove(at: index).entry
         }
         waiting.wake(.room)
@@ -342,7 +348,8 @@ public actor SecureListener {
             halfOpen[token] = entry
             _ = turnAway(token, error)
         } else {
-            // The other loop turns the link away later, so the link never has a place.
+            // The other loop turns the link away only later, and until then the link must not take
+            // a place.
             addTurnedAway(token, entry)
             askToLeave(token, channel, error)
         }

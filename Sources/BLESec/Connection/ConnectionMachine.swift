@@ -110,7 +110,10 @@ final class ConnectionMachine {
         return nil
     }
 
-    /// Records the state that an attempt has reached, or that a service reports.
+    /// Records the state that an attempt has reached.
+    ///
+    /// - Parameter attempt: the attempt's number; `nil` if a ``NearbyService``, which makes its own
+    ///   attempts, reports the state.
     func reached(_ state: ConnectionState, in attempt: Int? = nil, at now: MonotonicTime) {
         guard (attempt ?? self.attempt) == self.attempt, state.isUnderWay, !isConnected,
             !isClosed, status.state != state
@@ -122,9 +125,12 @@ final class ConnectionMachine {
         enter(state, now)
     }
 
-    /// Records that an attempt has failed, or that a service has reported a failed dial.
+    /// Records that an attempt has failed.
     ///
-    /// - Parameter isFinal: whether no further attempt can be made.
+    /// - Parameters:
+    ///   - attempt: the attempt's number; `nil` for any other failure, such as a failed dial that a
+    ///     ``NearbyService`` reports.
+    ///   - isFinal: whether no further attempt can be made.
     func failed(
         _ error: ChannelError, in attempt: Int? = nil, isFinal: Bool = false,
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator

@@ -64,9 +64,9 @@ public struct ReconnectPolicy: Sendable {
     /// How long a link must last to count as stable; 10 seconds. A link that has carried a message
     /// counts as stable if it lasts as long as ``Backoff/first``.
     public var stableAfter = LinkOutcome.stableAfter
-    /// Whether the peer's end is final, if the peer says that it has sent everything: then nothing
-    /// more is received, and the connection closes once this side has ended too. If false, which is
-    /// the default, the connection looks for the peer again.
+    /// Whether the connection ends after the peer has said that it has sent everything. If true,
+    /// nothing more is received, and the connection closes once this side has ended too. If false,
+    /// which is the default, the connection looks for the peer again.
     public var endsWithPeer = false
 
     /// The defaults above.

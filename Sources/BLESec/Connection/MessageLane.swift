@@ -92,10 +92,10 @@ final class MessageLane: Sendable {
         /// Whether the link was ended because the process needs memory.
         var isRevoked: Bool
         /// Whether this side must end the link, because its store has turned out to be an older
-        /// copy, and it has begun a new epoch.
+        /// copy, and this side has begun a new epoch.
         var mustEndLink: Bool
-        /// Whether both sides are complete, the store has committed that, and the peer has been
-        /// told so on this link.
+        /// Whether ``MessageLane/isSettled`` is true, the store has committed everything, and the
+        /// peer has been told so on this link.
         var hasToldPeerOfCompletion: Bool
     }
 
@@ -180,8 +180,8 @@ final class MessageLane: Sendable {
         }
     }
 
-    /// Closes the store, so that others can open it. What the program has not taken stays in it.
-    /// What it has taken is committed first.
+    /// Closes the store, so that others can open it. Everything that the program has taken is
+    /// committed first; messages and fates that it has not taken stay in the store.
     func closeStore() async {
         guard store != nil else { return }
         release()
@@ -278,8 +278,8 @@ final class MessageLane: Sendable {
                 let message = isConfirmed
                     ? state.endpoint.takeConfirmed() : state.endpoint.take()
             else { return state.endpoint.hasPeerFinished ? .end : .nothing }
-            // For the first confirmation that is owed, the channel sets the timer that also covers
-            // the following ones.
+            // The channel is told of the first owed confirmation, for which it sets a timer, and
+            // again as soon as it must send a record.
             let owed = state.endpoint.owedConfirmations
             guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
                 return .message(message, mustTellChannel: false)
@@ -323,8 +323,8 @@ final class MessageLane: Sendable {
     }
     /// Whether the program has taken everything up to the peer's end.
     var hasPeerFinished: Bool { look { $0.hasPeerFinished } }
-    /// Whether each program has taken everything up to the other side's end; the store may not have
-    /// committed that yet.
+    /// Whether each program has taken everything up to the other side's end, and every stream is
+    /// over; the store may not have committed that yet.
     var isSettled: Bool { look { $0.isSettled } }
     /// Whether ``isSettled`` is true, and the peer has been told so on this link; the store may not
     /// have committed that yet.
@@ -454,10 +454,10 @@ final class MessageLane: Sendable {
         }
 
         /// Counts the bytes of an incomplete message. Called without the lane's lock, because the
-        /// budget may then revoke the part of another lane, and take the lock of that lane.
+        /// budget may revoke another lane's part, for which it takes that lane's lock.
         private func count(_ chunk: Chunk) throws(DeliveryError) {
             let longest = lane.options.maximumMessageLength
-            // The endpoint refuses a chunk that is too long.
+            // A chunk that is too long is not counted: the endpoint refuses it later.
             guard chunk.offset <= longest, chunk.count <= longest else { return }
             let end = chunk.isLast ? 0 : chunk.offset + chunk.count
             let (part, more) = lane.state.withLock { state -> (ReassemblyBudget.Part?, Int) in

@@ -119,7 +119,7 @@ extension PeerConnection {
     /// Gives the connection a channel that the program has made or accepted, and returns whether
     /// the connection uses it now. The channel is ended if it leads to another peer, if the channel
     /// in use stays instead, if too many channels have unread messages, or if the connection is
-    /// closed. If the channel is over or ended on this side, only its messages are kept.
+    /// closed. If the channel is over, or this side is ending it, only its messages are kept.
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool {
         guard await channel.carriesDelivery == (lane != nil) else {
@@ -229,7 +229,8 @@ extension PeerConnection {
         waiting.wake(.message)
     }
 
-    /// Ends a channel because another channel to the peer stays. Its messages can still be read.
+    /// Ends a channel because another channel to the peer stays. The messages that have arrived
+    /// over the ended channel can still be read.
     private func endDuplicate(_ channel: SecureChannel) async {
         try? await channel.finish(.duplicate)
         await channel.abort()
@@ -259,9 +260,9 @@ extension PeerConnection {
             if isCurrent { leave(channel) }
             perform(step)
         }
-        // After a reason other than `done`, this side has not sent everything either: it continues
-        // over another link, and sends the same reason back. `close()` returns when each side knows
-        // that the other side has everything.
+        // If the reason is not `done`, and this side has not finished, this side sends the same
+        // reason back, and continues over another link. `close()` returns when each side knows that
+        // the other side has everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }

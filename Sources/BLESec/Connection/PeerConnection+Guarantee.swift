@@ -12,23 +12,24 @@ extension PeerConnection {
         /// `docs/delivery.md` has the rules. The peer must do the same, and both sides' channels
         /// must be configured for it (``ChannelConfiguration/carriesDelivery``).
         ///
-        /// If the peer makes a new connection without a store, its state is lost: messages that may
-        /// have arrived are `unknown`, and the others go to the new connection.
+        /// If the peer makes a new connection without a store, the peer's state is lost. This
+        /// side's messages that may have arrived are then `unknown`, and the others go to the
+        /// peer's new connection.
         case exactlyOnce(DeliveryOptions = DeliveryOptions())
     }
 
-    /// The bounds of a connection whose messages arrive exactly once.
+    /// The options of a connection whose messages arrive exactly once.
     public struct DeliveryOptions: Sendable {
-        /// How many messages may wait for their fate; 10,000.
+        /// How many messages may wait for their fate (``Delivery``); 10,000 by default.
         public var maximumMessages = 10_000
-        /// How many bytes of messages may wait for their fate; 64 MiB. Messages are kept until the
-        /// peer's program has taken them.
+        /// How many bytes of messages may wait for their fate; 64 MiB by default. Messages are kept
+        /// until the peer's program has taken them.
         public var maximumBytes = 64 << 20
-        /// The longest message in bytes, sent or received; 16 MiB. Both sides need the same limit:
-        /// a longer message of the peer ends every link on which the peer sends it.
+        /// The longest message in bytes, sent or received; 16 MiB by default. Both sides need the
+        /// same limit: a longer message of the peer ends every link on which the peer sends it.
         public var maximumMessageLength = 16 << 20
         /// How many bytes of whole messages the peer may send before the program receives them;
-        /// 2 MiB. A message that begins below this limit may exceed it.
+        /// 2 MiB by default. A message that begins below this limit may exceed it.
         public var readAhead = 2 << 20
         /// What to do with a message when there is no room for it.
         public var whenFull = WhenFull.wait
@@ -46,7 +47,7 @@ extension PeerConnection {
         /// `BLESecStore` opens stores.
         public var store: Store?
 
-        /// The default bounds.
+        /// The default options.
         public init() {}
     }
 
@@ -91,9 +92,9 @@ extension PeerConnection {
     /// How many messages were removed from the store before they were sent (``Delivery/dropped``).
     public var droppedCount: Int { lane?.droppedCount ?? 0 }
 
-    /// How many streams have ended with `sessionLost` before the peer's program had taken
-    /// everything up to this side's end of the stream. Streams whose direction this side had given
-    /// up do not count.
+    /// How many streams have ended with `sessionLost` before the peer's program had taken all bytes
+    /// of this side and their end. Streams that this side had reset, or the peer had stopped, do
+    /// not count.
     public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
 
     /// Whether the store has turned out to be an older copy of a store that was used with the peer.
@@ -178,7 +179,7 @@ extension PeerConnection {
         var message: [UInt8]? { if case .message(let message) = self { message } else { nil } }
     }
 
-    /// The peer's next message, or its end; nil if the program has to wait for them.
+    /// The peer's next message, or `end` if the peer sends no more; nil if the program has to wait.
     func receiveNow(from lane: MessageLane) throws(ChannelError) -> Received? {
         switch lane.take() {
         case .message(let message, let mustTellChannel):
@@ -219,11 +220,11 @@ extension PeerConnection {
         tellChannel(hasMessage: true)
     }
 
-    /// Tells the channel in use that its port may have records.
+    /// Tells the channel in use that its ``DeliveryPort`` may have records to send.
     func tellChannel(hasMessage: Bool = false) {
         guard let channel = current else { return }
         if channel.loop.isCurrent {
-            // Without captures, the closures need no memory.
+            // Closures without captures need no memory allocation.
             if hasMessage {
                 channel.runOnItsLoop { $0.portDidGetRecords(hasMessage: true) }
             } else {
@@ -325,8 +326,8 @@ extension PeerConnection {
         limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
     }
 
-    /// How long a complete side waits without a link for a peer that may not know yet that both
-    /// sides are complete.
+    /// How long this side, once complete, waits without a link for the peer to come back. The peer
+    /// may not know yet that both sides are complete.
     private static let timeToReconnect: Duration = .seconds(30)
 
     func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
@@ -396,10 +397,9 @@ extension PeerConnection {
     private func waitForChange(
         until deadline: MonotonicTime, unless isTrue: () -> Bool
     ) async throws(ChannelError) {
-        guard
-            await waiting.wait(for: .change, until: deadline, isolation: self, unless: isTrue)
-        else { return }
-        throw .waitCancelled
+        let isCancelled = await waiting.wait(
+            for: .change, until: deadline, isolation: self, unless: isTrue)
+        if isCancelled { throw .waitCancelled }
     }
 
     private static func incomplete(_ lane: MessageLane, _ limit: Duration) -> ChannelError {

@@ -4,7 +4,7 @@ internal import BLESecLinks
 
 extension PeerConnection {
     /// Which frames of a connection are sent first. More urgent frames overtake others, but each
-    /// less urgent class that has frames still sends about a tenth of the frames.
+    /// less urgent priority with waiting frames still gets about a tenth of the frames.
     public enum Priority: UInt8, Sendable, Hashable, CaseIterable {
         case urgent, normal, bulk
 
@@ -13,13 +13,14 @@ extension PeerConnection {
 
     /// The bounds of a connection's streams.
     public struct StreamOptions: Sendable {
-        /// How many streams that one side has opened may be open at once; 64, at most 256.
+        /// How many of the streams that each side opens may be open at once; 64 by default, at most
+        /// 256.
         public var maximumOpen = 64
         /// How many streams of the peer may wait to be accepted
-        /// (``PeerConnection/incomingStreams``); 16.
+        /// (``PeerConnection/incomingStreams``); 16 by default.
         public var maximumWaiting = 16
-        /// How many bytes of each direction of a stream are kept on each side; 64 KiB. The peer
-        /// sends no more than this before the program reads.
+        /// How many bytes this side keeps for each direction of a stream; 64 KiB by default. The
+        /// peer sends no more than this before this side's program reads.
         public var window = 64 << 10
 
         /// The default bounds.
@@ -43,7 +44,7 @@ extension PeerConnection {
     /// If a program drops its last reference to a stream, the directions that have not ended are
     /// given up, as by ``reset(code:)`` and ``stop(code:)``.
     public final class Stream: Sendable {
-        /// The text that the side that opened the stream gave it; at most 255 bytes of UTF-8.
+        /// The text given by the side that opened the stream; at most 255 bytes of UTF-8.
         public let label: String
         /// The priority of the frames of both directions.
         public let priority: Priority
@@ -90,8 +91,8 @@ extension PeerConnection {
         /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end.
         ///
         /// - Throws: `streamReset` if the peer has given up its direction, or this side has called
-        ///   ``stop(code:)``; `sessionLost`, or the error that closed the connection, after the
-        ///   bytes that have arrived; `cancelled`.
+        ///   ``stop(code:)``; `sessionLost`, or the error that closed the connection, once the
+        ///   bytes that have arrived are read; `cancelled`.
         public func read(atMost count: Int = 65_536) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read takes at least one byte")
             return try await connection.read(from: self, atMost: count)
@@ -162,14 +163,14 @@ extension PeerConnection {
 
     /// The streams that the peer opens, except those that another layer takes, such as files. Ends
     /// when the program has received everything up to the peer's end, or the connection is closed.
-    /// Accept streams and receive messages concurrently. The peer's end comes after all its
-    /// streams, and only a few may wait, so streams that are not accepted can delay the end.
+    /// Accept streams and receive messages concurrently: otherwise the peer's end may not arrive,
+    /// because the peer opens all its streams before, and only a few may wait to be accepted.
     public nonisolated var incomingStreams: AsyncStream<Stream> {
         AsyncStream { await self.acceptOther() }
     }
 
-    /// The next stream with this label; from now on, ``incomingStreams`` has no stream with this
-    /// label.
+    /// Waits for the next stream with this label; nil if none can come. From now on,
+    /// ``incomingStreams`` leaves out the streams with this label.
     package func acceptStream(labelled label: String) async -> Stream? {
         reservedLabels.insert(label)
         return await acceptStream { $0 == label }
@@ -212,9 +213,9 @@ extension PeerConnection {
         guard let lane else { return }
         var rest = bytes[...]
         while true {
-            // As for reads, the stream's own end is reported even if the connection is closed: the
-            // connection may close before a writer that the peer has stopped runs again. So a write
-            // of no bytes asks a stream of a closed connection how it ended.
+            // If the connection is closed, a write of no bytes asks the stream whether it ended
+            // before. As for reads, the stream's error comes first: the peer may have stopped this
+            // direction just before the connection closed, while the writer was waiting.
             let isClosed = machine.isClosed
             let result = lane.changeStreams { streams in
                 Result { () throws(Streams.Failure) in

@@ -129,7 +129,7 @@ public actor PeerConnection {
         attemptTask?.cancel()
         arrivalTask?.cancel()
         timer?.disarm()
-        // The lane ends last, so that a channel can still send what it was told of.
+        // The lane ends last: before a channel ends, it can still send messages from the lane.
         Task { [lane, channels = [current, leaving]] in
             for channel in channels { await channel?.abort() }
             lane?.end()
@@ -198,7 +198,7 @@ public actor PeerConnection {
         return try await sendInTurn(message, noting: note, whenDisconnected)
     }
 
-    /// Sends the message after those of the calls that wait already.
+    /// Sends the message after the messages of the calls that already wait.
     private func sendInTurn(
         _ message: [UInt8], noting note: [UInt8]?, _ whenDisconnected: WhenDisconnected
     ) async throws(ChannelError) -> PendingDelivery {
@@ -244,9 +244,9 @@ public actor PeerConnection {
     /// and either the connection is closed or the peer has ended for good
     /// (``ReconnectPolicy/endsWithPeer``).
     ///
-    /// With a store on disk, a closed connection returns no more messages, because taking them
-    /// could not be committed. Messages that have arrived and were not taken arrive again after a
-    /// restart.
+    /// With a store on disk, a closed connection returns no more messages, because the store could
+    /// not commit that they were taken. Messages that have arrived and were not taken arrive again
+    /// after a restart.
     ///
     /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
     ///   peer's end closed it; `cancelled`.
@@ -348,8 +348,8 @@ public actor PeerConnection {
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
-    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw,
-    ///   except with ``Guarantee/exactlyOnce(_:)``.
+    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, the call does not
+    ///   throw, except with ``Guarantee/exactlyOnce(_:)``.
     public func close(
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {

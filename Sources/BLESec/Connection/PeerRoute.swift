@@ -46,7 +46,7 @@ public struct PeerRoute: Sendable {
         PeerRoute(kind: .dial(dial, on: nil))
     }
 
-    /// The peer dials a listener, which no other connection may use; this connection closes it.
+    /// The peer dials the listener. No other connection may use it, and this connection closes it.
     public static func accepting(from listener: SecureListener) -> PeerRoute {
         PeerRoute(kind: .listener(listener))
     }
@@ -60,8 +60,8 @@ public struct PeerRoute: Sendable {
     /// (``PeerConnection/offer(_:)``).
     public static let offered = PeerRoute(kind: .offers)
 
-    /// The call that returns the next channel that the peer has opened, or that the service has
-    /// dialed; `nil` if only the connection or the program makes channels on this route.
+    /// The call that returns the next channel of the listener or service; `nil` on a route on which
+    /// the connection dials, or the program offers channels.
     var next: (@Sendable () async throws(ChannelError) -> SecureChannel)? {
         switch kind {
         case .dial, .offers: nil

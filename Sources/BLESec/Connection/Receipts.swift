@@ -19,7 +19,7 @@ struct Receipts {
     mutating func add(_ channel: SecureChannel, _ number: UInt64) {
         count += 1
         guard channel.configuration.acknowledgement == .manual else { return }
-        // Messages of other channels may lie between two of this one.
+        // Messages of other channels may lie between two messages of this channel.
         if let run = runs.last, run.channel === channel, run.last == count - 1 {
             runs[runs.count - 1].last = count
             runs[runs.count - 1].lastOnChannel = number

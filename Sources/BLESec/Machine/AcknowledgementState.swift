@@ -102,7 +102,7 @@ struct AcknowledgementState {
     func owesAck(now: UInt64, isEnding: Bool) -> Bool {
         guard let ackPendingSince else { return false }
         let count = acknowledgeable
-        return isEnding || hasReceivedEnd && count == received
+        return isEnding || (hasReceivedEnd && count == received)
             || count - ackSent >= Record.messagesPerAck
             || now >= ackPendingSince.after(Self.ackDelay)
     }

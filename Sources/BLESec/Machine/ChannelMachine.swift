@@ -9,7 +9,8 @@ internal import BLESecPrimitives
 /// of any monotonic clock. After each call, the driver checks what has changed:
 /// ``takeTrustQuestion()``, ``session`` and ``outcome``.
 ///
-/// A channel passes through stages. Each is an object that is valid only while the stage lasts:
+/// Each stage of a channel is an object. It is used only while the stage lasts, except for a
+/// session, whose messages can still be received later. Stages in parentheses are optional:
 ///
 ///     Negotiation → Handshake → ReadyExchange → (PairingStage) → NegotiatedSession
 ///                   Handshake → (DirectProof) → DirectSession
@@ -54,7 +55,7 @@ struct ChannelMachine: ~Copyable {
     private(set) var isOver = false
     /// Whether the link is lost, and its remaining bytes are being read.
     private var isLinkLost = false
-    /// What the configuration offers, if the configuration was checked before; nil once begun.
+    /// The plans that the initializer was given; nil once the channel has begun.
     private var checkedPlans: OfferPlans?
     /// Ends the channel when its part of the memory budget is revoked.
     private var onBudgetRevoked: @Sendable () -> Void = {}
@@ -78,7 +79,8 @@ struct ChannelMachine: ~Copyable {
     /// `onBudgetRevoked` is called, on any thread, when the channel has to end because its
     /// incomplete message takes too much of the process's memory budget.
     ///
-    /// - Throws: `configuration` for a contradiction: nothing is sent, and the channel has ended.
+    /// - Throws: `configuration` if the configuration contradicts itself or lacks a part. The
+    ///   channel has then ended, and nothing is sent.
     mutating func begin(onBudgetRevoked: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
         if let outcome { throw outcome.error }
         self.onBudgetRevoked = onBudgetRevoked
@@ -145,7 +147,8 @@ struct ChannelMachine: ~Copyable {
     /// The minimum buffer space for one read; most reads have much more.
     private static let readSize = 16 << 10
 
-    /// Seals what waits, and offers sealed bytes to the link; `send` returns how many it took.
+    /// Seals what waits, and offers sealed bytes to the link; `send` returns how many bytes the
+    /// link took.
     mutating func transmit(
         now: UInt64, to send: (Span<UInt8>) throws(LinkError) -> Int
     ) throws(LinkError) -> Transmission {
@@ -195,8 +198,9 @@ struct ChannelMachine: ~Copyable {
     mutating func linkWasLost(now: UInt64) {
         isLinkLost = true
         session?.isLinkLost = true
-        // Processes the records that have waited for room in the inbox, because the buffer has no
-        // space for a read behind several whole records. Behind an incomplete record it has space.
+        // Processes the records that have waited for room in the inbox. While several whole records
+        // wait, the receive buffer may have no space for the bytes that remain in the link. Behind
+        // an incomplete record, it always has space.
         process(arrived: 0, now: now)
     }
 
@@ -266,8 +270,8 @@ struct ChannelMachine: ~Copyable {
     /// taken after ``Session/didTakeMessage(now:)``: the application may read it in parts.
     func popMessage() -> [UInt8]? { session?.inbox.next() }
 
-    /// If nothing was read because there was no room, and there is room now, processes what has
-    /// arrived, and returns true: the driver then sends what follows from it, and reads again.
+    /// Processes what has arrived if there was no room before (`wasFull`), and there is room now.
+    /// Then returns true, and the driver has to send what waits and read again.
     @discardableResult
     mutating func resumeReading(wasFull: Bool, now: UInt64) -> Bool {
         guard wasFull, wantsBytes else { return false }
@@ -335,7 +339,8 @@ struct ChannelMachine: ~Copyable {
         }
     }
 
-    /// Applies the result of a call; returns whether the call may be repeated.
+    /// Applies the result of a stage's call; returns whether the call may be made again, perhaps to
+    /// the next stage.
     private mutating func apply(_ step: ChannelStage.Step) -> Bool {
         switch step {
         case .wait: return false
@@ -359,7 +364,8 @@ struct ChannelMachine: ~Copyable {
         finish(session?.peerEndReason?.error.map { .failed($0) } ?? .complete)
     }
 
-    /// Ends the channel; an earlier refusal by this side takes precedence as the reason.
+    /// Ends the channel with `error`, or with a more exact error of the stage, such as this side's
+    /// earlier refusal of the peer.
     mutating func fail(_ error: ChannelError) {
         finish(.failed(stage?.reason(for: error) ?? error))
     }

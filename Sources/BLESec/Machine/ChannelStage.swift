@@ -4,7 +4,8 @@ internal import BLESecChannelCore
 final class ChannelParameters: Sendable {
     let role: ChannelRole
     let configuration: ChannelConfiguration
-    /// The features that this side offers. This and the next two follow from the configuration.
+    /// The features that this side offers. They and the next two properties follow from the
+    /// configuration.
     let features: ChannelFeatures
     let requiredFeatures: ChannelFeatures
     let ownKeys: [UInt8]
@@ -12,7 +13,7 @@ final class ChannelParameters: Sendable {
     let maximumSDU: Int
     /// The most bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link.
     let maximumBytesOfOneSend: Int
-    /// When the channel took over the link.
+    /// When the channel took over the link, in nanoseconds of the monotonic clock.
     let start: UInt64
     let budget: ReassemblyBudget
 
@@ -105,7 +106,8 @@ class UnauthenticatedStage: ChannelStage {
     final let began: UInt64
     /// Bytes that have arrived on the channel.
     private(set) final var arrived: Int
-    /// Marks this side's first message as sent by this process, until the peer is proven.
+    /// Keeps this dialer's first message in ``PendingDials``, until the peer is proven. An acceptor
+    /// of this process can thus detect a connection to itself.
     final var dialToken: PendingDials.Token?
 
     /// The first stage of a channel.
@@ -123,9 +125,9 @@ class UnauthenticatedStage: ChannelStage {
         super.init(previous.parameters, previous.records)
     }
 
-    /// What has to be asked about the peer, once; nil if there is nothing.
+    /// Returns what has to be asked about the peer, once; nil if there is nothing to ask.
     func takeTrustQuestion() -> TrustQuestion? { nil }
-    /// Applies the answer; a late one changes nothing.
+    /// Applies the answer to the question; a late answer changes nothing.
     func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) throws(ChannelError) {}
 
     /// How many bytes a peer may send, including those that authenticate it.

@@ -1,14 +1,17 @@
 internal import BLESecChannelCore
 internal import BLESecNoise
 
-/// A session in direct mode: each record is a message, except empty ones. A side ends with an empty
-/// record, which proves the end only over TLS. An empty first record can be the proof of a key.
+/// A session in direct mode: each record that is not empty is a message.
+///
+/// An empty record says that its sender sends no more. Over TLS, the peer's empty record has to
+/// arrive before the link ends. Over Noise, it need not, and an empty first record can be the proof
+/// of a key instead.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
     private var hasSentEnd = false
     private var peerHasEnded = false
     /// Whether the peer's last record was empty.
-    private(set) var peerSentEmpty = false
+    private(set) var lastRecordWasEmpty = false
 
     /// Returns the next stage: ``DirectProof`` if the peer must still prove its key with its first
     /// message, and the session otherwise.
@@ -24,7 +27,8 @@ final class DirectSession: Session {
         afterProofIn previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) {
         super.init(after: previous, agreement, now: now)
-        // An empty record is the proof, because the application may have nothing to send first.
+        // This side proves its key at once, with an empty record, because the application may have
+        // nothing to send first.
         if records.engine.owesProof { try seal([UInt8]().span) }
     }
 
@@ -60,8 +64,8 @@ final class DirectSession: Session {
     }
 
     override func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {
-        peerSentEmpty = plaintext.isEmpty
-        if !peerSentEmpty {
+        lastRecordWasEmpty = plaintext.isEmpty
+        if !lastRecordWasEmpty {
             try keep(plaintext, isLast: true)
         } else if records.engine.provesEnd {
             peerHasEnded = true
@@ -89,7 +93,7 @@ final class DirectSession: Session {
         guard hasSentEnd else { return .stay }
         if peerHasEnded { return .closeWhenDrained }
         if canHalfClose { return .halfClose }
-        let isQuiet = peerSentEmpty || now >= quietTime
+        let isQuiet = lastRecordWasEmpty || now >= quietTime
         return parameters.role == .dialer && isQuiet ? .closeWhenDrained : .stay
     }
 
@@ -111,8 +115,8 @@ final class DirectSession: Session {
     }
 }
 
-/// The handshake is over in direct mode, and the peer still has to prove itself with a transport
-/// message. Until then no application data is sent, and the peer's identity is not reported.
+/// The handshake is over in direct mode, and the peer still has to prove its key with a transport
+/// message. Until then, no application data is sent, and the peer's identity is not reported.
 final class DirectProof: UnauthenticatedStage {
     private let agreement: Agreement
 

@@ -12,7 +12,8 @@ final class Handshake: UnauthenticatedStage {
     private var awaitingTrustSince: UInt64?
     private(set) var question: TrustQuestion?
     private var claimedIdentity: ClaimedIdentity?
-    /// Why this side refuses the peer; the handshake continues, so that the peer learns of it.
+    /// Why this side refuses the peer, while the handshake continues so that the peer learns of the
+    /// refusal.
     private var refusal: ChannelError?
 
     /// Continues a negotiation with the protocol that both sides agreed on.
@@ -96,7 +97,7 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // Only in direct mode, before a byte is consumed. The buffer then begins with the
+            // True only in direct mode, before a byte is consumed: the buffer begins with the
             // peer's TLS hello.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
@@ -111,7 +112,7 @@ final class Handshake: UnauthenticatedStage {
         return true
     }
 
-    /// Refuses a dial by this device itself without sending anything.
+    /// Refuses a dial that this device itself has made; sends nothing.
     private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
         guard parameters.role == .acceptor,
             configuration.pendingDials.refuseIfOwn(message, by: parameters.ownKeys)
@@ -169,8 +170,8 @@ final class Handshake: UnauthenticatedStage {
     }
 
     /// Refuses the peer. The engine decides how the peer learns of this: from the last handshake
-    /// bytes, from a `reject` record (negotiated mode only), or not at all if either would reveal
-    /// this side's identity.
+    /// bytes, from a `reject` record (negotiated mode only), or not at all, if either message would
+    /// reveal this side's identity.
     private func refuse(_ reason: ChannelError) throws(ChannelError) {
         var error = reason
         error.claimed = claimedIdentity

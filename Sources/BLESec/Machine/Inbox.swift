@@ -4,8 +4,8 @@ internal import BLESecChannelCore
 struct Inbox: ~Copyable {
     private var whole = MessageQueue()
     private var partial: [UInt8] = []
-    /// The length of the last message of several pieces. The next one is likely to have the same
-    /// length, so the array gets room for it, and need not grow with each piece.
+    /// The length in bytes of the last message of several pieces. The next such message is likely
+    /// to have the same length, so ``partial`` gets this much room at its first piece.
     private var lastLength = 0
     /// The most room in bytes that a message gets before its pieces have arrived. The memory budget
     /// does not count this room.
@@ -17,8 +17,8 @@ struct Inbox: ~Copyable {
     /// The bytes of whole messages, plus ``overhead`` for each message.
     private(set) var byteCount = 0
 
-    /// The bytes that each message counts in addition to its own, so that empty messages are
-    /// limited, too: an array's header, rounding to the allocator's sizes, and the entry in a list.
+    /// The bytes that each message counts in addition to its own: an array's header, rounding to
+    /// the allocator's sizes, and the entry in a list. So even empty messages are limited.
     static let overhead = 64
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
     /// Whether no whole message waits.
@@ -45,7 +45,7 @@ struct Inbox: ~Copyable {
         partial.append(piece, in: 0..<piece.count)
         guard isLast else { return }
         lastLength = partial.count
-        // A short message does not keep the room for a long one.
+        // A short message is copied, so that it does not keep the room reserved for a long one.
         let hasMuchRoom = partial.capacity > 2 * partial.count + Self.overhead
         keep(hasMuchRoom ? partial.span.array : partial)
         removePartial()

@@ -1,8 +1,8 @@
 internal import BLESecChannelCore
 
-/// When bytes last arrived on a channel's link, and when the link last took bytes after it had been
-/// full, in nanoseconds of a monotonic clock.
+/// The times of the last signs that a channel's peer is alive, in nanoseconds of a monotonic clock.
 struct LinkActivity {
+    /// When bytes last arrived on the link.
     private(set) var lastArrival: UInt64
     /// When the link last took bytes after it had been full.
     private var lastProgress: UInt64
@@ -14,7 +14,7 @@ struct LinkActivity {
         lastProgress = now
     }
 
-    /// The last sign that the peer is alive.
+    /// The time of the last sign of either kind.
     var lastActivity: UInt64 { max(lastArrival, lastProgress) }
     mutating func didReceive(now: UInt64) { lastArrival = now }
 

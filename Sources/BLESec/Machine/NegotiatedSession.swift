@@ -9,9 +9,9 @@ protocol DeliveryPort: AnyObject {
     var wantsRecords: Bool { get }
     /// Returns the next record for the peer, which the session seals at once. The record has at
     /// most `limit` bytes of data, and no data if `limit` is nil. If `onlyWhole`, data that is
-    /// longer than `limit` is not begun. `confirms` is called with the number of messages that the
-    /// program has confirmed and the peer has not been told of; it returns whether to tell the peer
-    /// now.
+    /// longer than `limit` is not begun. The port calls `confirms` with the number of messages that
+    /// the program has confirmed without the peer being told. `confirms` returns whether the port
+    /// has to tell the peer now.
     func nextRecord(
         atMost limit: Int?, onlyWhole: Bool, _ outlook: inout PortOutlook,
         confirms: (_ owed: UInt64) -> Bool
@@ -28,7 +28,7 @@ protocol DeliveryPort: AnyObject {
 struct PortOutlook {
     /// Whether streams are open.
     var hasStreams = false
-    /// Whether the port may have another record before it gets something to send.
+    /// Whether the port may have another record already, before it gets anything new to send.
     var mayHaveMore = false
 }
 
@@ -86,12 +86,12 @@ final class NegotiatedSession: Session {
     /// The payload of this side's ping that the peer has not answered.
     private(set) var outstandingPing: UInt64?
     private var lastPadding: UInt64 = 0
-    /// When the latest piece of a still incomplete message arrived, or when reading resumed after
-    /// it.
+    /// When the latest piece of a still incomplete message arrived, or when this side read again
+    /// after a pause, if that was later.
     private var lastPieceTime: UInt64?
     /// Times in nanoseconds: those of ``ChannelTimeouts``, and how long an `ack` may wait.
     private let idleTimeout, messageTimeout, ackDelay: UInt64
-    /// Whether the header of a record of delivery can be added to a bulk record's payload.
+    /// Whether a record of delivery may exceed ``bulkPayload`` by the length of its header.
     private let hasRoomForHeader: Bool
     /// Whether the channel carries the records of delivery, and no messages of its own.
     private let carriesDelivery: Bool
@@ -216,8 +216,8 @@ final class NegotiatedSession: Session {
         guard let port else { return false }
         if isPortEmpty, requestedEnd == nil, !isConfirmationDue(now: now) { return false }
         // While a stream is open, only data that fits whole into a short record is sealed behind
-        // waiting records. More data in the same SDU would delay them, because the peer gets an SDU
-        // only when all of it has arrived.
+        // waiting records. More data in the same SDU would delay the waiting records, because the
+        // peer gets an SDU only when all of the SDU has arrived.
         let isShort = keepsQueueShort && !records.outbound.isEmpty
         var outlook = PortOutlook()
         let nextRecord = port.nextRecord(
@@ -471,8 +471,9 @@ final class NegotiatedSession: Session {
         acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete
     }
 
-    /// Reports to the port what has arrived. Once each side has acknowledged the other's `end`,
-    /// starts the close deadline: until then, the acceptor waits for the dialer to close the link.
+    /// Reports to the port what has arrived. Starts the close deadline once each side has
+    /// acknowledged the other's `end`. Before that deadline, the acceptor waits for the dialer to
+    /// close the link.
     override func didProgress(now: UInt64) {
         if effect != .none { port?.didReceiveAll(exchange(&effect, with: .none)) }
         if isComplete { beginClosing(now: now) }

@@ -116,8 +116,8 @@ final class Negotiation: UnauthenticatedStage {
 
     /// Begins a handshake, and returns its protocol's name. `index` is the index of the first offer
     /// that this side supports. If offer 0 is not supported, or its early message cannot be read, a
-    /// fallback is tried. Without one, this side switches to the offer at `index`, or fails if
-    /// `index` is 0.
+    /// fallback is tried. If no fallback is possible, this side switches to the offer at `index`,
+    /// or fails if `index` is 0.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {

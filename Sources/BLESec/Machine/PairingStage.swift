@@ -137,9 +137,9 @@ final class PairingStage: UnauthenticatedStage {
     /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the
     /// peer has stored this side's key.
     ///
-    /// A dialer sometimes knows that the acceptor has not stored its key in this pairing, because
-    /// the acceptor does that only after the dialer's `done`. This is so if either side refuses
-    /// before `done`, or if the acceptor breaks the protocol.
+    /// The acceptor stores the dialer's key only after the dialer's `done`. So a dialer knows that
+    /// this pairing has failed if, before the dialer stores the acceptor's key, either side refuses
+    /// or the acceptor breaks the protocol.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
         let hasSurelyFailed =
             parameters.role == .dialer && !isBinding

@@ -41,7 +41,8 @@ final class ReassemblyBudget: Sendable {
             return lastNumber
         }
 
-        /// The number of the share of `peer`; a new share if `peer` is `nil`.
+        /// The number of the share of `peer`; makes the share if there is none yet. If `peer` is
+        /// `nil`, always makes a new share.
         mutating func share(of peer: PeerIdentity?) -> UInt64 {
             if let peer, let number = shareOfPeer[peer] { return number }
             let number = nextNumber()
@@ -137,7 +138,7 @@ final class ReassemblyBudget: Sendable {
             guard state.holdings[token] != nil,
                 state.sum(of: token) + count <= max(shareLimit, maximumMessageLength)
             else { return (false, []) }
-            guard state.bytesLeft < count else {
+            if count <= state.bytesLeft {
                 state.add(count, to: token)
                 return (true, [])
             }

@@ -3,10 +3,10 @@ internal import BLESecPrimitives
 
 /// A channel's engine, and the bytes between the engine and the link.
 ///
-/// It is a class, so that the engine can be called with a part of a buffer: Swift checks the access
-/// to each property of a class separately. Swift makes this check at run time, and the check took a
-/// fifth of the time of a 64-byte round trip. So release builds omit it for the properties that
-/// each message uses, here and elsewhere. Tests run with the check.
+/// This is a class, so that one call can change the engine and a buffer: Swift checks exclusive
+/// access to each property of a class separately. Swift makes this check at run time, and the check
+/// took a fifth of the time of a 64-byte round trip. So release builds omit the check for the
+/// properties that each message uses, here and elsewhere. Tests run with the check.
 final class RecordLayer {
     #if !DEBUG
         @safe @exclusivity(unchecked)
@@ -24,7 +24,7 @@ final class RecordLayer {
     var outbound = WireBuffer(pool: .outgoing)
     /// The records and bytes (without types) that were sealed under the current sending key.
     private(set) var sending = DirectionCount()
-    /// The records and bytes that were opened under the current receiving key.
+    /// The records and bytes (with types) that were opened under the current receiving key.
     var receiving = DirectionCount()
 
     init(_ engine: consuming Engine = .none) { self.engine = engine }
@@ -42,7 +42,8 @@ final class RecordLayer {
 
     // MARK: - Handshake
 
-    /// Appends and returns this side's next handshake message; nil if there is none now.
+    /// Appends this side's next handshake message to ``outbound``, and returns the message; nil if
+    /// there is none now.
     func sendHandshake() throws(ChannelError) -> [UInt8]? {
         guard let message = try engine.nextHandshake() else { return nil }
         try outbound.append(engine.framesHandshake ? Self.framed(message) : message)

@@ -5,7 +5,7 @@ internal import BLESecPrimitives
 enum LinkShutdown: Sendable {
     /// Nothing yet.
     case stay
-    /// Half-close the link if it supports that; the peer closes.
+    /// Half-close the link if it supports that; the peer then closes it.
     case halfClose
     /// Close the link as soon as its own queue is empty.
     case closeWhenDrained
@@ -27,7 +27,8 @@ class Session: ChannelStage {
     #endif
     final var inbox: Inbox
     final var activity: LinkActivity
-    /// Whether the layer above takes records of delivery now; true if the channel carries none.
+    /// Whether the ``DeliveryPort`` takes the peer's records now; true if the channel carries no
+    /// records of delivery.
     final var takesRecords = true
     /// Whether streams are open, whose records may be urgent. If so, little is sealed ahead, and
     /// the link keeps its own queue short, so that urgent records do not wait.
@@ -163,7 +164,7 @@ class Session: ChannelStage {
 
     /// Whether this side waits for an acknowledgement, which may arrive after the peer's messages.
     private var awaitsAcknowledgement: Bool {
-        acknowledgementWaiters > 0 || closing != nil && !isSendingComplete
+        acknowledgementWaiters > 0 || (closing != nil && !isSendingComplete)
     }
 
     /// Whether this side waits for an acknowledgement that it cannot read, because the peer's
@@ -243,7 +244,8 @@ class Session: ChannelStage {
         return min(closing.lastProgress, max(expiry, closing.began)).after(closeTimeout)
     }
 
-    /// Sends `end`, and starts the close deadline; `limit` replaces ``ChannelTimeouts/close``.
+    /// Sends `end` after the queued messages, and starts the close deadline now. `limit` replaces
+    /// ``ChannelTimeouts/close``.
     final func close(within limit: Duration?, now: UInt64) {
         if let limit { closeTimeout = limit }
         end(.done)

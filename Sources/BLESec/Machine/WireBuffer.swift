@@ -109,7 +109,8 @@ internal import BLESecLocking
     }
 }
 
-/// A pool of equally sized storage for wire buffers, shared by all channels of the process.
+/// A pool of equally large pieces of storage for wire buffers, shared by all channels of the
+/// process.
 final class WireBufferPool: Sendable {
     /// For outgoing bytes: room for an incomplete SDU, a bulk record and control records.
     static let outgoing = WireBufferPool(size: 64 << 10)

@@ -52,7 +52,7 @@ struct ChannelRegistry {
         entries.values.contains { $0.address == address }
     }
 
-    /// Adds a channel, and decides which one stays if there is another to the same peer.
+    /// Adds a channel. If there is another channel to the same peer, decides which one stays.
     mutating func admit(_ fresh: Entry) -> Admission {
         let key = ObjectIdentifier(fresh.channel)
         let older = entries.first { $0.value.competes(with: fresh) }

@@ -80,19 +80,19 @@ actor NearbyAdvertiser {
 
     /// Withdraws what is published; does not wait for bluetoothd to do so.
     ///
-    /// A GATT stream needs its characteristics. So if `hasOpenChannels` is true, the GATT service
-    /// stays published until the connection to bluetoothd ends.
+    /// If this side offers GATT streams and `hasOpenChannels` is true, the GATT service stays
+    /// published until the connection to bluetoothd ends, because open streams need it.
     func withdraw(hasOpenChannels: Bool = false) {
-        keepsApplication = keepsApplication || streams != nil && hasOpenChannels
+        if streams != nil, hasOpenChannels { keepsApplication = true }
         let ended = [advertisement.take(), keepsApplication ? nil : application.take()]
         for registration in ended.compactMap({ $0 }) {
             Task(executorPreference: loop) { await registration.end() }
         }
     }
 
-    /// Publishes what has changed. Tag and PSM are renewed at their renewal time, and when a
-    /// suspension is over. While advertising is suspended, because too many peers failed to
-    /// authenticate, the advertisement is withdrawn.
+    /// Publishes what has changed. After too many peers have failed to authenticate, advertising is
+    /// suspended for a while, and the advertisement is withdrawn. Tag and PSM are renewed at their
+    /// renewal time, and when a suspension is over.
     ///
     /// - Returns: a task that sleeps until the next time at which there is something to do, or
     ///   until ``updateSoon()`` cancels it; `nil` once the advertiser is closed.

@@ -4,7 +4,7 @@ internal import BLESecLinks
 
 /// Scans for a service, dials peers as the policy decides, and ends the links of these dials.
 actor NearbyDialer {
-    /// The limit for making a link.
+    /// The longest time that making a link may take.
     private static let connectTimeout = Duration.seconds(4)
     /// The time that a peer has to open its channel over a link that it has made.
     private static let acceptTimeout = Duration.seconds(10)
@@ -95,6 +95,7 @@ actor NearbyDialer {
         timer?.arm(at: next ?? .distantFuture)
     }
 
+    /// Restarts the scan, unless a dial is under way or no more links are allowed.
     func searchAnew() async {
         guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
         await scan.pause()
@@ -132,7 +133,8 @@ actor NearbyDialer {
 
     private func dialFailed(_ candidate: Candidate, _ error: ChannelError) async {
         if let turn = links.peersTurn(at: candidate.address) {
-            // An accepted link cancels this task, and so ends the wait.
+            // Gives the peer time to open its own channel over the link. If the peer does, this
+            // task is cancelled, and so the wait ends.
             try? await loop.sleep(for: turn)
         }
         let isCollision = collided.remove(candidate.address) != nil

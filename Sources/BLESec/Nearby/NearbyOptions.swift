@@ -12,16 +12,18 @@ public struct NearbyOptions: Sendable {
     public var dials = true
     /// The transports that this side offers when it accepts, and uses when it dials.
     public var transports = Transports.all
-    /// How the payload is advertised; by default in the device name, which phones support too.
+    /// How the tag and the PSM are advertised: by default in the device name, which phones support
+    /// too.
     public var carrier = AdvertisementCarrier.name
     /// Whether the advertisement contains the PSM; without it, a peer reads the PSM over GATT.
     public var advertisesPSM = true
     /// Which candidates to dial, and when.
     package var rules = DialPolicy.Rules()
     /// How often to restart the scan, for an adapter that reports advertisers only at the start of
-    /// a scan; `nil` for never.
+    /// a scan; `nil` leaves restarts to bluetoothd.
     public var scansAnewEvery: Duration?
-    /// How long a tag and a PSM are used; 15 minutes.
+    /// How long a tag (the random bytes that distinguish this side's advertisements) and a PSM are
+    /// used; 15 minutes.
     public var renewal = Duration.seconds(15 * 60)
 
     /// The transports of a channel.
@@ -58,7 +60,7 @@ package enum NearbyEvent: Sendable {
     case adapter(AdapterState)
     /// A dial to a peer that advertises the service has begun.
     case dialing(Candidate)
-    /// The link to the candidate is up; the service finds the transport and opens it.
+    /// The link to the candidate is up. The service now finds a transport and opens it.
     case opening(Candidate)
     /// The channel's transport is open. The endpoint can be dialed again without a query over GATT;
     /// it is `nil` for the byte stream over GATT, which has no such endpoint.

@@ -6,7 +6,7 @@ public import BLESecLinks
 /// Finds peers nearby by a service UUID and is found by them: advertises, accepts, scans, dials.
 ///
 /// The service returns channels that are ready, each with a proven peer identity; an advertisement
-/// only says where to dial. If two services both advertise and scan, they end up with one channel.
+/// only says where to dial. If two services both advertise and scan, they keep only one channel.
 /// After bluetoothd restarts or the adapter is switched off and on, the service publishes again.
 /// The service keeps each channel alive until the channel is over, so the program has to close
 /// every channel that it has taken; ``close()`` ends only the channels that nobody has taken.
@@ -60,7 +60,7 @@ public actor NearbyService {
         }
     }
 
-    /// Starts a service that calls `onEvent`, which must not block, on the loop for each event.
+    /// Starts a service that calls `onEvent` for each event, on the loop; `onEvent` must not block.
     package static func start(
         _ service: BluetoothUUID, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared,
@@ -203,7 +203,7 @@ public actor NearbyService {
         await listener?.close()
         await advertiser?.withdraw(hasOpenChannels: !registry.isEmpty)
         for channel in registry.endedChannels { await ended(channel) }
-        // Until the links are down, a new dial to one of their addresses would lose its channel.
+        // Waits because a dial to an address whose link is not down yet would lose its channel.
         await dialer?.waitUntilQuiet()
         if registry.isEmpty { await setup.adapter.bluetoothd.close() }
         statusObservers.finish()
@@ -267,8 +267,8 @@ public actor NearbyService {
 
     private func acceptFailed(_ failure: PeerFailure) {
         report(.acceptFailed(failure))
-        // Links that the handshake limits turned away do not count towards stopping the
-        // advertising, because most such links cost little.
+        // Many failures of peers stop the advertising. Links that the handshake limits turned away
+        // do not count as failures, because most such links cost little.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }
         guard let address = failure.address?.device else { return }
         dialer?.assumeIsolated { $0.acceptFailed(from: address) }
@@ -312,8 +312,8 @@ public actor NearbyService {
             }
         case .endsNew:
             report(.duplicate(fresh.peer))
-            // The channel is not closed with `close()`, which would wait until a program has taken
-            // the peer's messages: no program gets this channel before the channel is over.
+            // Not ended by `close()`: that waits until the program has taken the peer's messages,
+            // but the program gets this channel only when the channel is over.
             try? await channel.finish(.duplicate)
             await channel.abort()
             if await channel.hasWaitingMessages { offer(channel) }

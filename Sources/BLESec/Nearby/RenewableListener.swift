@@ -11,7 +11,7 @@ internal import BLESecLinks
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
-    /// How many links may wait here. Further links over L2CAP wait in the kernel.
+    /// How many links may wait for ``accept()``. Further links over L2CAP wait in the kernel.
     private static let backlog = 4
     /// No new PSM is opened for a device while this many PSMs are served: an adapter has 128
     /// dynamic PSMs, and any device nearby can read the characteristic.
@@ -41,14 +41,15 @@ actor RenewableListener: LinkListener {
     /// Called with each accepted link, before any other code sees the link.
     private let onAccept: @Sendable (any Link) -> Void
     /// The listener whose PSM is advertised.
-    private var advertised: L2CAPListener?
+    private var advertisedListener: L2CAPListener?
     /// The listener whose PSM is in the characteristic.
-    private var readable: L2CAPListener?
-    /// The devices that have opened a channel on the PSM of ``readable``, the last one at the end.
+    private var characteristicListener: L2CAPListener?
+    /// The devices that have opened a channel on the characteristic's PSM, the last one at the end.
     private var users: [DeviceAddress] = []
     /// The numbers of the PSMs that were opened, the last one at the end.
     private var recentPSMs: [Int] = []
-    /// The listeners ``advertised`` and ``readable``, which may be the same, and the retiring ones.
+    /// ``advertisedListener`` and ``characteristicListener``, which may be the same, and the
+    /// retiring listeners.
     private var servedPSMs: [ObjectIdentifier: ServedPSM] = [:]
     private var arrived: [any Link] = []
     private let waiting: LoopCondition
@@ -56,7 +57,7 @@ actor RenewableListener: LinkListener {
     nonisolated let localDescription: String
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
     /// The address where peers can dial now; `nil` without L2CAP.
-    var localAddress: L2CAPAddress? { advertised?.localAddress }
+    var localAddress: L2CAPAddress? { advertisedListener?.localAddress }
 
     /// Listens on an adapter's L2CAP channels; without an adapter, only ``admit(_:)`` brings links.
     static func listen(
@@ -73,8 +74,8 @@ actor RenewableListener: LinkListener {
         _ first: L2CAPListener?, _ adapter: Adapter?, _ loop: EventLoop,
         _ onAccept: @escaping @Sendable (any Link) -> Void
     ) {
-        advertised = first
-        readable = first
+        advertisedListener = first
+        characteristicListener = first
         self.adapter = adapter
         self.loop = loop
         self.onAccept = onAccept
@@ -88,7 +89,7 @@ actor RenewableListener: LinkListener {
     /// ones are closed after ``grace``.
     func renew() throws(LinkError) {
         guard let fresh = try open() else { return }
-        advertised = fresh
+        advertisedListener = fresh
         publish(fresh)
     }
 
@@ -99,7 +100,7 @@ actor RenewableListener: LinkListener {
             servedPSMs[ObjectIdentifier(fresh)]?.openedFor = device
             publish(fresh)
         }
-        return readable?.localAddress.psm
+        return characteristicListener?.localAddress.psm
     }
 
     func accept() async throws(LinkError) -> any Link {
@@ -186,11 +187,11 @@ actor RenewableListener: LinkListener {
 
     /// Puts a PSM into the characteristic, and retires the PSMs that are no longer published.
     private func publish(_ fresh: L2CAPListener) {
-        readable = fresh
+        characteristicListener = fresh
         users = []
         for (key, served) in servedPSMs
-        where served.listener !== advertised && served.listener !== readable
-            && !served.isRetiring
+        where served.listener !== advertisedListener
+            && served.listener !== characteristicListener && !served.isRetiring
         {
             servedPSMs[key]?.isRetiring = true
             Task(executorPreference: loop) { [loop, weak self, weak listener = served.listener] in
@@ -219,7 +220,9 @@ actor RenewableListener: LinkListener {
 
     /// Waits until the queue has room, and then queues the link.
     private func admitWhenRoom(_ link: any Link, from listener: L2CAPListener) async {
-        if listener === readable, let device = link.peerAddress?.device { addUser(device) }
+        if listener === characteristicListener, let device = link.peerAddress?.device {
+            addUser(device)
+        }
         try? await waiting.wait(for: .room, on: self) { arrived.count < Self.backlog || isClosed }
         if Task.isCancelled { link.close() } else { admit(link) }
     }

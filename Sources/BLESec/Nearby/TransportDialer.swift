@@ -6,8 +6,9 @@ internal import BLESecLinks
 /// Finds out over which transport a connected candidate accepts a channel, and opens the transport.
 ///
 /// The transport is opened only after bluetoothd has queried the peer's services; if the PSM is
-/// known, the wait for this query is limited (``knownPSMDelay``). bluetoothd opens L2CAP channels
-/// of its own for the query, and two sides that open channels at the same time confuse the kernel.
+/// known, the wait for this query is limited (``knownPSMDelay``). During the query, the peer's
+/// bluetoothd can open L2CAP channels of its own (enhanced ATT), and kernels confuse the signalling
+/// of two sides that open channels at the same time.
 final class TransportDialer {
     /// The limit for opening the transport.
     private static let openTimeout = Duration.seconds(4)
@@ -102,8 +103,8 @@ final class TransportDialer {
                 target, from: try Adapter.named(setup.adapter.name.description),
                 deadline: loop.now.advanced(by: Self.openTimeout), loop: loop)
         } catch {
-            // The PSM may have changed: the next dial reads it over GATT, unless the candidate then
-            // advertises another PSM.
+            // The peer may have another PSM now. The next dial reads it over GATT, unless the
+            // candidate then advertises a PSM other than this one.
             if error.code == .refused { refusedPSMs[candidate] = target.psm }
             throw ChannelError(link: error).during(.connecting)
         }

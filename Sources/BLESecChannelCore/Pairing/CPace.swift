@@ -3,8 +3,8 @@ package import BLESecPrimitives
 /// One side of CPace, suite CPACE-RISTR255-SHA512, in the setting with an initiator and a responder
 /// (draft-irtf-cfrg-cpace-21).
 ///
-/// CPace makes a key of 64 bytes from a short code. Whoever guesses the code learns from one run
-/// whether one guess is right, and nothing else; a recorded run shows nothing about the code.
+/// CPace makes a key of 64 bytes from a short code. An attacker who takes part in a run can check
+/// one guess of the code, and learns nothing else. A recorded run shows nothing about the code.
 package struct CPace: ~Copyable {
     /// The draft that this type follows.
     package static let draft = "draft-irtf-cfrg-cpace-21"
@@ -126,6 +126,7 @@ package struct CPace: ~Copyable {
 package struct CPaceKeys: ~Copyable {
     /// The draft's ISK.
     package let key: SecretBytes
+    /// The share and the associated data of each side, as one string.
     private let initiator, responder: [UInt8]
     private let confirmationKey: SecretBytes
 

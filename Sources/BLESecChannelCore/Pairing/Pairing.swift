@@ -34,9 +34,9 @@ extension TrustPolicy {
             }
         }
 
-        /// Reserves the code or the comparison for a key that this side has verified, because each
-        /// is valid for one pairing. Returns false if it is reserved for another key, or if the
-        /// invitation, the code or the comparison was ended.
+        /// Reserves the code or the comparison, which is valid for one pairing, for a key that this
+        /// side has verified. Returns false if it is reserved for another key, or has ended. For an
+        /// invitation, only returns whether it is still open.
         func reserve(for key: Fingerprint) -> Bool {
             switch self {
             case .invitation(let invitation): invitation.isOpen
@@ -66,8 +66,8 @@ extension TrustPolicy {
             if case .invitation(let invitation) = way { invitation } else { nil }
         }
 
-        /// Looks the key up in the store: whether the peer is known or pending there under the name
-        /// that this policy gives it; nil if it is neither.
+        /// Looks the key up in the store: whether it is known or pending there under the name that
+        /// this policy gives the peer; nil if neither.
         func keptPeer(withKey key: Fingerprint) throws(ChannelError) -> KeptPeer? {
             if try store.key(named: name) == key { return .known }
             guard let pending = try store.pendingPeer(key), pending.name == name else { return nil }
@@ -85,8 +85,8 @@ extension TrustPolicy {
             return refusal(of: key).map { .refuse($0) } ?? .admit
         }
 
-        /// Why the invitation, the code or the comparison is not valid for this key; nil if it is.
-        /// Also gives a valid invitation that has no owner yet to the key.
+        /// Why the invitation, the code or the comparison is not valid for this key; nil if it is
+        /// valid. If this side's valid invitation has no owner yet, the key becomes its owner.
         func refusal(of key: Fingerprint) -> String? {
             switch way {
             case .invitation(let invitation):

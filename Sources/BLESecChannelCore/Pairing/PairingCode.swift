@@ -48,7 +48,7 @@ extension TrustPolicy {
             unsafe secret.withUnsafeBytes { bytes in unsafe String(decoding: bytes, as: UTF8.self) }
         }
 
-        /// How often the code may still be tried now; 0 when it was used, or is too old.
+        /// How often the code may still be tried now; 0 when it was used or closed, or is too old.
         public var triesLeft: Int { tries.left }
 
         /// Ends the code: nobody can pair with it any more. A pairing that both sides have

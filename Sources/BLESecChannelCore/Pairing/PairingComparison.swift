@@ -1,8 +1,8 @@
 extension TrustPolicy {
     /// Six digits that both devices show, and a person who says whether they are the same.
     ///
-    /// As with a ``PairingCode``, only three runs may begin, over all links that use this object,
-    /// and only for a limited time: each run gives an attacker one chance in a million.
+    /// As with a ``PairingCode``, only three tries may begin, over all links that use this object,
+    /// and only for a limited time: each try gives an attacker one chance in a million.
     public final class PairingComparison: Sendable {
         /// Shows digits to a person, and returns whether the other device shows the same ones.
         public typealias Confirmation = @Sendable (_ digits: String) async throws -> Bool
@@ -19,7 +19,7 @@ extension TrustPolicy {
             tries = PairingTries(lifetime: lifetime)
         }
 
-        /// How many runs may still begin.
+        /// How many tries may still begin.
         public var triesLeft: Int { tries.left }
 
         /// Ends the comparison: nobody can pair with it any more. A pairing that both sides have

@@ -1,12 +1,13 @@
 internal import BLESecLocking
 internal import BLESecPrimitives
 
-/// One side of a pairing: the records between both sides' `ready` and the first message, as a state
-/// machine without I/O (`docs/wire-format.md`, "Pairing").
+/// One side of a pairing, as a state machine without I/O.
 ///
-/// The driver passes the peer's records to ``receive(_:)``, and sends those that ``nextRecord()``
-/// returns. Between two records there may be a ``question``, for the store or for a person. While
-/// there is one, no record may be passed in; the driver passes the answer to ``didDecide(_:)``.
+/// The records of a pairing follow both sides' `ready` and precede the first message
+/// (`docs/wire-format.md`, "Pairing"). The driver passes the peer's records to ``receive(_:)``, and
+/// sends the records that ``nextRecord()`` returns. Between two records there may be a
+/// ``question``, for the store or for a person. While a question is open, no record may be passed
+/// in; the driver passes the answer to ``didDecide(_:)``.
 package final class PairingExchange {
     /// What has to be decided or stored before the exchange goes on.
     package enum Question: Sendable {
@@ -63,7 +64,7 @@ package final class PairingExchange {
     private let kept = Locked<TrustPolicy.KeptPeer?>(nil)
     /// The store's last error.
     private let storeError = Locked<ChannelError?>(nil)
-    /// What this side has kept of an earlier pairing with the peer, as `begin` tells the peer.
+    /// What this side has kept of an earlier pairing with the peer. This side's `begin` states it.
     private var standing = PairingStanding.nothing
     private var run: CPace?
     /// In a comparison, this side's nonce.
@@ -103,8 +104,8 @@ package final class PairingExchange {
     var expectedStep: PairingStep? { if case .awaiting(let step) = state { step } else { nil } }
     /// Whether the store is storing a peer that has confirmed.
     package var isBinding: Bool { if case .binding = state { true } else { false } }
-    /// Whether the peer has sent `done`, its last record: its session has begun, in which it takes
-    /// no `reject`.
+    /// Whether the peer has sent `done`, its last record. The peer's session has then begun, and a
+    /// session takes no `reject`.
     package var isPeerInSession: Bool {
         if case .binding(sendsDone: false) = state { true } else { false }
     }
@@ -234,7 +235,7 @@ package final class PairingExchange {
             nonce = randomBytes(count: 32)
             // The try is counted before the dialer commits to its nonce. Otherwise an attacker in
             // the middle who knows one side's digits could repeat runs with the other side until
-            // its digits are the same, and end each run before a person sees its digits.
+            // both sides have the same digits, and end each failed run before a person sees digits.
             if isDialer { try comparison.spend() }
             if isDialer { send(.commit, commitment(to: nonce)) }
             state = .awaiting(isDialer ? .nonce : .commit)

@@ -5,7 +5,7 @@ package import BLESecPrimitives
 /// the inviter's key, a one-time secret, and where to find the inviter.
 ///
 /// Its text is a URI (`docs/wire-format.md`, "Invitation"). Whoever has the text can pair with the
-/// inviter, once, until the invitation expires: show it, and do not send it.
+/// inviter, once, until the invitation expires. So show the text, and do not send it.
 public final class PairingInvitation: Sendable {
     /// How long an invitation may be valid: 1 second to 1 hour; 120 seconds by default.
     public static let lifetimes: ClosedRange<Duration> = .seconds(1) ... .seconds(3_600)
@@ -21,7 +21,8 @@ public final class PairingInvitation: Sendable {
     private struct State {
         var owner: Fingerprint?
         var strangers: Set<Fingerprint> = []
-        var isUsed = false
+        /// Whether ``close()`` was called.
+        var isClosed = false
     }
 
     /// The inviter's key.
@@ -38,12 +39,12 @@ public final class PairingInvitation: Sendable {
     private let deadline: ContinuousClock.Instant?
     private let state = Locked(State())
 
-    /// Makes a new invitation to pair with the holder of `key`, who is this side.
+    /// Makes a new invitation to pair with this side.
     ///
     /// - Parameters:
     ///   - key: this side's fingerprint.
     ///   - service: the UUID that this side advertises.
-    ///   - lifetime: one of ``lifetimes``; others are replaced by the nearest.
+    ///   - lifetime: how long the invitation is valid, clamped to ``lifetimes``.
     ///   - now: the time in seconds since 1970.
     public init(
         from key: Fingerprint, service: String? = nil, lifetime: Duration = defaultLifetime,
@@ -88,20 +89,20 @@ public final class PairingInvitation: Sendable {
     /// Whether this side has made the invitation.
     public var isOwn: Bool { deadline != nil }
 
-    /// The keys of peers that have proven the invitation's secret after another peer had done so.
-    /// Each shows that someone else has seen the invitation. At most 16 are kept.
+    /// The keys of peers that have proven that they have the secret, but not as the first.
+    /// Each key shows that someone else has seen the invitation. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.strangers } }
 
     /// Ends the invitation: nobody can pair with it any more. A pairing that both sides have
     /// confirmed is still completed.
-    public func close() { state.withLock { $0.isUsed = true } }
+    public func close() { state.withLock { $0.isClosed = true } }
 
-    /// Whether ``close()`` was not called yet.
-    var isOpen: Bool { state.withLock { !$0.isUsed } }
+    /// Whether ``close()`` has not been called yet.
+    var isOpen: Bool { state.withLock { !$0.isClosed } }
 
     /// The reason why nobody can pair with this side's invitation any more; nil while it is valid.
     package var refusal: String? {
-        if state.withLock({ $0.isUsed }) { return "the invitation was used already" }
+        if state.withLock({ $0.isClosed }) { return "the invitation was used already" }
         if let deadline, ContinuousClock.now >= deadline { return "the invitation has expired" }
         return nil
     }
@@ -133,7 +134,7 @@ public final class PairingInvitation: Sendable {
     }
 
     private func isValid(_ state: State) -> Bool {
-        !state.isUsed && deadline.map { ContinuousClock.now < $0 } ?? true
+        !state.isClosed && deadline.map { ContinuousClock.now < $0 } ?? true
     }
 
     // MARK: - Text

@@ -8,8 +8,8 @@ package enum PairingStep: UInt8, Sendable {
     /// The sender's confirmation. With a code, the confirmation of CPace follows, 64 bytes;
     /// otherwise nothing.
     case confirm = 2
-    /// The sender has stored the receiver's key: a dialer after the acceptor's confirmation or
-    /// proof, or either side in an earlier exchange. Nothing follows.
+    /// The sender has stored the receiver's key: a dialer in this exchange, after the acceptor's
+    /// confirmation or proof; or either side in an earlier exchange. Nothing follows.
     case done = 3
     /// The dialer's commitment to its nonce, 32 bytes.
     case commit = 4
@@ -36,15 +36,15 @@ enum PairingStanding: UInt8 {
     case pending = 1
     /// The pairing is not complete, but this side has verified the peer.
     case verified = 2
-    /// The peer's key is known under the name that it is to have.
+    /// The store knows the peer's key under the name that the policy gives the peer.
     case known = 3
 }
 
-/// How two sides go on after `begin`: both calculate this from the two standings.
+/// How this side goes on after `begin`. Each side calculates its course from both standings.
 enum PairingCourse: Equatable {
-    /// They pair.
+    /// Both sides pair.
     case full
-    /// They complete an earlier pairing, and send each other proofs of it.
+    /// Both sides complete an earlier pairing, and send each other proofs of it.
     case settle
     /// This side knows the peer, and tells it so with `done`.
     case sendDone

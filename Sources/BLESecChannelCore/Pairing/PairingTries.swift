@@ -1,6 +1,7 @@
 internal import BLESecLocking
 
-/// Counts how often a code or a comparison is tried, over all links. Each is valid for one pairing.
+/// Counts how often a code or a comparison is tried, over all links. A code or a comparison is
+/// valid for one pairing.
 final class PairingTries: Sendable {
     /// The most tries: 3.
     static let maximum = 3
@@ -16,8 +17,8 @@ final class PairingTries: Sendable {
             ? 0 : state.withLock { $0.isUsed ? 0 : Self.maximum - $0.spent }
     }
 
-    /// Why the code or the comparison cannot be tried any more; nil while it can. `what` is its
-    /// name in the reason.
+    /// Why the code or the comparison cannot be tried any more; nil while it can. The reason calls
+    /// the code or the comparison `what`.
     func refusal(of what: String) -> String? {
         let (spent, isUsed, _) = state.withLock { $0 }
         if isUsed { return "\(what) was used already" }
@@ -39,9 +40,9 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Reserves the code or the comparison for the first key that has been verified; false for any
-    /// other key, and for every key once ``close()`` was called. So if two peers try at the same
-    /// time, this side pairs with only one.
+    /// Reserves the code or the comparison for `key`, which has been verified, if it is the first
+    /// such key. Returns false for any other key, and for every key once ``close()`` was called. So
+    /// if two peers try at the same time, this side pairs with only one of them.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isUsed { state.owner = key }

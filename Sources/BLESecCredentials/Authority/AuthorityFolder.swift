@@ -7,10 +7,10 @@ internal import Glibc
 struct AuthorityFolder: Sendable {
     let path: String
 
-    /// The authority's certificate, for all peers that accept its devices.
+    /// The authority's certificate, for all peers that accept the authority's devices.
     var certificatePath: String { path + "/ca.pem" }
     var keyPath: String { path + "/ca.key" }
-    /// The revocation list, for all peers that accept its devices.
+    /// The revocation list, for all peers that accept the authority's devices.
     var revocationListPath: String { path + "/ca.crl" }
     /// The lock file for replacing the revocation list.
     var lockPath: String { path + "/lock" }

@@ -109,8 +109,8 @@ package struct CertificateAuthority: Sendable {
     /// Issues a certificate for a device, valid until `days` days after `now` (seconds since 1970).
     ///
     /// The certificate is written to `PREFIX.pem`. `keyPath` names a file with the device's key; if
-    /// it is nil, a new key is written to `PREFIX.key`. The authority records a copy of the
-    /// certificate first. `passphrase` opens the authority's key.
+    /// it is nil, a new key is written to `PREFIX.key`. Before it writes these files, the authority
+    /// records a copy of the certificate. `passphrase` opens the authority's key.
     /// - Throws: `cannotCreate`, mainly when an output file exists; `configuration` for an invalid
     ///   number of days, or one that exceeds the authority's own validity; `badKey` for a key that
     ///   cannot be used, or when the authority's own certificate is not valid at `now`.

@@ -5,10 +5,10 @@ internal import BLESecPrimitives
 /// DER form.
 ///
 /// Both ends of a handshake send their certificate over a slow radio, so a device certificate has
-/// only fields that are needed. Its subject is empty, since the URI is the name. It has no basic
-/// constraints, so it is not an authority's certificate, and no key usage, so its key may sign. It
-/// has the authority's key identifier, shortened to eight bytes, because strict verifiers refuse a
-/// certificate without one. The authority's certificate is never sent.
+/// only fields that are needed. Its subject is empty, since the URI in the subjectAltName is the
+/// name. Without basic constraints, it is not an authority's certificate. Without a key usage, its
+/// key may sign. It has the authority's key identifier, shortened to eight bytes, because strict
+/// verifiers refuse a certificate without one. The authority's certificate is never sent.
 enum CertificateProfile {
     /// How many seconds a device's clock may be behind the authority's: an hour.
     static let backdating: Int64 = 3_600

@@ -35,6 +35,6 @@ package struct IssuedCertificate: Sendable {
         return validity.upperBound < now ? .expired : .valid
     }
 
-    /// A time of the validity or the revocation as text, such as 2026-11-21T19:13:37Z.
+    /// A time in seconds since 1970 as text, such as 2026-11-21T19:13:37Z.
     package static func timeText(_ time: Int64) -> String { CalendarTime(time).text }
 }

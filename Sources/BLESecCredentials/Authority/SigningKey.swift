@@ -25,7 +25,7 @@ struct SigningKey: ~Copyable {
 
     /// Reads a PrivateKeyInfo, which must be in the canonical encoding.
     ///
-    /// - Throws: `badKey`. Its reason begins with a verb: the file's path is put before it.
+    /// - Throws: `badKey`. Its reason begins with a verb; callers prefix it with the file's path.
     init(_ info: consuming SecretBytes) throws(ChannelError) {
         let prefix = Self.prefix
         guard info.count == prefix.count + Self.length,

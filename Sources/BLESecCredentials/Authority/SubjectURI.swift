@@ -2,7 +2,8 @@ package import BLESecChannelCore
 
 /// The only name in a device certificate: a URI (RFC 3986), compared byte by byte.
 package struct SubjectURI: Sendable, Hashable {
-    /// The longest name in bytes; each of a handshake's two certificates contains a name.
+    /// The longest name in bytes. Long names make handshakes long, since every handshake carries
+    /// the certificates of both sides.
     package static let maximumLength = 255
 
     package let text: String

@@ -4,10 +4,11 @@ struct FrameSchedule: Sendable {
     /// After this many frames of more urgent classes, a class that waits gets a frame.
     private static let maximumPassed = 8
 
-    /// How many frames of more urgent classes have left while a class waited.
+    /// For each class, how many frames of more urgent classes have left while it waited.
     private var passed: [3 of Int] = [0, 0, 0]
 
-    /// Returns the class whose frame is next, of those that have one; nil if none has one.
+    /// Returns the class whose frame is next, out of the classes that have a frame, `ready`; nil if
+    /// `ready` is empty.
     mutating func choose(_ ready: Set) -> FramePriority? {
         var chosen: FramePriority?
         for priority in FramePriority.allCases where ready.contains(priority) {

@@ -1,7 +1,7 @@
 /// The direction of a stream in which the peer sends. Bytes are kept until the program reads them.
 struct ReceivingHalf: Sendable {
     private var kept: [UInt8] = []
-    /// How many of `kept`, at its start, the program has read.
+    /// How many bytes at the start of `kept` the program has read.
     private var head = 0
     /// How many bytes have arrived.
     private(set) var received: UInt64 = 0
@@ -13,16 +13,16 @@ struct ReceivingHalf: Sendable {
     private var size: UInt64?
     private(set) var resetCode: UInt32?
     private(set) var stopCode: UInt32?
-    /// Whether this link has carried `stop`.
+    /// Whether `stop` has been sent on the current link.
     private var hasSentStop = false
-    /// Whether the peer has been told that this side is done.
+    /// Whether the peer has been told that this side is done with the direction.
     private(set) var hasToldDone = false
-    /// Whether bytes that the program had not taken were dropped.
+    /// Whether bytes that the program had not read were dropped.
     private var hasDropped = false
     /// Whether the program has opened or accepted the stream.
     var isAccepted: Bool
     private let window: UInt64
-    /// How many bytes the program takes before the peer is told a new limit.
+    /// How many bytes the program reads before the peer is told a new limit.
     private var step: UInt64
 
     init(window: Int, isAccepted: Bool) {
@@ -32,16 +32,16 @@ struct ReceivingHalf: Sendable {
         step = max(1, self.window / 2)
     }
 
-    /// Sets ``step`` to half of the smaller window. The peer keeps at most `peerWindow` bytes that
-    /// this side has not acknowledged. With a larger step, the peer could wait for a limit while
-    /// this side waits for more bytes.
+    /// Sets ``step`` to half of the smaller of the two sides' windows. The peer sends at most
+    /// `peerWindow` bytes beyond those that this side has acknowledged in a `limit` record. With a
+    /// larger step, the peer could wait for such a record while this side waits for more bytes.
     mutating func adaptStep(toPeerWindow peerWindow: UInt64) {
         step = max(1, min(window, peerWindow) / 2)
     }
 
     var keptCount: Int { kept.count - head }
     var hasBytes: Bool { keptCount > 0 }
-    /// Whether the peer has reset the direction, or the program has taken everything up to its end.
+    /// Whether the peer has reset the direction, or the program has read everything up to its end.
     var isDone: Bool { resetCode != nil || hasTakenAll }
     /// Whether the program has read to the regular end.
     var isAtEnd: Bool { resetCode == nil && hasTakenAll }
@@ -63,7 +63,7 @@ struct ReceivingHalf: Sendable {
         return bytes
     }
 
-    /// The program wants no more bytes: those that come are dropped.
+    /// The program wants no more bytes: those that wait and those that come are dropped.
     mutating func stop(_ code: UInt32) {
         guard stopCode == nil, !isDone else { return }
         stopCode = code

@@ -1,11 +1,11 @@
 /// The direction of a stream in which this side sends. Bytes are kept until the peer has them.
 struct SendingHalf: Sendable {
     private var kept: [UInt8] = []
-    /// How many of `kept`, at its start, the peer has.
+    /// How many bytes at the start of `kept` the peer has acknowledged.
     private var head = 0
-    /// The offset of the first byte that the peer may not have.
+    /// The offset of the first byte that the peer has not acknowledged.
     private(set) var acknowledged: UInt64 = 0
-    /// The offset of the next byte to send on this link.
+    /// The offset of the next byte to send on the current link.
     private(set) var next: UInt64 = 0
     /// The offset of the first byte that was never sent on any link.
     private(set) var sentMost: UInt64 = 0
@@ -13,20 +13,20 @@ struct SendingHalf: Sendable {
     private(set) var limit: UInt64 = 0
     private(set) var isFinished = false
     private(set) var resetCode: UInt32?
-    /// Whether this link has carried `fin`, or `reset`.
+    /// Whether `fin` has been sent on the current link, or `reset` if the direction was reset.
     private var hasSentEnd = false
     /// Whether any link has carried `fin` or `reset`, so that the peer may be done with this
     /// direction.
     private(set) var mayBeDone = false
     /// Whether the peer is done with this direction.
     private(set) var isDone = false
-    /// Whether the peer has sent `stop` on this link.
+    /// Whether the peer has sent `stop` on the current link.
     private var isStopped = false
     private let capacity: Int
 
     init(capacity: Int) { self.capacity = capacity }
 
-    /// How many bytes have been written.
+    /// How many bytes the program has written.
     private var written: UInt64 { acknowledged + UInt64(keptCount) }
     var keptCount: Int { kept.count - head }
     var room: Int { capacity - keptCount }
@@ -41,7 +41,7 @@ struct SendingHalf: Sendable {
 
     mutating func finish() { if isOpen { isFinished = true } }
 
-    /// Resets the direction, and drops the bytes that the peer may not have.
+    /// Resets the direction, and drops the bytes that the peer has not acknowledged.
     mutating func reset(_ code: UInt32) {
         guard resetCode == nil, !isDone else { return }
         resetCode = code
@@ -49,7 +49,7 @@ struct SendingHalf: Sendable {
         (kept, head) = ([], 0)
     }
 
-    /// Handles the peer's `stop`; false if the peer has sent one on this link before.
+    /// Handles the peer's `stop`; false if the peer has sent one on the current link before.
     mutating func stop(_ code: UInt32) -> Bool {
         guard !isStopped else { return false }
         isStopped = true
@@ -79,6 +79,7 @@ struct SendingHalf: Sendable {
             guard mayBeDone, isFinished else { return false }
             (kept, head, acknowledged) = ([], 0, sentMost)
             next = sentMost
+            // The peer has the `fin`; a reset after the `fin` is still to be sent.
             hasSentEnd = resetCode == nil
         case .done:
             return isDone || handleDone()
@@ -86,8 +87,8 @@ struct SendingHalf: Sendable {
         return true
     }
 
-    /// Handles the peer's report that the first `received` bytes have arrived, and that it accepts
-    /// those up to `limit`; false if this is impossible.
+    /// Handles the peer's report that the first `received` bytes have arrived, and that the peer
+    /// accepts bytes up to the offset `limit`; false if the report is impossible.
     mutating func acknowledge(received: UInt64, limit: UInt64) -> Bool {
         guard received >= acknowledged, received <= sentMost, limit >= self.limit,
             limit >= received
@@ -97,7 +98,8 @@ struct SendingHalf: Sendable {
         head += Int(received - acknowledged)
         acknowledged = received
         next = max(next, received)
-        // Done only at this size, so that each byte is moved at most once on average.
+        // Done only when more than half of `kept` is acknowledged, so that on average each byte is
+        // moved at most once.
         if head > kept.count / 2 {
             kept.removeFirst(head)
             head = 0

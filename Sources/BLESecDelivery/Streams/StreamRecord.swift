@@ -11,7 +11,7 @@ package enum StreamRecord: Sendable, Equatable {
     case reset(id: UInt64, code: UInt32)
     /// The receiver wants no more bytes of the direction.
     case stop(id: UInt64, code: UInt32)
-    /// The receiver has this many bytes of the direction, and takes those up to the limit.
+    /// The receiver has this many bytes of the direction, and takes bytes up to the offset `limit`.
     case limit(id: UInt64, received: UInt64, limit: UInt64)
     /// The receiver's program has taken everything, or knows of the reset.
     case done(id: UInt64)
@@ -47,9 +47,9 @@ package struct StreamSummary: Sendable, Equatable {
         }
     }
 
-    /// How much the sender of the summary has of the peer's direction of a stream.
+    /// How much the sender of the summary has of the direction in which its peer sends.
     package enum Progress: Sendable, Equatable {
-        /// This many bytes have arrived, and those up to the limit may be sent.
+        /// This many bytes have arrived, and bytes up to the offset `limit` may be sent.
         case receiving(count: UInt64, limit: UInt64)
         /// Everything up to the end has arrived, and the program has not taken it yet.
         case complete
@@ -63,9 +63,9 @@ package struct StreamSummary: Sendable, Equatable {
     package var firstLimit: UInt64
     /// The peer's instance to which the next fields belong; none if there was no peer yet.
     package var peerToken = Identifier.none
-    /// How many streams of the peer have arrived.
+    /// How many streams of that instance have arrived.
     package var opened: UInt64 = 0
-    /// How many streams the peer may open in all.
+    /// How many streams that instance may open in all.
     package var limit: UInt64
     package var entries: [Entry] = []
 
@@ -92,7 +92,7 @@ package struct StreamLimits: Sendable {
     package var streams = 64
     /// How many streams of the peer may wait for the program.
     package var waiting = 16
-    /// How many bytes of one direction of a stream are kept, on each side.
+    /// How many bytes this side keeps of one direction of a stream.
     package var window = 64 << 10
 
     /// The most streams of each side that any configuration allows; a `resume` lists them all.

@@ -1,5 +1,6 @@
-/// The streams that two instances share: ordered bytes in both directions, which outlive links
-/// (`docs/delivery.md`, "Streams"). They end when either instance does.
+/// The streams that this side's instance and the peer's instance share: ordered bytes in both
+/// directions, which outlive links (`docs/delivery.md`, "Terms" and "Streams"). The streams end
+/// when either instance ends.
 package final class Streams {
     /// Identifies a stream on this side, also before the stream has a number on the link.
     package typealias Handle = UInt64
@@ -12,8 +13,8 @@ package final class Streams {
         case sessionLost
     }
 
-    /// Whether this side's key is the lower or the higher one. The side with the lower key opens
-    /// the streams with even numbers.
+    /// Whether this side's key has the lower or the higher fingerprint. The lower side opens the
+    /// streams with even numbers. Without different fingerprints, the tokens are compared.
     package enum Order: Sendable { case lower, higher }
 
     private struct Stream {
@@ -25,21 +26,20 @@ package final class Streams {
         /// Whether its `open` was sent or received, so that the peer may know of the stream.
         var isOpened = false
         var isLost = false
-        /// Whether the program has it, or will get it.
+        /// Whether the program has the stream, or will get it.
         var belongsToProgram = true
-        /// Whether it is in `controls`.
+        /// Whether the stream is in `controls`.
         var isInControls = false
-        /// Whether it is in the queue `ready` of its class.
+        /// Whether the stream is in the queue of its priority in `ready`.
         var isReady = false
-        /// Whether it is in `touched`.
+        /// Whether the stream is in `touched`.
         var isTouched = false
 
-        /// Whether the stream is lost, or the peer is done with this side's direction and was told
-        /// that this side is done with the peer's direction.
+        /// Whether the stream is lost, or each side has told the other that it is done receiving.
         var isOver: Bool { isLost || sending.isDone && receiving.hasToldDone }
 
-        /// Marks the stream as being in the queues to which it has to be added now, and returns
-        /// these queues.
+        /// Marks the stream as being in the queues to which it has to be added now. Returns these
+        /// queues, and whether the stream is over.
         mutating func joinQueues() -> (hasControl: Bool, data: FramePriority?, isOver: Bool) {
             guard !isOver else { return (false, nil, true) }
             guard isOpened else { return (false, nil, false) }
@@ -71,9 +71,9 @@ package final class Streams {
     private var handles: [Number: Handle] = [:]
     private var lastHandle: Handle = 0
     private var order: Order?
-    /// The token of the peer's instance that these streams are shared with.
+    /// The token of the peer's instance, with which these streams are shared.
     private var peerToken = Identifier.none
-    /// Whether that instance has received a `resume` of this side's instance.
+    /// Whether the peer's instance has received a `resume` of this side's instance.
     private var hasPeerReceivedResume = false
     private var isLinked = false
 
@@ -107,7 +107,7 @@ package final class Streams {
         @safe @exclusivity(unchecked)
     #endif
     private var controls = Queue<Handle>()
-    /// Streams that have data to send, in a queue for each class.
+    /// Streams that have data to send, in a queue for each priority.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -263,6 +263,7 @@ package final class Streams {
     #endif
     package private(set) var hasForgotten = false
     /// How many streams were lost before the peer's program had taken everything that was written.
+    /// Streams whose sending direction was reset do not count.
     package private(set) var lostCount = 0
 
     /// The streams that have changed for the program since the last call, each once.
@@ -352,15 +353,17 @@ package final class Streams {
         return nil
     }
 
-    /// The classes of the streams that have data that may leave.
-    func readyClasses() -> FrameSchedule.Set {
-        var classes = FrameSchedule.Set()
-        guard !handles.isEmpty else { return classes }
-        for priority in FramePriority.allCases where isReady(priority) { classes.insert(priority) }
-        return classes
+    /// The priorities at which a stream has data that can be sent now.
+    func readyPriorities() -> FrameSchedule.Set {
+        var priorities = FrameSchedule.Set()
+        guard !handles.isEmpty else { return priorities }
+        for priority in FramePriority.allCases where isReady(priority) {
+            priorities.insert(priority)
+        }
+        return priorities
     }
 
-    /// Whether a stream of this class has data that may leave.
+    /// Whether a stream of this priority has data that can be sent now.
     private func isReady(_ priority: FramePriority) -> Bool {
         guard isLinked else { return false }
         while let handle = ready[Int(priority.rawValue)].first {
@@ -373,13 +376,13 @@ package final class Streams {
         return false
     }
 
-    /// How many bytes the stream whose data is next in this class can send now.
+    /// How many bytes can be sent now by the stream whose turn it is at this priority.
     func nextLength(_ priority: FramePriority) -> Int {
         guard isReady(priority), let handle = ready[Int(priority.rawValue)].first else { return 0 }
         return streams[handle]?.sending.sendableCount ?? 0
     }
 
-    /// The next data of this class; the streams of a class take turns.
+    /// The next data of this priority; streams of the same priority take turns.
     func nextData(_ priority: FramePriority, atMost most: Int) -> StreamRecord? {
         guard isReady(priority), let handle = ready[Int(priority.rawValue)].popFirst(),
             let number = streams[handle]?.number
@@ -403,6 +406,7 @@ package final class Streams {
         }
         // Fields that belong to another instance of this side have no meaning.
         let isShared = summary.peerToken == token
+        // The peer has begun a new instance, or no longer shares streams with this side's instance.
         if peerToken != .none, peer != peerToken || hasPeerReceivedResume && !isShared { lose() }
         let isSamePeer = peer == peerToken
         guard !isSamePeer || summary.window == peerWindow && summary.firstLimit == peerFirstLimit
@@ -452,8 +456,8 @@ package final class Streams {
         touch(handle)
     }
 
-    /// Marks this side's `resume` as received by the peer, as any record after the peer's own
-    /// `resume` shows.
+    /// Records that the peer has received this side's `resume`. Any record that follows the peer's
+    /// own `resume` shows it.
     func markOwnResumeAsReceived() { hasPeerReceivedResume = true }
 
     /// Ends all streams, because the peer or this side has begun a new instance.
@@ -580,7 +584,8 @@ package final class Streams {
         return lastHandle
     }
 
-    /// Changes a stream, and then queues it if it has something to send.
+    /// Changes a stream. Then queues it if it has something to send, or forgets it if it is over.
+    /// Returns nil for an unknown stream.
     @discardableResult
     private func change<Result, Failure: Error>(
         _ handle: Handle, _ body: (inout Stream) throws(Failure) -> Result

@@ -4,11 +4,11 @@ package import BLESecLinks
 /// The listener's end of byte streams over GATT: two characteristics for the program's own GATT
 /// application.
 ///
-/// Any device nearby can use them. The server serves one device at a time, identified by the
-/// address that bluetoothd reports with each write, and ignores what other devices write meanwhile.
-/// It serves only one because bluetoothd sends each notification to every subscribed device.
-/// The server does not offer `AcquireWrite`, since BlueZ before 5.69 would pass the writes of all
-/// devices through one socket. Used on the loop's thread.
+/// Any device nearby can use the characteristics. The server serves one device at a time,
+/// identified by the address that bluetoothd reports with each write, and ignores what other
+/// devices write meanwhile. It serves only one because bluetoothd sends each notification to every
+/// subscribed device. The server does not offer `AcquireWrite`, since BlueZ before 5.69 would pass
+/// the writes of all devices through one socket. Used on the loop's thread.
 package final class GATTStreamServer: @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
 
@@ -47,8 +47,8 @@ package final class GATTStreamServer: @unchecked Sendable {
 
     /// Makes a server whose application is not published yet.
     ///
-    /// `onOpen` receives each opened stream, on the loop, and must not block. Releasing the link
-    /// ends its stream.
+    /// `onOpen` receives the link of each opened stream, on the loop, and must not block. Releasing
+    /// the link ends its stream.
     package init(on adapter: BluetoothAdapter, onOpen: @escaping @Sendable (any Link) -> Void) {
         self.adapter = adapter
         self.onOpen = onOpen

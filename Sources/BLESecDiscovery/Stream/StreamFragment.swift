@@ -30,7 +30,7 @@ struct StreamFragment: Sendable, Hashable {
     let stream: UInt16
     /// The fragment's number, counted by its sender.
     let number: UInt16
-    /// The first number that the sender does not accept yet.
+    /// The number of the first fragment that the sender does not accept yet.
     let limit: UInt16
     var payload: ArraySlice<UInt8> = []
 
@@ -75,8 +75,8 @@ struct StreamFragment: Sendable, Hashable {
         return bytes
     }
 
-    /// The size that the sender of an opening accepts, in bytes; nil unless this is a valid
-    /// opening.
+    /// The size in bytes of the largest value that the sender of an `open` accepts; nil unless this
+    /// is a valid `open`.
     var acceptedSize: Int? {
         let bytes = Array(payload)
         guard kind == .open, bytes.count >= 3, bytes[0] == Self.version else { return nil }

@@ -2,7 +2,7 @@
 struct MdocPage {
     private(set) var text: String
 
-    /// The longest line of the source.
+    /// The width at which lines of prose wrap in the source, in characters.
     private static let width = 78
 
     /// - Parameter date: the day on which the page was changed last, such as `November 24, 2026`.
@@ -30,20 +30,20 @@ struct MdocPage {
             switch block {
             case .paragraph(let content):
                 if index > 0 { text += ".Pp\n" }
-                prose(content)
+                addProse(content)
             case .entry(let term, let description):
                 text += ".It " + Self.arguments(term) + "\n"
-                prose(description)
+                addProse(description)
             case .synopsis(let command, let parameters):
                 text += ".Nm \(Self.arguments(command))\n"
                 for parameter in parameters { text += Self.line(parameter) }
             case .option(let option):
                 let short = option.short.map { "Fl \($0) , " } ?? ""
                 text += ".It \(short)" + Self.arguments(of: option) + "\n"
-                prose(option.help)
+                addProse(option.help)
             case .example(let command, let purpose):
                 if index > 0 { text += ".Pp\n" }
-                prose(purpose)
+                addProse(purpose)
                 text += ".Dl \(Self.arguments(command))\n"
             }
         }
@@ -72,8 +72,9 @@ struct MdocPage {
         return "\(flag) \(option.isValueOptional ? "Op Ar" : "Ar") \(argument(value))"
     }
 
-    /// Adds a text of sentences. Each sentence begins a line, as mdoc(7) recommends.
-    private mutating func prose(_ content: String) {
+    /// Adds prose, in which backquotes enclose literals. Each sentence begins a line, as mdoc(7)
+    /// recommends.
+    private mutating func addProse(_ content: String) {
         var line = ""
         for (index, part) in content.split(separator: "`", omittingEmptySubsequences: false)
             .enumerated()

@@ -107,7 +107,7 @@ blesec_bench_tls *_Nullable blesec_bench_tls_new(
     const char *_Nonnull const keys[_Nonnull 2]);
 void blesec_bench_tls_free(blesec_bench_tls *_Nullable tls);
 
-// Performs `repetitions` full handshakes. Each ends when both ends have the traffic keys.
+// Performs `repetitions` full handshakes. Each is over when client and server have the traffic keys.
 bool blesec_bench_tls_shake_hands(blesec_bench_tls *_Nonnull tls, int repetitions);
 
 // Makes the connection that carries records, in place of an earlier one. `gap` bytes are allocated

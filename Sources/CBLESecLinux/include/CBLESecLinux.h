@@ -50,8 +50,8 @@ static inline int blesec_ioctl(int descriptor, unsigned long request, void *_Nul
     return ioctl(descriptor, request, argument);
 }
 
-// TIOCOUTQ: stores the bytes that a Unix socket's send queue holds, or the bytes that are free in a
-// Bluetooth socket's send queue.
+// TIOCOUTQ: stores the number of bytes that a Unix socket's send queue holds, or the number of
+// bytes that are free in a Bluetooth socket's send queue.
 static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);
 }
@@ -66,8 +66,8 @@ static inline void blesec_name_thread(const char *_Nonnull name) {
 // accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC. Swift's C library module does not show accept4.
 int blesec_accept(int descriptor);
 
-// SO_PEERCRED: the process and user at the other end of a Unix socket, as of that end's connect or
-// listen.
+// SO_PEERCRED: the process and user at the other end of a Unix socket, as they were when that end
+// called connect or listen.
 int blesec_peer_credentials(int descriptor, pid_t *_Nonnull process, uid_t *_Nonnull user);
 
 // The C library's text for an error, in static storage; NULL for an unknown error.

@@ -1,7 +1,8 @@
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The reference for the layers of Noise: one library's cipher, called from C, on one buffer.
+/// The reference that other layers are compared with: one library's cipher, called from C, on one
+/// buffer.
 @safe final class RawCipher {
     enum Library: String, CaseIterable {
         case sodium = "libsodium"

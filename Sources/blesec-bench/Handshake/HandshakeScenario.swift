@@ -3,6 +3,7 @@
 struct HandshakeScenario {
     /// The processor time of one sample, in nanoseconds.
     private static let sampleTime = 3_000_000.0
+    /// How many samples are taken.
     var rounds: Int
 
     struct Result: Sendable {
@@ -57,7 +58,7 @@ struct HandshakeScenario {
             })
     }
 
-    /// The number of handshakes in a sample, found after some warm-up handshakes.
+    /// The number of handshakes that take ``sampleTime``, by the faster of two trials.
     private func calibrate(_ run: (Int) throws -> Double) throws -> Int {
         let trialCount = 2
         let first = try run(trialCount)

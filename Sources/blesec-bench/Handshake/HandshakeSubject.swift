@@ -21,7 +21,7 @@ protocol HandshakeReference: AnyObject {
     func run(_ repetitions: Int) throws -> Double
 }
 
-/// Two figures, one for each side.
+/// Two values, one for each side.
 struct BothSides<Value: Sendable>: Sendable {
     var dialer: Value
     var acceptor: Value

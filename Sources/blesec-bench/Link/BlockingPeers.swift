@@ -1,6 +1,6 @@
 internal import CBLESecBench
 
-/// Two threads in C that block in send and recv of a SEQPACKET pair.
+/// Two threads in C that block in send and recv on a pair of SEQPACKET sockets.
 struct BlockingPeers {
     struct Samples {
         /// Bytes of messages a second, one way.

@@ -11,7 +11,7 @@ struct EngineChoice: Sendable, Hashable {
     static let plain = EngineChoice(name: "plain")
     /// The channel's default protocol.
     static let noise = EngineChoice(name: ChannelConfiguration.defaultProtocol)
-    /// The default protocol with the other cipher.
+    /// The default protocol with AES-GCM in place of ChaChaPoly.
     static let noiseAESGCM = EngineChoice(name: "Noise_XX_25519_AESGCM_SHA256")
     static let tls = EngineChoice(name: TLSContext.protocolName)
     /// A connection whose messages arrive exactly once, without stores, over the default protocol.

@@ -64,8 +64,8 @@ struct PacketScenario: Sendable {
             computedPackets: after.computed - before.computed)
     }
 
-    /// The first reading that has not changed for ``quiet`` and whose counted packets since `start`
-    /// are as many as the computed ones; after ``attempts`` readings, the last reading.
+    /// The first reading that has not changed for ``quiet`` and adds up: since `start`, the driver
+    /// has counted as many packets as were computed. After ``attempts`` readings, the last reading.
     private func settledReading(_ link: Int, since start: Reading? = nil) async throws -> Reading {
         var last = try reading(link)
         for _ in 0..<Self.attempts {

@@ -39,9 +39,10 @@ struct Request: Sendable, Equatable {
     }
 }
 
-/// The other end: it serves requests until the channel ends.
+/// The end that serves the measuring end's requests, until the channel ends.
 enum Responder {
-    /// Serves one link from its preface to its end. Call this on the link's loop.
+    /// Serves one link from its preface, which names the engine, to its end. Call this on the
+    /// link's loop.
     static func serve(_ link: any Link) async throws {
         let engine = try await LinkPreface.receive(from: link)
         try await serve(engine.open(over: link, role: .acceptor))

@@ -24,7 +24,7 @@ struct Session: Sendable {
         }
     }
 
-    /// Sends each message after the peer has returned the one before, and returns the nanoseconds
+    /// Sends each message after the peer has returned the previous one. Returns the nanoseconds
     /// of each round trip.
     func roundTrips(count: Int, size: Int) async throws -> [Double] {
         try await onLoop { channel in

@@ -14,9 +14,9 @@ struct StoreScenario: Sendable {
         var messages: Int
         /// The number of rounds that were measured.
         var rounds: Int
-        /// Messages a second, from the first one queued to the last one confirmed.
+        /// Messages a second with stores, from the first one queued to the last one confirmed.
         var rate: Summary
-        /// Each round's rate divided by that without stores.
+        /// Each round's rate with stores, divided by the same round's rate without stores.
         var rateRatio: Summary
         /// Commits of the sender's store a second.
         var commitRate: Summary
@@ -27,7 +27,7 @@ struct StoreScenario: Sendable {
 
     static let sizes = [64, 1_024]
 
-    /// The number of samples of each kind.
+    /// The most rounds. Each round takes one sample with stores and one without.
     let rounds: Int
     /// The number of messages in each sample.
     let messages: Int

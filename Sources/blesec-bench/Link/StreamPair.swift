@@ -5,7 +5,7 @@ internal import BLESecLocking
 /// dialer writes to an urgent stream and to bulk streams. The acceptor writes back what it reads
 /// from the urgent stream, and counts the bytes that it reads from bulk streams.
 struct StreamPair: Sendable {
-    /// The nanoseconds of one urgent message.
+    /// The times of one urgent message, in nanoseconds since the dialer began to write it.
     struct Sample: Sendable {
         /// Until the acceptor has read the message.
         var oneWay: Double
@@ -16,7 +16,7 @@ struct StreamPair: Sendable {
     /// The figures of a period of time.
     struct Measurement: Sendable {
         var urgent: [Sample] = []
-        /// Bytes of all bulk streams a second.
+        /// Bytes a second, of all bulk streams together.
         var goodput = 0.0
     }
 
@@ -26,9 +26,9 @@ struct StreamPair: Sendable {
         var lastUrgent: UInt64 = 0
     }
 
-    /// The bytes of an urgent message.
+    /// The length of an urgent message in bytes.
     static let urgentSize = 64
-    /// The bytes of one call that writes to a bulk stream.
+    /// How many bytes one call writes to a bulk stream.
     private static let bulkSize = 16 << 10
     private static let urgentLabel = "urgent"
 

@@ -90,13 +90,13 @@ struct StreamScenario: Sendable {
         let (idle, pacedIdle) = (
             try await measurement(.zero), try await measurement(Self.pause)
         )
-        let one = try await pair.withBulk(streams: bulkStreams) {
+        let besideBulk = try await pair.withBulk(streams: bulkStreams) {
             let (alone, busy) = (try await measurement(), try await measurement(.zero))
             return (alone: alone, busy: busy, paced: try await measurement(Self.pause))
         }
         let twoBulk = try await pair.withBulk(streams: 2) { try await measurement() }
         return Round(
-            idle: idle, pacedIdle: pacedIdle, bulkAlone: one.alone, busy: one.busy,
-            paced: one.paced, twoBulk: twoBulk)
+            idle: idle, pacedIdle: pacedIdle, bulkAlone: besideBulk.alone, busy: besideBulk.busy,
+            paced: besideBulk.paced, twoBulk: twoBulk)
     }
 }

@@ -19,7 +19,7 @@ final class ChannelGroup: @unchecked Sendable {
         }
     }
 
-    /// The bytes of a message.
+    /// The length of a message in bytes.
     static let messageSize = 1_024
 
     private let pairs: [Pair]

@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Measures a listener that known peers dial repeatedly, some near and some far, without and with a
-/// flood of unauthenticated peers.
+/// Measures a listener that known peers dial repeatedly, first without and then with a flood of
+/// unauthenticated peers. ``KnownPeers/Kind`` says how far the known peers are from the listener.
 struct FloodScenario: Sendable {
     /// The length of each measurement, in nanoseconds.
     var nanoseconds: UInt64
@@ -14,7 +14,8 @@ struct FloodScenario: Sendable {
         /// full speed.
         var alone: Double
         var flooded: Double
-        /// The fraction of near known peers' links that got no channel in the flood at full speed.
+        /// Of the links of near known peers in the flood at full speed, the fraction without a
+        /// channel.
         var failures: Double
         /// How many links of unauthenticated peers ended each second in the flood at full speed.
         var endedLinkRate: Double
@@ -24,7 +25,7 @@ struct FloodScenario: Sendable {
         struct Outcome: Sendable {
             var kind: KnownPeers.Kind
             var flood: UnauthenticatedFlood
-            var count: KnownPeers.Count
+            var count: KnownPeers.Outcome
         }
     }
 
@@ -62,6 +63,7 @@ struct FloodScenario: Sendable {
         await host.value
         await loops.shutdown()
         await floodLoop.shutdown()
+        // The near peers are the first group of the flood at full speed, which comes first.
         let near = outcomes[0].count
         return Result(
             engine: engine, alone: alone.rate, flooded: near.rate,

@@ -18,7 +18,7 @@ actor KnownPeers {
     }
 
     /// The outcome of the dials of a group.
-    struct Count: Sendable {
+    struct Outcome: Sendable {
         var dials = 0
         /// The dials that opened a channel with the first or the second link.
         var served = 0
@@ -37,7 +37,7 @@ actor KnownPeers {
     private let address: UnixAddress
     private let configuration: ChannelConfiguration
     private let loop: EventLoop
-    private var count = Count()
+    private var outcome = Outcome()
     private var isOver = false
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -54,16 +54,16 @@ actor KnownPeers {
 
     /// Dials for `window` nanoseconds, waits until the dials that have begun are over, and returns
     /// the outcome.
-    func dial(for window: UInt64) async throws -> Count {
+    func dial(for window: UInt64) async throws -> Outcome {
         let tasks = (0..<kind.count).map { _ in
             Task(executorPreference: loop) { [self] in while await !isOver { await dialOnce() } }
         }
         let start = Clock.time
         try await loop.sleep(for: .nanoseconds(Int64(window)))
-        count.rate = Double(count.served) / Double(Clock.time - start) * 1e9
+        outcome.rate = Double(outcome.served) / Double(Clock.time - start) * 1e9
         isOver = true
         for task in tasks { await task.value }
-        return count
+        return outcome
     }
 
     /// Dials as an application does: if the first link gets no channel, a second link follows after
@@ -75,14 +75,14 @@ actor KnownPeers {
             try? await loop.sleep(for: .milliseconds(Int.random(in: 100...500)))
             channel = await openChannel()
         }
-        count.dials += 1
-        if channel != nil { count.served += 1 }
-        if isServedAtOnce { count.servedAtOnce += 1 }
+        outcome.dials += 1
+        if channel != nil { outcome.served += 1 }
+        if isServedAtOnce { outcome.servedAtOnce += 1 }
         try? await channel?.close()
     }
 
     private func openChannel() async -> SecureChannel? {
-        count.links += 1
+        outcome.links += 1
         let deadline = loop.now.advanced(by: configuration.timeouts.connect)
         guard let socket = try? await SocketLink.dial(address, deadline: deadline, loop: loop)
         else {

@@ -4,7 +4,8 @@ internal import BLESecNoise
 internal import CBLESecBench
 
 /// Measures the processor time of a listener's thread for one channel, from accepting the link to
-/// closing the link. Known peers on another thread open and close channels all the time.
+/// closing the link. Known peers, which the listener trusts, open and close channels all the time
+/// on another thread.
 struct ListenerScenario: Sendable {
     /// The number of samples of each kind.
     var rounds: Int
@@ -51,7 +52,7 @@ struct ListenerScenario: Sendable {
         let listener = try await SecureListener.listen(
             on: Endpoint(address), configuration: peers.acceptor, loop: loops.acceptor)
         let host = Task(executorPreference: loops.acceptor) { await FloodScenario.serve(listener) }
-        func dial(for window: UInt64) async throws -> KnownPeers.Count {
+        func dial(for window: UInt64) async throws -> KnownPeers.Outcome {
             let kind = KnownPeers.Kind(count: Self.dialers, roundTrip: 0...0)
             return try await KnownPeers(kind, address, peers.dialer, loops.dialer).dial(for: window)
         }

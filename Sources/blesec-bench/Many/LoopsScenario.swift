@@ -6,7 +6,7 @@ internal import BLESecLinks
 struct LoopsScenario: Sendable {
     /// The number of loops, each with a thread of its own.
     var loops: Int
-    /// The number of samples over all loops, and of samples on one loop.
+    /// The number of samples over all loops, and as many on one loop.
     var rounds: Int
 
     struct Result: Sendable {
@@ -14,7 +14,7 @@ struct LoopsScenario: Sendable {
         var link: ChannelGroup.LinkKind
         var channels: Int
         var loops: Int
-        /// Channels opened in a second of elapsed time; each loop opens one after another.
+        /// Channels opened in a second of elapsed time; each loop opens its channels one by one.
         var handshakes: Compared
         /// Bytes of messages in a second of elapsed time, on all channels together: with one
         /// message in each send, and with ``ManyScenario/batch`` messages.
@@ -45,9 +45,11 @@ struct LoopsScenario: Sendable {
         let several = (0..<loops).map { EventLoop(name: "bench-loop-\($0)") }
         var samples: [Sample] = []
         var reference: [Sample] = []
-        // The first sample of a process takes longer, as does the first use of memory.
+        // Not counted: the first sample takes longer, since code and memory are used for the first
+        // time.
         _ = try await sample(min(count, 4 * loops), kind, peers, several)
         for round in 0..<ManyScenario.rounds(rounds, channels: count) {
+            // Every second round begins with the one loop, so that no order is preferred.
             if loops > 1, round % 2 == 1 {
                 reference.append(try await sample(count, kind, peers, one))
             }

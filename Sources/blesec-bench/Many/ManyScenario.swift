@@ -13,7 +13,8 @@ struct ManyScenario: Sendable {
         var engine: String
         var link: ChannelGroup.LinkKind
         var channels: Int
-        /// Channels opened in a second of processor time of both ends together, one after another.
+        /// Channels opened, one after another, in a second of the processor time that both ends
+        /// take together.
         var handshakes: Double
         var idle: Cost
         var busy: Cost
@@ -40,18 +41,20 @@ struct ManyScenario: Sendable {
             ends = 2 * channels
         }
 
-        /// Bytes that one end adds: resident, and allocated on the heap.
+        /// Resident bytes that one end adds.
         var memory: Double { Double(after.resident - before.resident) / Double(ends) }
+        /// Bytes that one end allocates on the heap.
         var heap: Double { Double(after.heap - before.heap) / Double(ends) }
+        /// Descriptors that one end opens.
         var descriptors: Double { Double(after.descriptors - before.descriptors) / Double(ends) }
-        /// The additions of all ends together.
+        /// Threads, memory mappings and locked bytes that all ends together add.
         var threads: Int { max(0, after.threads - before.threads) }
         var maps: Int { after.maps - before.maps }
         var locked: Int { after.locked - before.locked }
     }
 
-    /// The number of samples to take: at most three with more than 1,000 channels, since each
-    /// sample then takes seconds.
+    /// The number of samples to take: at most three with more than 1,000 channels, since a sample
+    /// can then take seconds.
     static func rounds(_ rounds: Int, channels: Int) -> Int {
         channels > 1_000 ? min(3, rounds) : rounds
     }
@@ -73,7 +76,7 @@ struct ManyScenario: Sendable {
         let busy = try await Task(executorPreference: loop) {
             try await work(group, channels: count, loop)
         }.value
-        // The epoll loop in C has only sockets, and only this cipher.
+        // The epoll loop in C supports only sockets and ChaCha20-Poly1305.
         let isComparable = kind == .unix && engine.contains("_ChaChaPoly_")
         let single =
             isComparable

@@ -20,9 +20,10 @@ enum UnauthenticatedFlood: String, Sendable {
 
 /// Bytes that any peer can send.
 struct FloodMessage: Sendable {
-    /// A hello and the first message of a dialer, recorded once and replayed.
+    /// A hello and the first handshake message of a dialer, recorded once and replayed.
     let firstFlight: [UInt8]
-    /// A hello and the longest first message that a listener permits, without its last byte.
+    /// A hello and the longest first handshake message that a listener permits. The message lacks
+    /// its last byte.
     let unfinished: [UInt8]
 
     init(_ peers: PeerConfigurations, _ loop: EventLoop) async throws {
@@ -48,9 +49,9 @@ struct FloodMessage: Sendable {
     }
 }
 
-/// Unauthenticated peers that keep a listener busy: every second link sends a hello and a first
-/// message, the others nothing. Each link stays until the listener closes it, or for the flood's
-/// `linkLifetime`.
+/// Unauthenticated peers that keep a listener busy. On every second link, the peer sends a hello
+/// and a first handshake message; on the others it sends nothing. Each link stays until the
+/// listener closes it, or for the flood's `linkLifetime`.
 actor UnauthenticatedPeers {
     private let flood: UnauthenticatedFlood
     private let address: UnixAddress
@@ -85,7 +86,7 @@ actor UnauthenticatedPeers {
                             address, deadline: deadline, loop: loop)
                         guard let socket else { continue }
                         let link = UnauthenticatedLink(socket)
-                        await link.stay(after: bytes, atMost: flood.linkLifetime)
+                        await link.stay(sending: bytes, atMost: flood.linkLifetime)
                         await linkEnded()
                     }
                 })
@@ -113,7 +114,7 @@ final class UnauthenticatedLink: LinkHandler, TimerHandler, @unchecked Sendable 
 
     /// Sends `bytes`, and returns when the link is closed, the time is over or the task is
     /// cancelled.
-    func stay(after bytes: [UInt8], atMost time: Duration) async {
+    func stay(sending bytes: [UInt8], atMost time: Duration) async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { waiter in
                 self.waiter = waiter
@@ -122,7 +123,7 @@ final class UnauthenticatedLink: LinkHandler, TimerHandler, @unchecked Sendable 
                 let timer = LoopTimer(loop: link.loop, handler: self)
                 timer.arm(in: time)
                 self.timer = timer
-                if Task.isCancelled || !bytes.isEmpty && (try? link.send(bytes.span)) == nil {
+                if Task.isCancelled || (!bytes.isEmpty && (try? link.send(bytes.span)) == nil) {
                     leave()
                 }
             }

@@ -11,8 +11,8 @@ struct Axis {
 }
 
 extension Axis {
-    /// An axis at the positions `start` to `end`. Its range covers those of `values` that are
-    /// positive, and extends on either side to the next 1, 2 or 5 times a power of ten.
+    /// An axis at the positions `start` to `end`. Its range covers the positive `values`, and
+    /// extends on either side to the next 1, 2 or 5 times a power of ten.
     init(_ values: [Double], from start: Double, to end: Double) {
         let positive = values.filter { $0 > 0 && $0.isFinite }
         let low = Self.step(below: positive.min() ?? 1)

@@ -11,8 +11,9 @@ struct Drawing {
         static let axis = Style(name: "axis"), grid = Style(name: "grid")
         static let limit = Style(name: "limit"), mark = Style(name: "mark")
 
-        /// A line, or an area, in the colour of a series.
+        /// A line in the colour of the series with this index.
         static func series(_ index: Int) -> Style { Style(name: "series c\(index % colours)") }
+        /// An area in the colour of the series with this index.
         static func fill(_ index: Int) -> Style { Style(name: "fill c\(index % colours)") }
 
         /// The number of series with colours of their own.

@@ -54,7 +54,7 @@ struct Panel {
         }
     }
 
-    /// The colour of a series; nil for a limit.
+    /// The number of a series' colour; nil for a limit, which has a style of its own.
     private func colour(_ index: Int) -> Int? {
         series[index].isLimit ? nil : series[..<index].count { !$0.isLimit }
     }

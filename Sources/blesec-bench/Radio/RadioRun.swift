@@ -19,8 +19,8 @@ struct RadioRun: Sendable {
     private static let longestWait = Duration.seconds(3_600)
     /// How far the clock advances between two looks for a result.
     private static let step = Duration.milliseconds(100)
-    /// Longer than the delay of acknowledgements. After this pause, the next measurement counts no
-    /// acknowledgement of an earlier message.
+    /// A pause before a measurement. It is longer than the delay of acknowledgements, so the
+    /// measurement counts no acknowledgement of an earlier message.
     private static let quiet = Duration.seconds(1)
 
     init(_ parameters: RadioParameters) async throws {

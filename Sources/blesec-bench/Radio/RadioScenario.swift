@@ -74,7 +74,8 @@ struct RadioScenario: Sendable {
         return Int(messages.rounded(.up)) * Self.messageSize
     }
 
-    /// The parameters of the connections to measure, and the engines to measure with them.
+    /// One connection to measure, and the engines to measure besides the L2CAP channel alone. For
+    /// `variation`, see ``Result/variation``.
     typealias Setup = (parameters: RadioParameters, engines: [String], variation: String?)
 
     /// The connections of the table of PHYs and intervals, and the variations unless `isQuick`.

@@ -28,14 +28,14 @@ struct RadioStreams: Sendable {
         var goodput: Double
         var busyGoodput: Double
 
-        /// What the longest time beside a bulk stream must not exceed: two connection intervals,
-        /// and the time that the bytes of a ``ShortQueue`` take at the goodput of the bulk stream.
+        /// The limit for the longest time beside a bulk stream: two connection intervals plus the
+        /// time that the bytes of a ``ShortQueue`` take at the goodput of the bulk stream alone.
         var longestAllowed: Double {
             2 * Double(parameters.interval) + Double(ShortQueue.payload) / goodput * 1e9
         }
         /// The longest time beside a bulk stream, in connection intervals.
         var busyIntervals: Double { busy.longest / Double(parameters.interval) }
-        /// The bytes of bulk data that can be sent in the longest time beside a bulk stream.
+        /// The bytes that the bulk stream alone sends in the longest time beside a bulk stream.
         var queuedBytes: Double { busy.longest / 1e9 * goodput }
         /// The bulk stream's goodput beside urgent messages, as a fraction of its goodput alone.
         var share: Double { busyGoodput / goodput }

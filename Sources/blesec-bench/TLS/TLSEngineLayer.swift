@@ -4,7 +4,8 @@ internal import BLESecTLSEngine
 /// A channel's TLS engine: a plaintext is a type and a payload. Sealing copies the payload into a
 /// buffer, in which the record is then opened.
 final class TLSEngineLayer: EngineLayer {
-    /// The bytes of the length field before each record of blesec/1 in TLS's application data.
+    /// The size in bytes of the length field before each record of blesec/1 in TLS's application
+    /// data.
     static let lengthSize = 2
 
     let name = "TLSEngine"

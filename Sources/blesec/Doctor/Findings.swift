@@ -3,7 +3,7 @@ internal import BLESecJSON
 internal import BLESecToolKit
 
 /// How bluetoothd answered this user's request for its objects.
-enum BluetoothdAnswer { case objects, refused, none, notAsked }
+enum BluetoothdAnswer { case objects, refused, noAnswer, notAsked }
 
 /// What the doctor has found, in the order of its output.
 struct Findings {
@@ -114,15 +114,15 @@ struct Findings {
         let process: Int?
         if await bluetoothd.isRunning {
             answer = .objects
-            process = await bluetoothd.processNumber
+            process = await bluetoothd.processID
             let version = SystemFacts.bluetoothdVersion ?? "of unknown version"
             add(.good, "bluetoothd", version)
         } else if let failure = await bluetoothd.listingFailure {
-            answer = failure.code == .permission ? .refused : .none
+            answer = failure.code == .permission ? .refused : .noAnswer
             process = facts.bluetoothdProcess
             add(.bad, "bluetoothd", failure.reason)
         } else {
-            answer = .none
+            answer = .noAnswer
             process = facts.bluetoothdProcess
             let failure = Bluetoothd.loadFailure.map { "\($0.reason) (\($0.loaderError))" }
             let reason =
@@ -146,7 +146,7 @@ struct Findings {
         case (.refused, _):
             add(.bad, "rights", "D-Bus's policy keeps this user from bluetoothd", remedy: remedy)
         case (.objects, _): add(.good, "rights", "this user may use bluetoothd")
-        case (.none, _) where rights.isRoot, (.notAsked, _) where rights.isRoot:
+        case (.noAnswer, _) where rights.isRoot, (.notAsked, _) where rights.isRoot:
             add(.good, "rights", "this user is root")
         case (_, true?): add(.good, "rights", "this user is in the group bluetooth")
         case (_, false?):

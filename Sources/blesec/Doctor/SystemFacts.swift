@@ -50,7 +50,7 @@ struct SystemFacts {
 
     /// The ID of a process with the name `bluetoothd` that belongs to the owner of `/proc`, root;
     /// nil if there is none. The owner is checked, since any user can start a program with this
-    /// name, and the doctor shows words of its command line to root as a remedy.
+    /// name, and the doctor's remedies, which root may follow, quote the process's command line.
     var bluetoothdProcess: Int? {
         for name in names(in: "/proc") ?? [] {
             guard let number = Int(name), number > 0 else { continue }

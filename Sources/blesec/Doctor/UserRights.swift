@@ -21,7 +21,7 @@ struct UserRights {
         }
     }
 
-    /// The ID of the group `bluetooth`; nil if there is no such group, or it cannot be read.
+    /// The ID of the group `bluetooth`; nil if there is no such group, or no ID can be read.
     private static func bluetoothGroup(_ facts: SystemFacts) -> gid_t? {
         guard case .bytes(let bytes) = facts.read("/etc/group") else { return nil }
         let prefix = Array("bluetooth:".utf8)
@@ -33,7 +33,7 @@ struct UserRights {
         return nil
     }
 
-    /// The groups of this process.
+    /// The groups of this process; nil if they cannot be read.
     private static var groups: [gid_t]? {
         var list = [gid_t](repeating: 0, count: 65_536)
         let count = unsafe getgroups(Int32(list.count), &list)

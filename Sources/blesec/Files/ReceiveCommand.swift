@@ -137,8 +137,8 @@ private final class Inbox: Sendable {
         }
     }
 
-    /// The error of the first accepted file that is not stored; nil if everything is stored.
-    /// Forgets the errors of all files.
+    /// Returns the error of the first accepted file that is not stored, nil if everything is
+    /// stored, and forgets the errors of all files.
     func takeFailure() -> ChannelError? {
         missing.withLock { missing in
             defer { missing = MissingFiles() }
@@ -151,7 +151,7 @@ private final class Inbox: Sendable {
         let display = TransferDisplay()
         await withDiscardingTaskGroup { group in
             group.addTask {
-                // The peer's end follows all its messages, so the messages are read and discarded.
+                // The peer's end follows all messages of the peer, so these are read and discarded.
                 do { while try await connection.receive() != nil {} } catch {}
             }
             group.addTask { await TransferConnection.refuseOthers(connection) }

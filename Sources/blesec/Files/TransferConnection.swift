@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecToolKit
 
-/// The connection of `blesec send` and `blesec receive`: this side dials TARGET, or waits there, or
-/// both sides look for each other.
+/// The connection of `blesec send` and `blesec receive`: this side dials TARGET, or waits at
+/// TARGET for the peer, or both sides look for each other.
 struct TransferConnection: Sendable {
     /// The options for the connection, which both commands have.
     static let options =

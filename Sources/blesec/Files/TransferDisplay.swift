@@ -113,8 +113,8 @@ final class TransferDisplay: Sendable {
         }
     }
 
-    /// Erases the redrawn lines, so that a question can be asked. Progress is drawn again when each
-    /// call of this method was followed by a call of ``resume()``.
+    /// Erases the redrawn lines, so that a question can be asked. Progress is drawn again when
+    /// ``resume()`` has been called as often as this method.
     func pause() {
         state.withLock { state in
             draw([], &state)
@@ -145,7 +145,7 @@ final class TransferDisplay: Sendable {
         _ name: String, _ progress: FileTransfer.Progress, _ width: Int, _ hasColours: Bool
     ) -> String {
         let (facts, isPaused) = facts(progress)
-        // The most important facts first; those that do not fit are left out.
+        // `facts` begins with the most important fact; the facts that do not fit are left out.
         let room = width - 1
         var shown: [String] = []
         var used = 0

@@ -42,7 +42,7 @@ struct SourcePath {
 
     var isReadable: Bool { unsafe access(path, R_OK) == 0 }
 
-    /// The bytes of a file; nil for a folder, and for what cannot be read.
+    /// The size of a file in bytes; nil if the path does not lead to a regular file.
     var bytes: UInt64? {
         guard let status, status.st_mode & S_IFMT == S_IFREG else { return nil }
         return UInt64(max(0, status.st_size))

@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecLinks
 internal import Glibc
 
-/// Where forwarded connections come from or go to: a Unix socket or a TCP port of this machine.
+/// Where forwarded connections come from or go to: a Unix socket, or an IP address and a TCP port.
 enum ForwardTarget: Sendable, Hashable, CustomStringConvertible {
     case unix(UnixAddress)
     case tcp(TCPAddress)

@@ -156,8 +156,8 @@ enum PairCommand {
         try arguments.exclude(code, uri)
         let isInvitation = arguments.has(uri)
         let text = arguments.value(isInvitation ? uri : code) ?? ""
+        let isNew = text.isEmpty
         let codeOrURI = text == "-" ? try await readLine() : text
-        let isNew = codeOrURI.isEmpty && text != "-"
         let isNewCode = isNew && !isInvitation
         let isNewInvitation = isNew && isInvitation
         if !isNewCode { try arguments.refuse([digits], "goes with a new code") }

@@ -14,7 +14,7 @@ final class PairingSession: Sendable {
     /// Closes the listener or the service.
     private let ending = Locked<(@Sendable () async -> Void)?>(nil)
     private let dialed = Locked<Endpoint?>(nil)
-    /// The errors after which no further peer can pair: the first one ends the wait.
+    /// The errors that end the wait for a peer; only the first one counts.
     private let failed: AsyncStream<ChannelError>
     private let fail: AsyncStream<ChannelError>.Continuation
 
@@ -132,8 +132,8 @@ final class PairingSession: Sendable {
         case .handshaking(_, let endpoint?): dialed.withLock { $0 = endpoint }
         case .dialFailed(let candidate, let error):
             note(PeerFailure(peer: candidate.address.description, error: error))
-            // Ends the wait. Otherwise the service would dial again with the same code, which a
-            // person has to check first.
+            // Ends the wait. Otherwise the service would dial again with the same code, before a
+            // person has checked the code.
             if [.refused, .untrusted].contains(error.code), hasUsedTry { fail.yield(error) }
         case .acceptFailed(let failure): note(failure)
         case .adapter(let state): NearbyNotes.adapter(state)

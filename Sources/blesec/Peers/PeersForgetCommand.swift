@@ -42,7 +42,8 @@ enum PeersForgetCommand {
             .protocolError, .untrusted,
         ], run: run)
 
-    /// The messages that wait for the peer in a directory. The peer's stores there stay locked.
+    /// The messages that wait for the peer in a directory. As long as this value exists, no other
+    /// process can use the peer's stores there.
     private struct Waiting {
         let directory: String
         let outboxes: [Outbox]
@@ -179,11 +180,11 @@ enum PeersForgetCommand {
     ) throws(ChannelError) -> Bool {
         // The file is read again, since another process may have changed it during the question.
         let names = try folder.knownPeers.peers().filter { $0.key == peer.key }.map(\.name)
-        let hasOther = names.contains { $0 != peer.name }
+        let hasOtherName = names.contains { $0 != peer.name }
         if try hasUnfinishedPairing(peer, folder) {
             try folder.knownPeers.forgetPending(peer.key)
         }
-        let isAddressRemoved = hasOther ? false : try folder.lastAddresses.remove(peer.key)
+        let isAddressRemoved = hasOtherName ? false : try folder.lastAddresses.remove(peer.key)
         let isRemoved = try folder.knownPeers.remove(peer.name, boundTo: peer.key)
         if !isRemoved, let other = try folder.knownPeers.key(named: peer.name) {
             throw ChannelError(
