@@ -4,7 +4,8 @@ internal import BLESecTLSEngine
 
 /// The engine of one channel: Noise, TLS, or none once the engine has ended.
 ///
-/// Only ``call(_:_:)`` lets others change the engine, and a call that throws ends the engine.
+/// Other code can change the engine only in the closures of ``call(_:_:)``. A call that throws ends
+/// the engine.
 ///
 /// At most one of ``noise`` and ``tls`` is set. They are optionals rather than cases of an enum,
 /// because Swift changes an optional in place. With an enum, each call would move about 820 bytes

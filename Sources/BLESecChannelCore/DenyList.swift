@@ -1,6 +1,7 @@
 internal import BLESecLocking
 
-/// Keys that are refused whatever the policy decides. Adding a key ends its holder's live channels.
+/// Keys that are refused whatever the policy decides. When a list with a new key
+/// replaces the old one, the live channels of that key end.
 public final class DenyList: Sendable {
     private struct State: Sendable {
         var keys: Set<Fingerprint>

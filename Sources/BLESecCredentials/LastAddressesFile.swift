@@ -15,7 +15,8 @@ package final class LastAddressesFile: Sendable {
     /// The path of the file. The file need not exist before the first address is recorded.
     package let path: String
 
-    /// Makes an object for the file at `path`. Each call reads the file.
+    /// Makes an object for the file at `path`. Nothing is kept in memory: each method reads the
+    /// file.
     package init(_ path: String) { self.path = path }
 
     /// The address at which the peer was last reached; nil when it is unknown.

@@ -557,7 +557,7 @@ package final class DeliveryEndpoint {
             return outgoing.resume(at: resume.positions, credit: resume.credit)
         } else {
             var isLost = false
-            if !peerStateContinues, outgoing.hasSentAny || undoesConfirmation {
+            if !peerStateContinues, outgoing.hasMessageThatMayHaveLeft || undoesConfirmation {
                 beginEpochAfterPeerLoss(using: &generator)
                 isLost = true
             }

@@ -7,16 +7,17 @@ struct OutgoingMessages: Sendable {
     /// The number of the first message that is kept; without messages, the next number.
     private(set) var first: UInt64
     private(set) var messages: Queue<StoredEndpoint.Message>
-    /// How many messages are kept, and their bytes in total; this side's end does not count.
+    /// How many messages are kept, and their bytes in total. This side's end, which is kept among
+    /// ``messages`` without bytes, does not count.
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
     /// The highest number of a message that may have left whole.
     private(set) var sent: UInt64
     /// The highest number of a message that may have left at least in part.
     private var begun: UInt64
-    /// Where sending continues on this link.
+    /// The position of the next byte to send on this link.
     private var next: (number: UInt64, offset: Int)
-    /// Where sending continued when this link began.
-    private var resumed: (number: UInt64, offset: Int)
+    /// The position at which sending began on the newest link.
+    private var linkStart: (number: UInt64, offset: Int)
     /// The cost of all messages that this side has begun on this link.
     private var cost: UInt64 = 0
     /// The peer's credit: a message may be begun while `cost` is less.
@@ -31,7 +32,7 @@ struct OutgoingMessages: Sendable {
         sent = stored.mayHaveLeft
         begun = stored.mayHaveLeft
         next = (stored.first, 0)
-        resumed = next
+        linkStart = next
         for message in stored.messages { count(message, 1) }
     }
 
@@ -70,13 +71,13 @@ struct OutgoingMessages: Sendable {
         return number <= begun && positions.offset < (message(number)?.bytes?.count ?? 0)
     }
 
-    /// Continues after what the peer has. Returns whether the peer has more than when the last link
-    /// began.
+    /// Begins a link: sending continues after what the peer has. Returns whether the peer has more
+    /// than it had when the link before began.
     mutating func resume(at positions: Positions, credit: UInt64) -> Bool {
         self.credit = credit
         next = (positions.held + 1, positions.offset)
-        defer { resumed = next }
-        return next > resumed
+        defer { linkStart = next }
+        return next > linkStart
     }
 
     /// Takes a new credit of the peer; false if it is less than the last one on this link.
@@ -109,11 +110,11 @@ struct OutgoingMessages: Sendable {
         }
         let length = bytes.count
         if !isMidMessage { cost += UInt64(length - next.offset + Self.overhead) }
-        let end = min(length, next.offset + limit)
-        let chunk = Chunk(number: number, next.offset..<end, of: bytes)
+        let chunkEnd = min(length, next.offset + limit)
+        let chunk = Chunk(number: number, next.offset..<chunkEnd, of: bytes)
         begun = max(begun, number)
-        isMidMessage = end < length
-        if isMidMessage { next.offset = end } else { didSend(number) }
+        isMidMessage = chunkEnd < length
+        if isMidMessage { next.offset = chunkEnd } else { didSend(number) }
         return .chunk(chunk)
     }
 
@@ -135,15 +136,16 @@ struct OutgoingMessages: Sendable {
     /// Whether this side's end waits to be confirmed.
     var hasUnconfirmedEnd: Bool { messages.count > pending.count }
 
-    /// Whether a message that is kept may have left whole. An end does not count: to take an end
-    /// twice is the same as to take it once.
-    var hasSentAny: Bool {
+    /// Whether a message that is kept may have left whole. An end does not count: taking it twice
+    /// is the same as taking it once.
+    var hasMessageThatMayHaveLeft: Bool {
         guard sent >= first else { return false }
         return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
-    /// Begins an epoch with the messages for which `stays` returns true, and with this side's end.
-    /// Returns the ids of the messages that are lost, and those of the messages and ends kept.
+    /// Begins an epoch with the messages for which `stays` returns true, and with this side's end,
+    /// if it is kept. Returns the ids of the messages that are lost, and the ids of all that is
+    /// kept.
     mutating func begin(
         _ epoch: Identifier, keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) -> (lost: [UInt64], kept: Set<UInt64>) {
@@ -161,7 +163,7 @@ struct OutgoingMessages: Sendable {
         messages = Queue(kept)
         (first, sent, begun) = (1, 0, 0)
         next = (1, 0)
-        resumed = next
+        linkStart = next
         isMidMessage = false
         return (lost, Set(kept.map(\.id)))
     }

@@ -21,7 +21,8 @@ struct Queue<Element> {
     /// The elements from the first on.
     var elements: [Element] { (0..<count).compactMap { self[$0] } }
 
-    /// The slot of the element with this index, or of the next element; `slots` is not empty.
+    /// The slot of the element with this index; for the index ``count``, the slot of the element
+    /// that is appended next. Call this only if there are slots.
     private func slot(_ index: Int) -> Int { (head + index) & (slots.count - 1) }
 
     mutating func append(_ element: consuming Element) {

@@ -75,7 +75,7 @@ package enum L2CAPSocket {
             peerAddress: peer.map { LinkAddress($0) })
         traits.resetIsEnd = true
         traits.canHalfClose = false
-        traits.tellsFreeSpace = true
+        traits.isBluetooth = true
         traits.sendsPackets = true
         return traits
     }

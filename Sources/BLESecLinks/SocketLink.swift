@@ -6,14 +6,17 @@ package final class SocketLink: Link, @unchecked Sendable {
 
     /// The differences between the socket families.
     package struct Traits: Sendable {
-        /// Whether one `recv` returns at most one packet, and discards the bytes that do not fit.
+        /// Whether the socket keeps packets apart. A plain `recv` then returns at most one packet,
+        /// and discards what does not fit into the buffer, so the link keeps the rest itself.
         package var receivesPackets = false
         /// Whether a reset is a normal end: for L2CAP the kernel reports every end as a reset.
         package var resetIsEnd = false
         /// Whether one direction can be ended alone.
         package var canHalfClose = true
-        /// Whether `TIOCOUTQ` returns the send buffer's free space, not the length of the queue.
-        package var tellsFreeSpace = false
+        /// Whether this is a Bluetooth socket, for which ``Socket/outputQueue(_:)`` returns the
+        /// send buffer's free space, and which may refuse an SDU for ever that another socket
+        /// takes.
+        package var isBluetooth = false
         /// Whether each send is one packet, which must not be larger than ``maximumSDU``.
         package var sendsPackets = false
         package var maximumSDU: Int
@@ -51,7 +54,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     private var hasHalfClosed = false
     /// The most bytes to pass to one system call.
     private var sendLimit = Int.max
-    private var sendBuffer = SendBuffer()
+    private var sendBufferSize = SendBufferSize()
     private var sendFailure: LinkError?
     private var receiveFailure: LinkError?
 
@@ -86,7 +89,7 @@ package final class SocketLink: Link, @unchecked Sendable {
                 "\(bytes.count) bytes in one send; \(peerDescription) takes \(maximumSDU)")
         }
         var count = sendOnce(bytes)
-        if count == -Int(EAGAIN) && traits.tellsFreeSpace { count = sendPart(bytes) }
+        if count == -Int(EAGAIN) && traits.isBluetooth { count = sendPart(bytes) }
         if count >= 0 { return count }
         let number = Int32(-count)
         if number == EAGAIN { return 0 }
@@ -159,9 +162,9 @@ package final class SocketLink: Link, @unchecked Sendable {
         let descriptor = source.fileDescriptor
         guard descriptor >= 0 else { return true }
         do throws(SystemError) {
-            let queue = try Socket.outputQueue(descriptor)
-            if !traits.tellsFreeSpace { return queue == 0 }
-            return queue >= Int(try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF))
+            let queuedOrFree = try Socket.outputQueue(descriptor)
+            if !traits.isBluetooth { return queuedOrFree == 0 }
+            return queuedOrFree >= Int(try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF))
         } catch {
             return true
         }
@@ -205,8 +208,8 @@ package final class SocketLink: Link, @unchecked Sendable {
             let part = bytes.extracting(first: sendLimit)
             let count = sendOnce(part)
             guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
-            // The socket may have changed after the condition of `while` was checked, so only a
-            // second refusal shows that the part is too large.
+            // The queue may have become empty only after the refusal, so only a second refusal
+            // shows that the part is too large.
             if refusals > 0, !enlargeBuffer() { sendLimit = part.count / 2 }
             refusals += 1
         }
@@ -217,11 +220,11 @@ package final class SocketLink: Link, @unchecked Sendable {
     private func sendOnce(_ bytes: Span<UInt8>) -> Int {
         let part = bytes.extracting(first: sendLimit)
         guard keepsQueueShort else { return Socket.send(source.fileDescriptor, part) }
-        if traits.tellsFreeSpace { return sendMeasured(part) }
+        if traits.isBluetooth { return sendMeasured(part) }
         // The kernel refuses a packet that is larger than the buffer, but divides a stream's bytes.
         let limit =
             traits.sendsPackets
-            ? SendBuffer.largestUnixPacket(maximumSDU: traits.maximumSDU) : Int.max
+            ? SendBufferSize.largestUnixPacket(maximumSDU: traits.maximumSDU) : Int.max
         return Socket.send(source.fileDescriptor, part.extracting(first: limit))
     }
 
@@ -233,7 +236,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         else { return Socket.send(descriptor, bytes) }
         let count = Socket.send(descriptor, bytes)
         guard count > 0, let after = try? Socket.outputQueue(descriptor) else { return count }
-        if sendBuffer.learn(charge: before - after, for: count, maximumSDU: maximumSDU) {
+        if sendBufferSize.learn(charge: before - after, for: count, maximumSDU: maximumSDU) {
             resizeBuffer()
         }
         return count
@@ -243,7 +246,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     private func enlargeBuffer() -> Bool {
         guard keepsQueueShort,
             let current = try? Socket.option(source.fileDescriptor, SOL_SOCKET, SO_SNDBUF),
-            sendBuffer.doubleCharge(current: current)
+            sendBufferSize.doubleCharge(current: current)
         else { return false }
         return resizeBuffer()
     }
@@ -258,8 +261,8 @@ package final class SocketLink: Link, @unchecked Sendable {
         guard descriptor >= 0 else { return false }
         do throws(SystemError) {
             let current = try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF)
-            let size = sendBuffer.size(
-                isShort: keepsQueueShort, isL2CAP: traits.tellsFreeSpace, maximumSDU: maximumSDU,
+            let size = sendBufferSize.size(
+                isShort: keepsQueueShort, isL2CAP: traits.isBluetooth, maximumSDU: maximumSDU,
                 current: current)
             if size == current { return false }
             // The kernel doubles the value that is set.

@@ -1,9 +1,10 @@
-/// The patterns of Noise §7.4 (one-way), §7.5 (interactive) and §18.1 (deferred).
+/// The patterns of Noise §7.4 (one-way), §7.5 (interactive, also called fundamental) and §18.1
+/// (deferred).
 ///
 /// A row has the pattern's name, the initiator's pre-message, the responder's pre-message, and then
 /// the messages. The initiator sends the first message.
 extension HandshakePattern {
-    /// Every one-way, fundamental and deferred pattern, in the specification's order.
+    /// Every one-way, interactive and deferred pattern, in the specification's order.
     public static let all: [HandshakePattern] = [
         // One-way.
         row("N", [], [.s], [.e, .es]),

@@ -3,7 +3,8 @@
 ///
 /// - Parameters:
 ///   - count: the number of calls.
-///   - body: the work; each call should take about a millisecond.
+///   - body: the work of one call. Calls are distributed in groups of 32, which suits calls of
+///     about a millisecond: shorter ones would cost much overhead, and longer ones leave cores idle.
 ///   - progress: called from time to time with the number of finished calls.
 package func inParallel<Value: Sendable>(
     _ count: Int, _ body: @escaping @Sendable (Int) -> Value, progress: (Int) -> Void = { _ in }

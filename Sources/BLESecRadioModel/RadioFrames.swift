@@ -57,9 +57,9 @@ struct RadioFrames: Sendable {
     /// Adds credits that the peer has given. A host that had no credits sends again only after its
     /// delay.
     mutating func addCredits(_ count: Int, now: UInt64) {
-        let wasEmpty = credits == 0
+        let hadNone = credits == 0
         credits += count
-        guard wasEmpty, firstUnsent < sdus.count else { return }
+        guard hadNone, firstUnsent < sdus.count else { return }
         sdus[firstUnsent].readyAt = max(sdus[firstUnsent].readyAt, now + parameters.hostDelay)
     }
 

@@ -10,7 +10,7 @@ package struct ProgressLine {
 
     package init(steps: Int) { total = max(1, steps) }
 
-    /// Shows the next step, and counts the previous step as done.
+    /// Shows the step that begins. It counts as done when the next step is shown.
     package mutating func show(_ step: String) {
         show(step, done: done)
         done += 1

@@ -1,4 +1,4 @@
-/// A summary of the samples of one figure.
+/// A summary of the samples of one measured quantity.
 struct Summary: Sendable, Equatable {
     var median: Double
     var least: Double
@@ -12,7 +12,7 @@ struct Summary: Sendable, Equatable {
         self.init(zip(samples, others).map { $0 / $1 })
     }
 
-    /// Summarizes at least one sample.
+    /// Summarizes `samples`, which must not be empty.
     init(_ samples: [Double]) {
         let sorted = samples.sorted()
         median = sorted.quantile(0.5)

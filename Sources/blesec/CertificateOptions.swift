@@ -57,7 +57,8 @@ enum CertificateOptions {
         }
         let identity = try CertificateFile.identity(
             certificate: path, key: keyPath,
-            passphrase: try IdentityOptions.requiredPassphrase(arguments), now: Int64(time(nil)))
+            passphrase: try IdentityOptions.passphraseOfExistingKey(arguments),
+            now: Int64(time(nil)))
         guard let authorityPath = arguments.value(authority) else {
             return try TLSContext(identity: identity)
         }

@@ -11,7 +11,8 @@ enum IdentityOptions {
     static let passphrasePrompt = Option(
         name: "--passphrase-prompt",
         help: "Ask for the key's passphrase at the terminal, without showing it. For an existing "
-            + "key, this happens without the option, too.")
+            + "key, blesec asks without the option, too, if the key is encrypted and "
+            + "--passphrase-file is missing.")
 
     static let all = [passphraseFile, passphrasePrompt]
 
@@ -25,7 +26,7 @@ enum IdentityOptions {
     /// The source of the passphrase for an existing key. If the command line names none, a prompt
     /// on the terminal asks for the passphrase. Without a terminal, an encrypted key is refused
     /// with an error that names `--passphrase-file`.
-    static func requiredPassphrase(
+    static func passphraseOfExistingKey(
         _ arguments: Arguments
     ) throws(ChannelError) -> PassphraseSource {
         let asking = PassphraseSource { path, _ throws(ChannelError) in
@@ -43,7 +44,7 @@ enum IdentityOptions {
     /// Reads a key file. If the file is encrypted and no option names a passphrase, a prompt asks
     /// for the passphrase.
     static func load(_ path: String, _ arguments: Arguments) throws(ChannelError) -> IdentityKey {
-        try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
+        try IdentityFile.load(path, passphrase: try passphraseOfExistingKey(arguments))
     }
 
     static func print(_ identity: IdentityKey) throws(ChannelError) {

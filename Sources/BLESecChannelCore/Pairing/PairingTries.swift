@@ -1,27 +1,27 @@
 internal import BLESecLocking
 
-/// Counts how often a code or a comparison is tried, over all links. A code or a comparison is
-/// valid for one pairing.
+/// Counts the tries of a ``TrustPolicy/PairingCode`` or a ``TrustPolicy/PairingComparison``, over
+/// all links. Each is valid for one pairing.
 final class PairingTries: Sendable {
     /// The most tries: 3.
     static let maximum = 3
 
     private let deadline: ContinuousClock.Instant
-    private let state = Locked<(spent: Int, isUsed: Bool, owner: Fingerprint?)>((0, false, nil))
+    private let state = Locked<(spent: Int, isOver: Bool, owner: Fingerprint?)>((0, false, nil))
 
     init(lifetime: Duration) { deadline = .now + lifetime }
 
     /// How many tries are left now.
     var left: Int {
         ContinuousClock.now >= deadline
-            ? 0 : state.withLock { $0.isUsed ? 0 : Self.maximum - $0.spent }
+            ? 0 : state.withLock { $0.isOver ? 0 : Self.maximum - $0.spent }
     }
 
-    /// Why the code or the comparison cannot be tried any more; nil while it can. The reason calls
-    /// the code or the comparison `what`.
+    /// Why the code or the comparison cannot be tried any more; nil while it can. In the text,
+    /// `what` is the subject, such as "the code".
     func refusal(of what: String) -> String? {
-        let (spent, isUsed, _) = state.withLock { $0 }
-        if isUsed { return "\(what) was used already" }
+        let (spent, isOver, _) = state.withLock { $0 }
+        if isOver { return "\(what) was used already" }
         if ContinuousClock.now >= deadline { return "\(what) is too old" }
         return spent < Self.maximum
             ? nil : "\(what) was tried \(Self.maximum) times; make a new one"
@@ -31,7 +31,7 @@ final class PairingTries: Sendable {
     func spend(_ what: String) throws(ChannelError) {
         if let refusal = refusal(of: what) { throw ChannelError(.untrusted, refusal) }
         let isSpent = state.withLock { state in
-            guard !state.isUsed, state.spent < Self.maximum else { return false }
+            guard !state.isOver, state.spent < Self.maximum else { return false }
             state.spent += 1
             return true
         }
@@ -40,19 +40,19 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Reserves the code or the comparison for `key`, which has been verified, if it is the first
-    /// such key. Returns false for any other key, and for every key once ``close()`` was called. So
-    /// if two peers try at the same time, this side pairs with only one of them.
+    /// Reserves the code or the comparison for the first verified key that asks. Returns false for
+    /// any other key, and for every key once ``close()`` was called. So if two peers try at the
+    /// same time, this side pairs with only one of them.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
-            if state.owner == nil, !state.isUsed { state.owner = key }
+            if state.owner == nil, !state.isOver { state.owner = key }
             return state.owner == key
         }
     }
 
     /// Ends all tries, since the key that has reserved the code or the comparison has paired.
-    func didPair() { state.withLock { $0.isUsed = true } }
+    func didPair() { state.withLock { $0.isOver = true } }
 
     /// Ends all tries and the reservation.
-    func close() { state.withLock { ($0.isUsed, $0.owner) = (true, nil) } }
+    func close() { state.withLock { ($0.isOver, $0.owner) = (true, nil) } }
 }

@@ -4,8 +4,8 @@ struct Panel {
     struct Point {
         var size: Int
         var value: Double
-        /// Larger values in ascending order. A bar rises from `value` to the last of them, with a
-        /// tick at each.
+        /// Percentiles above `value`, in ascending order. A bar rises from `value` to the last of
+        /// them, and has a mark at each.
         var above: [Double] = []
     }
 

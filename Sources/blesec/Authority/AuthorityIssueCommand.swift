@@ -53,7 +53,7 @@ enum AuthorityIssueCommand {
         }
         let subject = try SubjectURI(arguments.value(uri) ?? "")
         let days = try AuthorityOptions.days(days, arguments, standard: standardDays)
-        let passphrase = try IdentityOptions.requiredPassphrase(arguments)
+        let passphrase = try IdentityOptions.passphraseOfExistingKey(arguments)
         let authority = try CertificateAuthority(arguments.operands[0])
         let issued = try authority.issue(
             subject, days: days, key: arguments.value(key), to: arguments.value(out) ?? "",

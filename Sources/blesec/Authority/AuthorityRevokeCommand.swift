@@ -30,7 +30,7 @@ enum AuthorityRevokeCommand {
         ], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
-        let passphrase = try IdentityOptions.requiredPassphrase(arguments)
+        let passphrase = try IdentityOptions.passphraseOfExistingKey(arguments)
         let now = AuthorityOptions.now
         let revoked = try CertificateAuthority(arguments.operands[0]).revoke(
             CertificateAuthority.RevocationTarget(arguments.operands[1]), passphrase: passphrase,

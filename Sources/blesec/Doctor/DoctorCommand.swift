@@ -5,9 +5,10 @@ internal import BLESecToolKit
 enum DoctorCommand {
     private static let root = Option(
         name: "--root", value: "DIR",
-        help: "Read the files of the system below DIR instead of /, such as "
-            + "DIR/etc/bluetooth/main.conf and DIR/sys, as in a container that has the host's files "
-            + "there. Nothing else is then checked: neither bluetoothd's answers nor the adapters.")
+        help:
+            "Read the system's files below DIR instead of /: DIR/etc/bluetooth/main.conf, DIR/sys "
+            + "and so on. This is for a container in which the host's files are at DIR. Nothing "
+            + "else is then checked: neither bluetoothd's answers nor the adapters.")
 
     static let command = Command(
         name: "blesec doctor", summary: "check whether this machine is ready for Bluetooth",
@@ -15,8 +16,8 @@ enum DoctorCommand {
         description: [
             "Checks the kernel, bluetoothd, its plugins and configuration, the adapters and their "
                 + "open links, the switches of rfkill and this user's permissions, and prints a "
-                + "line for each finding. The line says whether that part is as it should be and, "
-                + "if it is not, what to do. A line that begins with `note` reports no fault, but a "
+                + "line for each finding. The line says whether what was checked is as it should be "
+                + "and, if it is not, what to do. A line that begins with `note` reports no fault, but a "
                 + "useful fact, or something that could not be determined.",
             "With --json, a finding has the members grade, subject and text, and remedy if there is "
                 + "one.",
@@ -44,6 +45,7 @@ enum DoctorCommand {
         findings.addKernel()
         findings.addSockets()
         let bluetoothd = await Bluetoothd.connect()
+        // Includes the user's rights and the configuration.
         await findings.addDaemon(bluetoothd)
         findings.addSwitches()
         for adapter in await bluetoothd.inspection { findings.addAdapter(adapter) }

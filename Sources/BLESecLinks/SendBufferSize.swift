@@ -4,7 +4,7 @@
 /// Unix socket the charge is up to about twice the payload, and more for very short sends. On L2CAP
 /// the charge depends on the size of the packets, which cannot be queried, so the charge is
 /// measured: typically 1,280 bytes for a packet with 188 bytes of payload.
-struct SendBuffer {
+struct SendBufferSize {
     /// The size of a Unix socket's short buffer, in charged bytes.
     ///
     /// It holds 15 to 33 KiB of payload if each send has 1 KiB or more. A Unix socket polls
