@@ -18,13 +18,19 @@ package struct AdvertisingThrottle: Sendable {
     /// Makes a throttle that allows advertising, with the defaults above.
     package init() {}
 
-    /// Counts a failed peer: it connected and proved no identity.
-    package mutating func peerFailed(at now: MonotonicTime) {
+    /// Counts a failed peer: it connected and proved no identity. While advertising is stopped,
+    /// failures do not count, so that nobody can prolong the stop.
+    ///
+    /// - Returns: whether advertising has to stop now.
+    @discardableResult
+    package mutating func peerFailed(at now: MonotonicTime) -> Bool {
+        guard resumptionTime(asOf: now) == nil else { return false }
         failures.removeAll { $0.advanced(by: window) <= now }
         failures.append(now)
-        guard failures.count >= threshold else { return }
+        guard failures.count >= threshold else { return false }
         failures = []
         stoppedUntil = now.advanced(by: cooldown)
+        return true
     }
 
     /// When advertising may start again; nil if it is allowed now.

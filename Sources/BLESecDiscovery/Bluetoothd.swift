@@ -261,12 +261,14 @@ package actor Bluetoothd {
         lastToken += 1
         let token = lastToken
         scans.byToken[token] = .init(adapter: adapter, service: service, continuation: continuation)
+        scansChanged()
         let registration: Registration
         do throws(DiscoveryError) {
             registration = try await registrations.register(
                 .scan(on: adapter, anewEvery: interval), as: token)
         } catch {
             scans.byToken[token] = nil
+            scansChanged()
             continuation.finish()
             throw error
         }
@@ -280,7 +282,13 @@ package actor Bluetoothd {
 
     private func endScan(_ registration: Registration) async {
         scans.byToken[registration.token] = nil
+        scansChanged()
         await registration.end()
+    }
+
+    /// Tells the tree which services this process scans for.
+    private func scansChanged() {
+        if tree.seek(Set(scans.byToken.values.map(\.service))) { session?.listObjects() }
     }
 
     /// Sends `value` to all devices that have subscribed to a characteristic of `application`.

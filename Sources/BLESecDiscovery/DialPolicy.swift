@@ -12,9 +12,9 @@ package import BLESecLinks
 ///   has arrived by then, the peer with the higher tag dials too: the other peer may not hear it,
 ///   and a forged low tag must not keep anyone from dialing.
 /// - Only one side makes a link between two addresses. So this side does not dial an address while
-///   a link with the address is open or being accepted, and accepting a link cancels the dials to
-///   its address. Otherwise both sides could open an L2CAP channel at the same time, and kernels
-///   mix up the signalling of two such channels.
+///   a link with the address is open, being accepted or being ended, and accepting a link cancels
+///   the dials to its address. Otherwise both sides could open an L2CAP channel at the same time,
+///   and kernels mix up the signalling of two such channels.
 /// - Candidates with a proven identity come first, then candidates at an address where an identity
 ///   was proven (their tag may be new, or forged), then all others. The last two groups may each be
 ///   dialed only a few times a minute, since anyone can advertise a thousand candidates. Within a
@@ -60,6 +60,8 @@ package struct DialPolicy: Sendable {
 
     /// The links that are open or being accepted, by address.
     private var links: [DeviceAddress: Links] = [:]
+    /// The addresses whose links this side is ending.
+    private var releasing: Set<DeviceAddress> = []
     /// Addresses where an identity was proven, the latest last.
     private var provenAddresses: [DeviceAddress] = []
     private static let mostProvenAddresses = 64
@@ -210,6 +212,19 @@ package struct DialPolicy: Sendable {
         change(address) { $0.ready -= 1 }
     }
 
+    /// This side begins to end the link to an address. A dial to the address before
+    /// ``releaseEnded(_:)`` would lose its channel with the link.
+    package mutating func releaseBegan(_ address: DeviceAddress) { releasing.insert(address) }
+
+    /// The link to an address, which this side was ending, is down. bluetoothd may have forgotten
+    /// the device, so the address has to be heard again before it is dialed.
+    package mutating func releaseEnded(_ address: DeviceAddress) {
+        releasing.remove(address)
+        for entry in table.all where entry.candidate.address == address {
+            table[entry.candidate]?.dialing.mustBeHeard = true
+        }
+    }
+
     /// Whether there is an accepted link from `address` whose peer has not proven an identity yet.
     package func isAccepting(from address: DeviceAddress) -> Bool {
         links[address].map { $0.unproven > 0 } ?? false
@@ -296,7 +311,8 @@ package struct DialPolicy: Sendable {
     }
 
     private func isLinked(_ entry: PeerTable.Entry) -> Bool {
-        if links[entry.candidate.address] != nil { return true }
+        let address = entry.candidate.address
+        if links[address] != nil || releasing.contains(address) { return true }
         guard let identity = entry.identity else { return false }
         return links.values.contains { $0.ready > 0 && $0.identity == identity }
     }

@@ -6,13 +6,20 @@ typealias Interface = ObjectTree.Interface
 /// The objects of bluetoothd, as its listings and signals report them.
 ///
 /// Only the interfaces that this package uses are kept. Anyone nearby can make devices appear, and
-/// a device can have any number of services, so both numbers are bounded.
+/// a device can have and can advertise any number of services, so all these numbers are bounded.
 struct ObjectTree: Sendable {
     typealias Properties = [String: BusValue]
 
     /// The most devices that are kept, and also the most services and characteristics of all
-    /// devices together; further objects are ignored.
+    /// devices together. A further device replaces a random device that is not needed now; without
+    /// such a device, and for services and characteristics, further objects are ignored.
     static let mostObjects = 4_096
+    /// The most services and characteristics of one device together; further ones are ignored, so
+    /// that one device cannot keep out those of others.
+    static let mostParts = 256
+    /// The most services that are kept of a device's list `UUIDs`. Beyond them, only the services
+    /// that this process scans for are kept.
+    static let mostListedServices = 64
 
     enum Interface {
         static let adapter = "org.bluez.Adapter1"
@@ -31,7 +38,24 @@ struct ObjectTree: Sendable {
 
     private var objects: [String: [String: Properties]] = [:]
     private var counts: [Kind: Int] = [:]
+    /// The numbers of services and characteristics, by the paths of their devices.
+    private var parts: [String: Int] = [:]
     private var isIncomplete = false
+
+    /// The services that this process scans for, by their text form.
+    private var soughtServices: [String: BluetoothUUID] = [:]
+    /// The services in each device's property `UUIDs`, by the device's path. They are parsed when
+    /// the property changes, and not for each advertisement that is heard.
+    private var listedServices: [String: [BluetoothUUID]] = [:]
+    /// Whether services were cut off a device's list.
+    private var hasCutLists = false
+    /// The devices that are not needed now, so that further devices may replace them: they are
+    /// neither connected nor paired, and advertise no service that this process scans for.
+    private var expendable: Set<String> = []
+    /// The properties of a device that decide whether it is expendable.
+    private static let vitalProperties: Set<String> = [
+        "Connected", "Paired", "ServiceData", "UUIDs",
+    ]
 
     private enum Kind {
         case device
@@ -76,14 +100,12 @@ struct ObjectTree: Sendable {
         var kept = objects[path] ?? [:]
         for (name, properties) in interfaces.entries ?? [] {
             guard let name = name.text, Interface.kept.contains(name) else { continue }
-            kept[name] = properties.properties ?? [:]
+            var reported = properties.properties ?? [:]
+            if name == Interface.device { cutServices(of: &reported) }
+            kept[name] = reported
         }
         guard !kept.isEmpty else { return }
-        let kind = Kind(kept)
-        if objects[path] == nil, kind != .local, counts[kind, default: 0] >= Self.mostObjects {
-            isIncomplete = true
-            return
-        }
+        if objects[path] == nil, !makeRoom(for: Kind(kept), at: path) { return }
         put(kept, at: path)
     }
 
@@ -95,9 +117,39 @@ struct ObjectTree: Sendable {
     }
 
     private mutating func put(_ interfaces: [String: Properties], at path: String) {
-        if let old = objects[path] { counts[Kind(old), default: 0] -= 1 }
+        if let old = objects[path] { count(-1, Kind(old), at: path) }
         objects[path] = interfaces.isEmpty ? nil : interfaces
-        if !interfaces.isEmpty { counts[Kind(interfaces), default: 0] += 1 }
+        if !interfaces.isEmpty { count(1, Kind(interfaces), at: path) }
+        parseServices(of: path)
+        review(path)
+    }
+
+    private mutating func count(_ change: Int, _ kind: Kind, at path: String) {
+        counts[kind, default: 0] += change
+        guard kind == .part else { return }
+        let device = Self.device(of: path)
+        let number = parts[device, default: 0] + change
+        parts[device] = number > 0 ? number : nil
+    }
+
+    /// Makes room for a new object, if necessary in place of an expendable one; returns whether
+    /// there is room.
+    private mutating func makeRoom(for kind: Kind, at path: String) -> Bool {
+        if kind == .local { return true }
+        // A new listing would not help: the device keeps its services.
+        if kind == .part, parts[Self.device(of: path), default: 0] >= Self.mostParts {
+            return false
+        }
+        guard counts[kind, default: 0] >= Self.mostObjects else { return true }
+        isIncomplete = true
+        guard kind == .device, let other = expendable.randomElement() else { return false }
+        put([:], at: other)
+        return true
+    }
+
+    /// The path of the device that a path below it belongs to.
+    private static func device(of path: String) -> String {
+        "/" + path.split(separator: "/").prefix(4).joined(separator: "/")
     }
 
     /// Handles `PropertiesChanged`; ignores an unknown interface.
@@ -105,15 +157,83 @@ struct ObjectTree: Sendable {
         _ path: String, _ interface: String, _ changed: Properties, invalidated: [String]
     ) {
         guard objects[path]?[interface] != nil else { return }
+        var changed = changed
+        if interface == Interface.device { cutServices(of: &changed) }
         objects[path]?[interface]?.merge(changed) { $1 }
         for name in invalidated { objects[path]?[interface]?[name] = nil }
+        guard interface == Interface.device else { return }
+        let vital = Self.vitalProperties.filter {
+            changed[$0] != nil || invalidated.contains($0)
+        }
+        if vital.contains("UUIDs") { parseServices(of: path) }
+        if !vital.isEmpty { review(path) }
     }
 
     mutating func removeAll() {
         objects = [:]
         counts = [:]
+        parts = [:]
         isIncomplete = false
+        listedServices = [:]
+        hasCutLists = false
+        expendable = []
     }
+
+    // MARK: - Advertised services
+
+    /// Sets the services that this process scans for.
+    ///
+    /// - Returns: whether bluetoothd should be asked to list its objects again, because what was
+    ///   left out or cut off before may concern a service that was not scanned for until now.
+    mutating func seek(_ services: Set<BluetoothUUID>) -> Bool {
+        let isNew = services.contains { !soughtServices.values.contains($0) }
+        soughtServices = [:]
+        for service in services { soughtServices[service.description] = service }
+        for path in listedServices.keys { review(path) }
+        return isNew && (isIncomplete || hasCutLists)
+    }
+
+    /// The services that a device lists in `UUIDs`.
+    func services(of path: String) -> [BluetoothUUID] { listedServices[path] ?? [] }
+
+    /// Cuts the list `UUIDs` in the properties of a device. bluetoothd adds every UUID that is
+    /// advertised from the device's address, and so the list can grow without limit.
+    private mutating func cutServices(of device: inout Properties) {
+        guard let all = device["UUIDs"]?.elements, all.count > Self.mostListedServices else {
+            return
+        }
+        hasCutLists = true
+        let kept = all.enumerated().filter { index, service in
+            index < Self.mostListedServices || isSought(service)
+        }
+        device["UUIDs"] = .array(kept.map(\.element), of: "s")
+    }
+
+    private mutating func parseServices(of path: String) {
+        listedServices[path] = self[path, Interface.device].map { device in
+            (device["UUIDs"]?.texts ?? []).compactMap { BluetoothUUID($0) }
+        }
+    }
+
+    /// Updates whether the object at `path` is an expendable device.
+    private mutating func review(_ path: String) {
+        if isExpendable(path) { expendable.insert(path) } else { expendable.remove(path) }
+    }
+
+    private func isExpendable(_ path: String) -> Bool {
+        guard let device = self[path, Interface.device] else { return false }
+        let services = services(of: path)
+        return !isConnected(path) && !flag("Paired", of: path)
+            && !soughtServices.values.contains { services.contains($0) }
+            && !(device["ServiceData"]?.entries ?? []).contains { isSought($0.key) }
+    }
+
+    /// Whether a value is the text form of a service that this process scans for.
+    private func isSought(_ value: BusValue) -> Bool {
+        value.text.map { soughtServices[$0] != nil } ?? false
+    }
+
+    // MARK: - Objects
 
     /// The paths of all objects below `path` that have the interface, sorted.
     func paths(of interface: String, below path: String = "") -> [String] {
@@ -143,9 +263,18 @@ struct ObjectTree: Sendable {
     }
 
     /// The path of a device's object under an adapter; nil until the adapter has heard the device.
+    ///
+    /// bluetoothd makes the path from the address at which it has heard the device first. If the
+    /// device pairs and reveals another address, the object keeps its path.
     func path(of address: DeviceAddress, on adapter: AdapterName) -> String? {
-        let parts = address.address.description.split(separator: ":").joined(separator: "_")
+        let text = address.address.description
+        let parts = text.split(separator: ":").joined(separator: "_")
         let path = "\(adapter.path)/dev_\(parts)"
-        return self.address(of: path) == address ? path : nil
+        if self.address(of: path) == address { return path }
+        let others = objects.filter {
+            $0.value[Interface.device]?["Address"]?.text == text
+                && $0.key.hasPrefix(adapter.path + "/") && self.address(of: $0.key) == address
+        }
+        return others.keys.min()
     }
 }

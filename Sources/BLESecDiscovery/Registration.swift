@@ -13,6 +13,16 @@ package final class Registration: Sendable {
         self.loop = loop
     }
 
+    /// Why bluetoothd has refused to repeat the registration, for example after the adapter was
+    /// off; nil while bluetoothd grants it. The request is sent again until bluetoothd grants it.
+    package var refusal: DiscoveryError? { get async { await registrations.refusal(of: token) } }
+
+    /// Waits until ``refusal`` becomes an error, or nil if `wasRefused` is true. Throws once the
+    /// registration has ended, or the task is cancelled.
+    package func waitForChange(wasRefused: Bool) async throws(DiscoveryError) {
+        try await registrations.waitForChange(of: token, wasRefused: wasRefused)
+    }
+
     deinit {
         Task(executorPreference: loop) { [registrations, token] in await registrations.end(token) }
     }

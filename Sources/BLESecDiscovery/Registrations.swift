@@ -23,7 +23,17 @@ actor Registrations {
 
     private struct Entry {
         let request: RegistrationRequest
-        var state = State.lapsed
+        var state = State.lapsed {
+            didSet {
+                switch state {
+                case .refused(let error): refusal = error
+                case .granted: refusal = nil
+                case .lapsed, .asking, .paused: break
+                }
+            }
+        }
+        /// Why bluetoothd has refused the request; nil once bluetoothd grants it.
+        private(set) var refusal: DiscoveryError?
         /// Whether bluetoothd has granted the request before, and may still hold it.
         var wasGranted = false
         /// The last of the calls to bluetoothd for this request, which run one after another.
@@ -93,6 +103,28 @@ actor Registrations {
         case nil: .failure(DiscoveryError(.closed, "cannot \(request.action): it was ended"))
         case .lapsed, .asking, .paused: nil
         }
+    }
+
+    /// Why bluetoothd has refused a request; nil if it has granted the request since, or the
+    /// request has ended.
+    func refusal(of token: UInt64) -> DiscoveryError? { entries[token]?.refusal }
+
+    /// Waits until a request counts as refused, if `wasRefused` is false, or as granted, if it is
+    /// true. Throws once the request has ended, or the task is cancelled.
+    func waitForChange(of token: UInt64, wasRefused: Bool) async throws(DiscoveryError) {
+        let action = "watch a registration"
+        guard let bluetoothd else { throw .noService(cannot: action) }
+        try await bluetoothd.wait(until: .distantFuture, to: action) {
+            _ throws(DiscoveryError) in
+            try self.assumeIsolated { $0.change(of: token, wasRefused: wasRefused) }?.get()
+        }
+    }
+
+    private func change(of token: UInt64, wasRefused: Bool) -> Result<Void, DiscoveryError>? {
+        guard let entry = entries[token] else {
+            return .failure(DiscoveryError(.closed, "the registration has ended"))
+        }
+        return (entry.refusal != nil) == wasRefused ? nil : .success(())
     }
 
     /// Ends a request in this process, and then in bluetoothd. A second call does nothing.

@@ -23,7 +23,18 @@ package struct RemoteDevice: Sendable {
 
     // MARK: - The link
 
+    /// Whether there is a link to the device, made by either side.
+    package var isConnected: Bool {
+        get async {
+            let tree = await bluetoothd.tree
+            return tree.path(of: address, on: adapter.name).map(tree.isConnected) ?? false
+        }
+    }
+
     /// Connects to the device, which the adapter must have heard before.
+    ///
+    /// If this call throws, a link may be up all the same: the peer's, or one that came up too late.
+    /// Then this call leaves the link.
     ///
     /// - Returns: true if this call made the link, so that the caller may end it; false if there
     ///   was a link before.
@@ -45,8 +56,9 @@ package struct RemoteDevice: Sendable {
                 $0.tree.isConnected(path) ? () : nil
             }
         } catch {
-            // bluetoothd keeps trying until it is asked to stop, except after a collision.
-            if makesLink, error.code != .collision {
+            // bluetoothd keeps trying until it is asked to stop, except after a collision. If there
+            // is a link by now, it may be the peer's, with a channel over it.
+            if makesLink, error.code != .collision, await !bluetoothd.tree.isConnected(path) {
                 await bluetoothd.send(to: action, path, Interface.device, "Disconnect")
             }
             if error.code == .failed {

@@ -42,9 +42,10 @@ struct ServiceScans {
             let device = tree[path, Interface.device]
         else { return }
         for (token, scan) in byToken where scan.adapter == adapter && (only ?? token) == token {
-            guard let advertisement = ServiceAdvertisement(of: scan.service, device) else {
-                continue
-            }
+            guard
+                let advertisement = ServiceAdvertisement(
+                    of: scan.service, device, listing: tree.services(of: path))
+            else { continue }
             // A controller reports 127 when the signal strength is unknown (Core specification,
             // Vol 4, Part E, §7.7.65.2).
             let signal = device["RSSI"]?.integer.flatMap { $0 == 127 ? nil : $0 }
@@ -64,8 +65,11 @@ struct ServiceScans {
 }
 
 extension ServiceAdvertisement {
-    /// Reads the properties of a device's object.
-    fileprivate init?(of service: BluetoothUUID, _ device: ObjectTree.Properties) {
+    /// Reads the properties of a device's object, which lists `services`.
+    fileprivate init?(
+        of service: BluetoothUUID, _ device: ObjectTree.Properties,
+        listing services: [BluetoothUUID]
+    ) {
         var serviceData: [BluetoothUUID: [UInt8]] = [:]
         for (key, value) in device["ServiceData"]?.properties ?? [:] {
             if let uuid = BluetoothUUID(key) { serviceData[uuid] = value.bytes }
@@ -75,9 +79,7 @@ extension ServiceAdvertisement {
             if case .uint16(let company) = key { manufacturerData[company] = value.bytes }
         }
         self.init(
-            of: service,
-            uuids: (device["UUIDs"]?.texts ?? []).compactMap { BluetoothUUID($0) },
-            name: device["Name"]?.text, serviceData: serviceData,
+            of: service, uuids: services, name: device["Name"]?.text, serviceData: serviceData,
             manufacturerData: manufacturerData)
     }
 }

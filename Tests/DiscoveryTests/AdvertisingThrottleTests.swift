@@ -29,14 +29,20 @@ struct AdvertisingThrottleTests {
         }
     }
 
-    @Test("advertising stays stopped while peers continue to fail")
+    @Test("peers that continue to fail do not prolong a stop, and count again after it")
     mutating func continuedFailures() {
-        for _ in 0..<throttle.threshold * 8 {
-            throttle.peerFailed(at: now)
+        for _ in 1..<throttle.threshold { #expect(throttle.peerFailed(at: now) == false) }
+        #expect(throttle.peerFailed(at: now) == true)
+        let end = now.advanced(by: throttle.cooldown)
+        while now < end {
+            #expect(throttle.peerFailed(at: now) == false)
+            #expect(throttle.resumptionTime(asOf: now) == end)
             now = now.advanced(by: .milliseconds(100))
         }
-        // The first stop alone would end earlier.
-        #expect(
-            throttle.resumptionTime(asOf: now.advanced(by: throttle.cooldown - .seconds(1))) != nil)
+        for _ in 1..<throttle.threshold {
+            throttle.peerFailed(at: end)
+            #expect(throttle.resumptionTime(asOf: end) == nil)
+        }
+        #expect(throttle.peerFailed(at: end) == true)
     }
 }

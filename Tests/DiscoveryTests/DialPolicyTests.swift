@@ -72,6 +72,21 @@ extension DialPolicy.Rules {
 struct DialPolicyTests {
     let candidate1 = PolicyRun.candidate(1)
 
+    @Test("an address whose link is being ended is dialed when the link is down and it is heard")
+    func release() {
+        var run = PolicyRun(.heardOnce)
+        run.hear(1)
+        _ = run.policy.accepted(from: candidate1.address)
+        run.policy.acceptFailed(from: candidate1.address)
+        run.policy.releaseBegan(candidate1.address)
+        run.hear(1)
+        #expect(run.step() == [])
+        run.policy.releaseEnded(candidate1.address)
+        #expect(run.step() == [], "it was heard last before the link was down")
+        run.hear(1)
+        #expect(run.step() == [candidate1])
+    }
+
     @Test("a dial that collided with this side's scan is repeated at once, at most twice in a row")
     func collision() {
         var run = PolicyRun(.heardOnce)

@@ -1,3 +1,4 @@
+import BLESecL2CAP
 import Testing
 
 @testable import BLESecDiscovery
@@ -40,25 +41,111 @@ struct ObjectTreeTests {
                 == ["/org/bluez/hci1/dev_A"])
     }
 
-    @Test("devices have a limit, and services and characteristics have a limit of their own")
+    @Test("an object is found by the address that its device has now, whatever its path is")
+    func resolvedAddress() throws {
+        var tree = ObjectTree()
+        let adapter = AdapterName("hci0")
+        let old = DeviceAddress(try #require(BluetoothAddress("4A:11:22:33:44:55")), .random)
+        let new = DeviceAddress(try #require(BluetoothAddress("AC:DE:48:00:00:01")), .public)
+        let path = "/org/bluez/hci0/dev_4A_11_22_33_44_55"
+        tree.add(
+            path,
+            Self.device([
+                "Address": .string("4A:11:22:33:44:55"), "AddressType": .string("random"),
+            ]))
+        #expect(tree.path(of: old, on: adapter) == path)
+        #expect(tree.path(of: new, on: adapter) == nil)
+        tree.change(
+            path, "org.bluez.Device1",
+            ["Address": .string("AC:DE:48:00:00:01"), "AddressType": .string("public")],
+            invalidated: [])
+        #expect(tree.path(of: old, on: adapter) == nil)
+        #expect(tree.path(of: new, on: adapter) == path)
+        #expect(tree.path(of: new, on: AdapterName("hci1")) == nil)
+    }
+
+    @Test("of a long list of services, only the first ones and those that are sought are kept")
+    func longLists() {
+        var tree = ObjectTree()
+        let sought = BluetoothUUID(high: 9, low: 9)
+        let others = (0..<1_000).map { BluetoothUUID(high: 1, low: $0) }
+        let list = BusValue.strings((others + [sought]).map(\.description))
+        let first = Array(others.prefix(ObjectTree.mostListedServices))
+        tree.add(device, Self.device(["UUIDs": list]))
+        #expect(tree.services(of: device) == first)
+        #expect(tree.seek([sought]) == true, "the service may have been cut off")
+        #expect(tree.seek([sought]) == false, "the service was sought before")
+        tree.change(device, "org.bluez.Device1", ["UUIDs": list], invalidated: [])
+        #expect(tree.services(of: device) == first + [sought])
+        tree.change(device, "org.bluez.Device1", ["RSSI": .int16(-40)], invalidated: [])
+        #expect(tree.services(of: device) == first + [sought])
+        tree.change(device, "org.bluez.Device1", [:], invalidated: ["UUIDs"])
+        #expect(tree.services(of: device) == [])
+    }
+
+    @Test("at the limit, a new device replaces none that is connected, paired or sought")
+    func replacement() {
+        var tree = ObjectTree()
+        let service = BluetoothUUID(high: 9, low: 9)
+        _ = tree.seek([service])
+        func add(_ name: String, _ properties: [String: BusValue] = [:]) {
+            tree.add("/org/bluez/hci0/dev_\(name)", Self.device(properties))
+        }
+        for number in 0..<ObjectTree.mostObjects { add("\(number)") }
+        let needed: [String: [String: BusValue]] = [
+            "connected": ["Connected": .bool(true)], "paired": ["Paired": .bool(true)],
+            "listed": ["UUIDs": .strings([service.description])],
+            "data": ["ServiceData": .properties([service.description: .bytes([1])])],
+        ]
+        for (name, properties) in needed { add(name, properties) }
+        for number in 0..<ObjectTree.mostObjects { add("later_\(number)") }
+        #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
+        for name in needed.keys {
+            #expect(tree["/org/bluez/hci0/dev_\(name)", "org.bluez.Device1"] != nil, "\(name)")
+        }
+    }
+
+    @Test(
+        "devices have a limit, and services and characteristics have limits of their own, also for each device"
+    )
     func bounded() {
         var tree = ObjectTree()
         for number in 0..<10_000 { tree.add("/org/bluez/hci0/dev_\(number)", interfaces) }
         #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
         // Devices at their limit do not keep out an adapter, or the services of a connected device.
         tree.add("/org/bluez/hci1", Self.object("org.bluez.Adapter1"))
-        let service = "/org/bluez/hci0/dev_7/service0001"
-        for number in 0..<10_000 {
-            tree.add("\(service)/char\(number)", Self.object("org.bluez.GattCharacteristic1"))
+        func characteristics(of device: Int) -> Int {
+            tree.paths(
+                of: "org.bluez.GattCharacteristic1", below: "/org/bluez/hci0/dev_\(device)"
+            ).count
+        }
+        for device in 0..<20 {
+            let service = "/org/bluez/hci0/dev_\(device)/service0001"
+            for number in 0..<1_000 {
+                tree.add("\(service)/char\(number)", Self.object("org.bluez.GattCharacteristic1"))
+            }
         }
         #expect(tree.paths(of: "org.bluez.Adapter1") == ["/org/bluez/hci1"])
+        #expect(characteristics(of: 0) == ObjectTree.mostParts)
         #expect(
-            tree.paths(of: "org.bluez.GattCharacteristic1", below: service).count
-                == ObjectTree.mostObjects)
+            tree.paths(of: "org.bluez.GattCharacteristic1").count == ObjectTree.mostObjects)
+        // A device's room is free again when its characteristics have gone.
+        for path in tree.paths(of: "org.bluez.GattCharacteristic1") {
+            tree.remove(path, ["org.bluez.GattCharacteristic1"])
+        }
+        tree.add(
+            "/org/bluez/hci0/dev_0/service0002", Self.object("org.bluez.GattCharacteristic1"))
+        #expect(characteristics(of: 0) == 1)
     }
 
-    private static func object(_ interface: String) -> BusValue {
-        .array([.entry(.string(interface), .properties([:]))], of: "{sa{sv}}")
+    private static func object(
+        _ interface: String, _ properties: [String: BusValue] = [:]
+    ) -> BusValue {
+        .array([.entry(.string(interface), .properties(properties))], of: "{sa{sv}}")
+    }
+
+    private static func device(_ properties: [String: BusValue]) -> BusValue {
+        object("org.bluez.Device1", properties)
     }
 
     /// Expects that `tree` requests a new listing of the objects, or that it does not. Uses a copy,
@@ -73,6 +160,8 @@ struct ObjectTreeTests {
         "after objects were left out, one new listing is requested when over half the room is free")
     func listingRequest() {
         var tree = ObjectTree()
+        // No device replaces one that is connected.
+        let interfaces = Self.device(["Connected": .bool(true)])
         let paths = (0...ObjectTree.mostObjects).map { "/org/bluez/hci0/dev_\($0)" }
         for path in paths.dropLast() { tree.add(path, interfaces) }
         tree.add(paths[0], interfaces)

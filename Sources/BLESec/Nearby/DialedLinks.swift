@@ -1,6 +1,7 @@
 internal import BLESecDiscovery
 
-/// The links that bluetoothd has made for this side's dials, and that this side must end.
+/// The links that bluetoothd has made for this side's dials, or may have made, and that this side
+/// must end.
 ///
 /// bluetoothd takes 2 seconds to end a link, and ends every channel over it. So a link is ended
 /// only when nothing uses it. After a failed dial, this side waits before it ends the link. This
@@ -13,6 +14,8 @@ struct DialedLinks {
     init(accepts: Bool) { self.accepts = accepts }
     /// Whether this side's dial made the link to an address, and the link has not been ended.
     func contains(_ address: DeviceAddress) -> Bool { made.contains(address) }
+    /// The addresses of all these links.
+    var addresses: Set<DeviceAddress> { made }
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 
     /// How long the peer's turn lasts after a failed dial to an address; `nil` if peers cannot open

@@ -20,11 +20,15 @@ actor NearbyAdvertiser {
     /// When the tag and the PSM must be renewed.
     private var renewal: MonotonicTime?
     private var throttle = AdvertisingThrottle()
+    /// When the last suspension ends or has ended. Tag and PSM were renewed at its beginning.
+    private var lastResumption: MonotonicTime?
     private(set) var state = AdvertisingState.on
 
     /// The GATT service, as published.
     private var application: Registration?
     private var advertisement: Registration?
+    /// Wakes the task when bluetoothd refuses to repeat the advertisement, or grants it again.
+    private var refusalTask: Task<Void, Never>?
     /// The payload of the published advertisement.
     private var advertised: AdvertisementPayload?
     /// The byte stream over GATT, if this side offers it.
@@ -50,6 +54,7 @@ actor NearbyAdvertiser {
     isolated deinit {
         task?.cancel()
         sleepTask?.cancel()
+        refusalTask?.cancel()
     }
 
     /// Publishes for the first time, and keeps the advertisement up to date from then on.
@@ -62,8 +67,7 @@ actor NearbyAdvertiser {
 
     /// Counts a peer that connected and proved no identity.
     func peerFailed() {
-        throttle.peerFailed(at: loop.now)
-        if throttle.resumptionTime(asOf: loop.now) != nil { updateSoon() }
+        if throttle.peerFailed(at: loop.now) { updateSoon() }
     }
 
     /// Wakes the task, because what to advertise may have changed.
@@ -76,6 +80,7 @@ actor NearbyAdvertiser {
         isClosed = true
         task?.cancel()
         sleepTask?.cancel()
+        refusalTask?.cancel()
     }
 
     /// Withdraws what is published; does not wait for bluetoothd to do so.
@@ -92,16 +97,17 @@ actor NearbyAdvertiser {
 
     /// Publishes what has changed. After too many peers have failed to authenticate, advertising is
     /// suspended for a while, and the advertisement is withdrawn. Tag and PSM are renewed at their
-    /// renewal time, and when a suspension is over.
+    /// renewal time, and when a suspension begins, so that these peers lose the PSM soon.
     ///
     /// - Returns: a task that sleeps until the next time at which there is something to do, or
     ///   until ``updateSoon()`` cancels it; `nil` once the advertiser is closed.
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustUpdate = false
-        let isResuming =
-            state.isSame(as: .crowded) && throttle.resumptionTime(asOf: loop.now) == nil
-        if isResuming || loop.now >= renewal ?? .distantFuture {
+        let stop = throttle.resumptionTime(asOf: loop.now)
+        let isStopping = stop != nil && stop != lastResumption
+        if isStopping || loop.now >= renewal ?? .distantFuture {
+            lastResumption = stop ?? lastResumption
             renewal = nil
             await renew()
         }
@@ -112,6 +118,7 @@ actor NearbyAdvertiser {
         var state = resumption == nil ? AdvertisingState.on : .crowded
         do throws(DiscoveryError) {
             try await publish(advertises: resumption == nil)
+            if let refusal = await advertisement?.refusal { throw refusal }
         } catch {
             state = .failed(ChannelError(discovery: error))
             next = min(next, loop.now.advanced(by: Self.retryDelay))
@@ -172,11 +179,21 @@ actor NearbyAdvertiser {
         guard payload != advertised else { return }
         // An adapter has room for few advertisements, so the old one is withdrawn first.
         advertised = nil
+        refusalTask?.cancel()
         await advertisement.take()?.end()
         guard let payload, !isClosed else { return }
-        advertisement = try await setup.adapter.advertise(
+        let fresh = try await setup.adapter.advertise(
             Advertisement(service: setup.service, payload: payload, carrier: setup.options.carrier))
+        advertisement = fresh
         advertised = payload
+        guard !isClosed else { return }
+        refusalTask = Task(executorPreference: loop) { [weak self] in
+            var isRefused = false
+            while (try? await fresh.waitForChange(wasRefused: isRefused)) != nil {
+                isRefused.toggle()
+                await self?.updateSoon()
+            }
+        }
     }
 
     private func gattApplication() -> GATTApplication {

@@ -63,9 +63,11 @@ actor NearbyDialer {
         for task in dials.values { task.cancel() }
     }
 
-    /// Returns when no dial is under way and no link is being ended.
+    /// Ends the links that no channel uses; returns when no dial is under way and no link is being
+    /// ended. The dialer is closed, and links are not accepted any more.
     func waitUntilQuiet() async {
         for task in Array(dials.values) { await task.value }
+        for address in links.addresses { _ = beginRelease(address) }
         for task in Array(releases.values) { await task.value }
     }
 
@@ -182,7 +184,13 @@ actor NearbyDialer {
             return try await setup.adapter.device(address).connect(
                 until: loop.now.advanced(by: Self.connectTimeout))
         } catch {
-            if error.code == .collision { collided.insert(address) }
+            if error.code == .collision {
+                collided.insert(address)
+            } else if await setup.adapter.device(address).isConnected {
+                // The link may be the peer's, or one of this dial that came up too late: then only
+                // this side can end it.
+                links.insert(address)
+            }
             throw ChannelError(discovery: error).during(.connecting)
         }
     }
@@ -223,22 +231,33 @@ actor NearbyDialer {
     }
 
     private func isUsed(_ address: DeviceAddress) -> Bool {
-        policy.isAccepting(from: address)
+        !isClosed && policy.isAccepting(from: address)
             || service?.assumeIsolated { $0.usesLink(to: address) } ?? false
     }
 
     /// Ends the link to an address, if this side's dial made the link and nothing uses it any more;
     /// returns when the link is down.
     private func release(_ address: DeviceAddress) async {
-        if let release = releases[address] { return await release.value }
-        guard links.take(address, isUsed: isUsed(address)) else { return }
+        await beginRelease(address)?.value
+    }
+
+    /// Begins what ``release(_:)`` waits for; returns nil if there is nothing to wait for.
+    private func beginRelease(_ address: DeviceAddress) -> Task<Void, Never>? {
+        if let release = releases[address] { return release }
+        guard links.take(address, isUsed: isUsed(address)) else { return nil }
+        policy.releaseBegan(address)
         // A task of its own, so that cancelling the dial does not cancel the release.
         let release = Task(executorPreference: loop) { [adapter = setup.adapter] in
             await adapter.device(address).forget()
+            await self.releaseEnded(address)
         }
         releases[address] = release
-        await release.value
+        return release
+    }
+
+    private func releaseEnded(_ address: DeviceAddress) {
         releases[address] = nil
+        policy.releaseEnded(address)
     }
 }
 

@@ -186,8 +186,8 @@ public actor NearbyService {
         SecureChannels { [self] () throws(ChannelError) in try await next() }
     }
 
-    /// Ends advertising, scanning and dialing, the channels that nobody has taken, and the links of
-    /// channels that are over. Channels that were returned and are not over stay open.
+    /// Ends advertising, scanning and dialing, the channels that nobody has taken, and the links that
+    /// this side has made and no channel uses. Channels that were returned and are not over stay open.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
