@@ -5,6 +5,8 @@ internal import Glibc
 struct FileFailure: Error, Equatable {
     var problem: FileProblem
     var text: String
+    /// Whether there is no file or folder at the path, or something else, such as a symbolic link.
+    private(set) var isAbsent = false
 
     init(_ problem: FileProblem, _ text: String) {
         self.problem = problem
@@ -20,6 +22,7 @@ struct FileFailure: Error, Equatable {
             }
         let reason = unsafe strerror(number).map { unsafe String(cString: $0) }
         text = "\(what): \(reason ?? "error \(number)")"
+        isAbsent = [ENOENT, ENOTDIR, ELOOP].contains(number)
     }
 }
 
@@ -78,6 +81,12 @@ final class Descriptor: Sendable {
         return unsafe fstat(number, &status) == 0 ? status : nil
     }
 
+    /// Whether this is the file or folder with this status.
+    func isSame(as other: stat?) -> Bool {
+        guard let status, let other else { return false }
+        return status.st_dev == other.st_dev && status.st_ino == other.st_ino
+    }
+
     /// The status of the entry with this name in this folder; a symbolic link is not followed.
     func status(of name: String) -> stat? {
         var status = stat()
@@ -88,9 +97,9 @@ final class Descriptor: Sendable {
         unsafe unlinkat(number, name, isFolder ? AT_REMOVEDIR : 0)
     }
 
-    /// The names in this folder that are UTF-8, in the order of their bytes, and the number of
-    /// names that are not UTF-8.
-    func allNames() throws(FileFailure) -> (names: [String], invalidCount: Int) {
+    /// The names in this folder that are UTF-8, and those that are not, both in the order of their
+    /// bytes.
+    func allNames() throws(FileFailure) -> (names: [String], invalid: [[UInt8]]) {
         // A separate descriptor, since closing the directory stream closes its descriptor.
         let copy = unsafe openat(number, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard copy >= 0, let stream = unsafe fdopendir(copy) else {
@@ -114,7 +123,8 @@ final class Descriptor: Sendable {
         }
         names.sort { $0.lexicographicallyPrecedes($1) }
         let texts = names.compactMap { String(validating: $0, as: UTF8.self) }
-        return (texts, names.count - texts.count)
+        guard texts.count < names.count else { return (texts, []) }
+        return (texts, names.filter { String(validating: $0, as: UTF8.self) == nil })
     }
 
     func names() throws(FileFailure) -> [String] { try allNames().names }
@@ -153,6 +163,16 @@ final class Descriptor: Sendable {
 
     func setLength(_ length: UInt64) throws(FileFailure) {
         guard ftruncate(number, Int(length)) == 0 else { throw FileFailure("the file", errno) }
+    }
+
+    /// Lets those who may read the file with this name in this folder execute it, or lets nobody
+    /// execute it. Does nothing where the file system has no such modes.
+    func setExecutable(_ name: String, _ isExecutable: Bool) {
+        guard let file = try? open(name, O_RDONLY), let status = file.status,
+            status.isExecutable != isExecutable
+        else { return }
+        let mode = status.st_mode & 0o666
+        fchmod(file.number, isExecutable ? mode | (mode & 0o444) >> 2 : mode)
     }
 
     /// Makes the file or folder durable.
@@ -210,4 +230,6 @@ final class Descriptor: Sendable {
 extension stat {
     var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
     var isFolder: Bool { st_mode & S_IFMT == S_IFDIR }
+    /// Whether the owner may execute the file.
+    var isExecutable: Bool { st_mode & S_IXUSR != 0 }
 }

@@ -375,7 +375,7 @@ final class FileFolder {
     // MARK: - Final names
 
     /// The name under which an offer was stored before; nil unless the same file or folder still
-    /// has that name.
+    /// has that name, and is as it was stored.
     func storedName(_ offer: FileFrame.Offer) -> String? {
         guard let note = try? partial.open(Self.noteName(offer), O_RDONLY),
             let bytes = try? note.read(at: 0, atMost: 4_096)
@@ -384,17 +384,51 @@ final class FileFolder {
             separator: "\n", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count == 3, parts[0] == Self.hex(offer.version),
             FileName.isAllowed(String(parts[2]), allowsHidden: rules.allowsHidden),
-            let status = folder.status(of: String(parts[2])), Self.mark(status) == parts[1]
+            (try? Self.mark(String(parts[2]), in: folder)) == String(parts[1])
         else { return nil }
         return String(parts[2])
     }
 
     /// The device and inode of a file or folder; for a file also the size and time, which
-    /// distinguish it from a later version.
-    private static func mark(_ status: stat) -> String {
+    /// distinguish it from a later version; for a folder a hash of its contents' names, sizes and
+    /// times.
+    private static func mark(
+        _ name: String, in folder: Descriptor
+    ) throws(FileFailure) -> String {
+        guard let status = folder.status(of: name) else {
+            throw FileFailure(.cannotWrite, "\(name) is gone")
+        }
         let place = "\(status.st_dev) \(status.st_ino)"
-        guard status.isRegular else { return place }
-        return "\(place) \(status.st_size) \(status.st_mtim.tv_sec) \(status.st_mtim.tv_nsec)"
+        guard status.isFolder else { return "\(place) \(version(status))" }
+        var hash = HashContext(.sha256)
+        let inner = try folder.open(name, O_RDONLY | O_DIRECTORY)
+        try addContents(of: inner, "", to: &hash)
+        return "\(place) \(hex(hash.finished()))"
+    }
+
+    private static func version(_ status: stat) -> String {
+        "\(status.st_size) \(status.st_mtim.tv_sec) \(status.st_mtim.tv_nsec)"
+    }
+
+    /// Adds the paths of all files and folders in a folder and below it, and each file's size and
+    /// time.
+    private static func addContents(
+        of folder: Descriptor, _ prefix: String, to hash: inout HashContext, depth: Int = 0
+    ) throws(FileFailure) {
+        guard depth <= FileName.mostParts else {
+            throw FileFailure(.other, "\(prefix) is too deep")
+        }
+        for name in try folder.names() {
+            guard let status = folder.status(of: name) else { continue }
+            let path = "\(prefix)/\(name)"
+            guard status.isFolder else {
+                hash.update(Array("file \(version(status)) \(path)\n".utf8))
+                continue
+            }
+            hash.update(Array("folder \(path)\n".utf8))
+            let inner = try folder.open(name, O_RDONLY | O_DIRECTORY)
+            try addContents(of: inner, path, to: &hash, depth: depth + 1)
+        }
     }
 
     /// Gives a complete file or tree its final name, and returns that name. First writes a note
@@ -408,6 +442,7 @@ final class FileFolder {
         guard let status = held.status(of: name) else {
             throw FileFailure(.cannotWrite, "\(offer.name) is gone")
         }
+        let mark = try Self.mark(name, in: held)
         for number in 1...10_000 {
             let final = number == 1 ? offer.name : FileName.numbered(offer.name, number)
             let existing = folder.status(of: final)
@@ -415,7 +450,7 @@ final class FileFolder {
                 rules.overwrites && existing?.isRegular == true && status.isRegular
             if existing != nil, !replaces { continue }
             try writeNote(
-                offer, [Self.hex(offer.version), Self.mark(status), final].joined(separator: "\n"))
+                offer, [Self.hex(offer.version), mark, final].joined(separator: "\n"))
             if replaces {
                 try held.rename(name, to: folder, final)
             } else {

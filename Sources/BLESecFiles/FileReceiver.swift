@@ -418,7 +418,11 @@ final class FileReceiver {
         if state.name != nil { return nil }
         let partialName = FileFolder.partialName(entry)
         unannounced.remove(partialName)
-        if try tree?.addFile(entry, parts) == true { return nil }
+        if let tree, let heldFolder,
+            try tree.addFile(entry, parts, held: heldFolder, partialName: partialName)
+        {
+            return nil
+        }
         guard !isFresh, let heldFolder, let status = heldFolder.status(of: partialName)
         else {
             // What is held of another version of a single file is of no use.

@@ -151,7 +151,7 @@ final class FileSource {
             seconds: min(
                 UInt64(max(0, status.st_mtim.tv_sec)), FileFrame.greatestSizeOrTime),
             nanoseconds: status.st_mtim.tv_sec < 0 ? 0 : UInt64(status.st_mtim.tv_nsec),
-            isExecutable: status.st_mode & S_IXUSR != 0)
+            isExecutable: status.isExecutable)
     }
 
     private static func walk(
@@ -161,18 +161,23 @@ final class FileSource {
         func omit(_ path: String, _ problem: FileProblem, _ text: String) {
             omissions.append(FileTransfer.Failure(path: path, problem: problem, text: text))
         }
-        let (names, invalidCount) = try folder.allNames()
+        let (names, invalid) = try folder.allNames()
+        let invalidCount = invalid.count { sendsHidden || $0.first != UInt8(ascii: ".") }
         if invalidCount > 0 {
             omit(prefix.isEmpty ? "." : prefix, .badName, "\(invalidCount) names are not UTF-8")
         }
         for name in names {
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
             guard sendsHidden || !FileName.isHidden(name) else { continue }
+            guard let status = folder.status(of: name) else { continue }
+            guard status.isFolder || status.isRegular else {
+                omit(path, .other, "neither a file nor a folder")
+                continue
+            }
             guard FileName.parts(of: path, allowsHidden: true) != nil else {
                 omit(path, .badName, "the name cannot be sent")
                 continue
             }
-            guard let status = folder.status(of: name) else { continue }
             guard entries.count < mostEntries else {
                 throw FileFailure(
                     .other, "there are more than \(mostEntries) files and folders in it")
@@ -186,8 +191,6 @@ final class FileSource {
                     guard error.problem == .cannotRead else { throw error }
                     omit(path, .cannotRead, error.text)
                 }
-            } else if !status.isRegular {
-                omit(path, .other, "neither a file nor a folder")
             } else if unsafe faccessat(folder.number, name, R_OK, AT_EACCESS) != 0 {
                 omit(path, .cannotRead, "it cannot be read")
             } else {
@@ -196,14 +199,19 @@ final class FileSource {
         }
     }
 
-    /// Opens a file; nil if it was changed or replaced after it was examined.
+    /// Opens a file; nil if it was changed, replaced or removed after it was examined.
     func open(_ entry: FileEntry, _ version: Version) throws(FileFailure) -> Descriptor? {
         let file: Descriptor
-        if offer.isFolder {
-            let (folder, name) = try place(of: entry)
-            file = try folder.open(name, O_RDONLY)
-        } else {
-            file = try Descriptor.open(path, O_RDONLY | O_NONBLOCK)
+        do throws(FileFailure) {
+            if offer.isFolder {
+                let (folder, name) = try place(of: entry)
+                file = try folder.open(name, O_RDONLY)
+            } else {
+                file = try Descriptor.open(path, O_RDONLY | O_NONBLOCK)
+            }
+        } catch {
+            if error.isAbsent { return nil }
+            throw error
         }
         return file.status.map(Version.init) == version ? file : nil
     }
@@ -219,14 +227,18 @@ final class FileSource {
         return unsafe stat(path, &status) == 0 && Version(status) == version
     }
 
-    /// The folder of a file in the tree, and its name there.
+    /// The folder that is now at the path of the file's folder in the tree, and the file's name.
     private func place(of entry: FileEntry) throws(FileFailure) -> (Descriptor, String) {
         let slash = entry.path.utf8.lastIndex(of: UInt8(ascii: "/"))
         let path = slash.map { entry.path[..<$0] } ?? ""
         let name =
             slash.map { String(entry.path[entry.path.utf8.index(after: $0)...]) }
             ?? entry.path
-        if let lastFolder, FileName.areSame(lastFolder.path, path) {
+        try requireRootInPlace()
+        // A folder that is replaced stays open, so its path is compared.
+        if let lastFolder, FileName.areSame(lastFolder.path, path),
+            path.isEmpty || lastFolder.folder.isSame(as: root.status(of: lastFolder.path))
+        {
             return (lastFolder.folder, name)
         }
         var folder = root
@@ -235,5 +247,14 @@ final class FileSource {
         }
         lastFolder = (String(path), folder)
         return (folder, name)
+    }
+
+    /// Throws if another folder, or none, is at the path that is sent.
+    private func requireRootInPlace() throws(FileFailure) {
+        var status = stat()
+        guard unsafe stat(path, &status) == 0 else {
+            throw FileFailure(path, errno, isReading: true)
+        }
+        guard root.isSame(as: status) else { throw FileFailure(path, ENOENT, isReading: true) }
     }
 }

@@ -39,7 +39,8 @@ public final class FileTransfer: Sendable {
         public var totalFiles: Int
         /// Bytes per second, over about the last three seconds; nil while the rate is unknown.
         public var rate: Double?
-        /// The time that the rest takes at this rate; nil while the rate is unknown or 0.
+        /// The time that the rest takes at this rate; nil while the rate is unknown or 0, and if the
+        /// time is more than 10^12 seconds.
         public var timeLeft: Duration?
     }
 
@@ -76,6 +77,7 @@ public final class FileTransfer: Sendable {
         var waiters: [CheckedContinuation<Result<String, ChannelError>, Never>] = []
         var task: Task<Void, Never>?
         var isCancelled = false
+        var wasStoredBefore = false
     }
 
     let status: Locked<Status>
@@ -134,6 +136,16 @@ public final class FileTransfer: Sendable {
         return try result.get()
     }
 
+    /// Waits until this side has nothing left to do for the transfer. For an incoming transfer that
+    /// is done, this is when the sender has learned that everything is stored, or cannot learn it
+    /// any more. Does not wait for the sender after ``cancel()``.
+    package func waitUntilSettled() async { await status.withLock { $0.task }?.value }
+
+    /// Whether everything was stored by an earlier transfer, of which the sender had not learned.
+    package var wasStoredBefore: Bool { status.withLock { $0.wasStoredBefore } }
+
+    func noteStoredBefore() { status.withLock { $0.wasStoredBefore = true } }
+
     /// Ends the transfer, and tells the peer. What the receiver has stays for a later transfer of
     /// the same file.
     public func cancel() {
@@ -191,7 +203,7 @@ public final class FileTransfer: Sendable {
                 status.progress.state = .failed
             }
             (status.progress.rate, status.progress.timeLeft) = (nil, nil)
-            defer { (status.observers, status.waiters, status.task) = ([:], [], nil) }
+            defer { (status.observers, status.waiters) = ([:], []) }
             return (Array(status.observers.values), status.waiters, status.progress)
         }
         for observer in observers {
@@ -207,6 +219,8 @@ struct RateMeter: Sendable {
     private var samples: [(time: ContinuousClock.Instant, bytes: UInt64)] = []
     private var held: UInt64 = 0
     private static let span: Duration = .seconds(3)
+    /// A longer time is not told. A `Duration` has room for about 10^20 seconds.
+    private static let mostSecondsLeft = 1e12
 
     mutating func measure(
         _ bytes: UInt64, of total: UInt64, held: UInt64, isTransferring: Bool,
@@ -231,6 +245,7 @@ struct RateMeter: Sendable {
         }
         let rate = Double(bytes - min(bytes, first.bytes)) / ((now - first.time) / .seconds(1))
         guard rate > 0 else { return (0, nil) }
-        return (rate, .seconds(Double(left) / rate))
+        let secondsLeft = Double(left) / rate
+        return (rate, secondsLeft <= Self.mostSecondsLeft ? .seconds(secondsLeft) : nil)
     }
 }

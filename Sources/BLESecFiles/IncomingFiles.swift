@@ -76,10 +76,11 @@ struct IncomingFiles: Sendable {
 
     private func receive() async throws(ChannelError) {
         let (reply, isAccepted, failureToAccept) = await thread.run {
-            [receiver, folder, peer, rules] () -> ([UInt8], Bool, FileFailure?) in
+            [receiver, folder, peer, rules, transfer] () -> ([UInt8], Bool, FileFailure?) in
             let receiver = receiver.value
             do throws(FileFailure) {
                 let answer = receiver.accept(into: try FileFolder(folder, from: peer, rules))
+                if receiver.state.name != nil { transfer.noteStoredBefore() }
                 return (answer, receiver.isReceiving, nil)
             } catch {
                 // The peer learns only the kind of problem: that nothing can be written.
@@ -196,14 +197,21 @@ struct IncomingFiles: Sendable {
         }
     }
 
+    /// Ends the transfer, and then waits until the sender has learned how it has ended. The sender
+    /// may stay away for long, and the program need not wait for it.
     private func complete(_ outcome: Outcome) async {
-        // If the wait does not throw, the sender has received the last answer.
-        let hasSenderLearned = (try? await stream.waitUntilTaken()) != nil
-        if hasSenderLearned {
-            await thread.run { [receiver] in receiver.value.forget() }
+        if outcome.isDone, let name = outcome.state.name {
+            transfer.end(.success(name))
+        } else {
+            await thread.run { [receiver] in receiver.value.close() }
+            endIncomplete(outcome)
         }
-        if outcome.isDone, let name = outcome.state.name { return transfer.end(.success(name)) }
-        await thread.run { [receiver] in receiver.value.close() }
+        // If the wait does not throw, the sender has received the last answer.
+        guard (try? await stream.waitUntilTaken()) != nil else { return }
+        await thread.run { [receiver] in receiver.value.forget() }
+    }
+
+    private func endIncomplete(_ outcome: Outcome) {
         let failures = outcome.state.failures.listed
         let first = failures.first
         let reason =

@@ -127,6 +127,9 @@ public struct FileOffer: Sendable {
     public let files: Int
     /// Identifies the file or folder: the peer offers the same one again with the same id.
     public let id: [UInt8]
+    /// Differs if a name, a size, a time or a mode in the file or folder has changed, as the peer
+    /// says.
+    package let version: [UInt8]
     private let connection: PeerConnection
     private let stream: PeerConnection.Stream
     private let receiver: Unshared<FileReceiver>
@@ -155,7 +158,8 @@ public struct FileOffer: Sendable {
         // A name of more than 255 bytes will be refused. Its beginning is kept only to be shown.
         let isWhole = offer.name.utf8.count <= 255
         name = isWhole ? offer.name : FileName.shortened(offer.name, toBytes: 40) + "..."
-        (isFolder, bytes, id) = (offer.isFolder, offer.bytes, offer.id)
+        (isFolder, bytes) = (offer.isFolder, offer.bytes)
+        (id, version) = (offer.id, offer.version)
         files = Int(clamping: offer.files)
         self.connection = connection
         self.stream = stream

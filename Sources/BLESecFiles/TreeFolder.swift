@@ -32,8 +32,12 @@ final class TreeFolder {
     func synchronize() throws(FileFailure) { try folder.synchronizeAll() }
 
     /// Records that a file belongs to the tree, and returns whether it is already in its place.
-    /// Anything else that an earlier version of the tree has left in that place is removed.
-    func addFile(_ entry: FileEntry, _ parts: [String]) throws(FileFailure) -> Bool {
+    /// A file there that may be the announced one is moved to the folder `held`, under the name
+    /// `partialName`: there its bytes are compared, as those of an incomplete file. Anything else
+    /// that an earlier version of the tree has left in that place is removed.
+    func addFile(
+        _ entry: FileEntry, _ parts: [String], held: Descriptor, partialName: String
+    ) throws(FileFailure) -> Bool {
         try addFoldersAbove(entry.path, parts)
         let hash = Self.hash(entry.path)
         guard !folders.contains(hash), files.insert(hash).inserted else { throw Self.twice }
@@ -41,9 +45,16 @@ final class TreeFolder {
         // A fresh folder has nothing of an earlier version.
         guard !isFresh, let status = place.status(of: name) else { return false }
         try requireNotInTree(status)
-        if Self.isSame(status, entry) {
+        switch Self.compare(status, entry) {
+        case .same:
             kept.insert(status.st_ino)
             return true
+        case .maybeSame:
+            if try place.renameNoReplace(name, to: held, partialName) {
+                held.setExecutable(partialName, entry.isExecutable)
+                return false
+            }
+        case .different: break
         }
         // This may remove the folder that was used last.
         FileFolder.removeAll(place, name)
@@ -101,18 +112,28 @@ final class TreeFolder {
         }
     }
 
-    /// Whether a file has the size, the mode and the time of the announced file. Some file systems
-    /// round times to 10 ms or to 2 s, so a rounded time may differ by that much.
-    private static func isSame(_ status: stat, _ entry: FileEntry) -> Bool {
-        guard status.isRegular, UInt64(max(0, status.st_size)) == entry.size,
-            (status.st_mode & S_IXUSR != 0) == entry.isExecutable
-        else { return false }
-        let seconds = Int(entry.seconds)
-        if status.st_mtim.tv_sec == seconds, status.st_mtim.tv_nsec == Int(entry.nanoseconds) {
-            return true
+    private enum Comparison { case same, maybeSame, different }
+
+    /// The size of the smallest file whose bytes are compared, which takes a round trip. A smaller
+    /// file is sent again in about the same time.
+    private static let leastCompared: UInt64 = 32 << 10
+
+    /// Compares a file's size, time and mode with those of the announced file. Some file systems
+    /// round times to 10 ms or to 2 s, and some give all files one mode. There, a file with another
+    /// time or mode may be the announced one, or an earlier version of it.
+    private static func compare(_ status: stat, _ entry: FileEntry) -> Comparison {
+        guard status.isRegular, UInt64(max(0, status.st_size)) == entry.size else {
+            return .different
         }
-        return status.st_mtim.tv_nsec % 10_000_000 == 0
+        let seconds = Int(entry.seconds)
+        let hasSameTime =
+            status.st_mtim.tv_sec == seconds && status.st_mtim.tv_nsec == Int(entry.nanoseconds)
+        if hasSameTime, status.isExecutable == entry.isExecutable { return .same }
+        let mayBeRounded =
+            status.st_mtim.tv_nsec % 10_000_000 == 0
             && (seconds - 2...seconds + 1).contains(status.st_mtim.tv_sec)
+        let maybeSame = entry.size >= leastCompared && (hasSameTime || mayBeRounded)
+        return maybeSame ? .maybeSame : .different
     }
 
     // MARK: - Paths

@@ -1,8 +1,9 @@
 import BLESec
 import BLESecChannelCore
-import BLESecFiles
 import BLESecPrimitives
 import Testing
+
+@testable import BLESecFiles
 
 /// Files between two connections in this process.
 @Suite("Files: two connections")
@@ -63,6 +64,7 @@ struct FileConnectionTests {
                 }
                 #expect(last == .done && bytes == 5_000_000)
                 #expect(try await transfer.finish() == "file.bin")
+                await transfer.waitUntilSettled()
             }
             #expect(scratch.read("in/file.bin") == content)
             #expect(scratch.names(in: "in") == ["file.bin"])
@@ -92,10 +94,47 @@ struct FileConnectionTests {
             let secondIncoming = offer.accept(into: scratch.path("in"))
             #expect(try await secondIncoming.finish() == "tree")
             #expect(try await secondOutgoing.finish() == "tree")
+            await secondIncoming.waitUntilSettled()
             for number in 0..<30 {
                 #expect(scratch.read("in/tree/sub/\(number)") == scratch.read("tree/sub/\(number)"))
             }
             #expect(scratch.names(in: "in") == ["tree"])
+        }
+    }
+
+    @Test(
+        "an incoming file is done when it is stored, even if the sender does not take the answer",
+        .timeLimit(.minutes(1)))
+    func unread() async throws {
+        try scratch.makeFolder("in")
+        try await connected { sender, receiver in
+            let stream = try await sender.open(FileFrame.label, priority: .bulk)
+            var frames: [UInt8] = []
+            FileFrame.offer(
+                FileFrame.Offer(
+                    id: [UInt8](repeating: 1, count: 16), version: [UInt8](repeating: 2, count: 16),
+                    isFolder: false, files: 1, bytes: 3, name: "file.bin")
+            ).append(to: &frames)
+            try await stream.write(frames)
+            let incoming = try await next(receiver).accept(into: scratch.path("in"))
+            // The receiver has accepted the offer.
+            _ = try await stream.read()
+            frames = []
+            FileFrame.file(
+                FileEntry(
+                    path: "file.bin", size: 3, seconds: 0, nanoseconds: 0, isExecutable: false)
+            ).append(to: &frames)
+            FileFrame.data([1, 2, 3]).append(to: &frames)
+            FileFrame.end(sha256([1, 2, 3])).append(to: &frames)
+            try await stream.write(frames)
+            await stream.finish()
+            #expect(try await incoming.finish() == "file.bin")
+            #expect(incoming.current.state == .done)
+            // The note about the file stays until the sender has taken the answer.
+            #expect(scratch.names(in: "in") == [".blesec-partial", "file.bin"])
+            while try await stream.read() != nil {}
+            await incoming.waitUntilSettled()
+            #expect(scratch.names(in: "in") == ["file.bin"])
         }
     }
 

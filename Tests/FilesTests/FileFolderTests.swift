@@ -233,6 +233,119 @@ struct FileFolderTests {
         #expect(receiver.state.ended > 0 && receiver.state.failures.count == 0)
     }
 
+    /// The frames in a receiver's answers.
+    private func frames(_ answers: [UInt8]) throws -> [FileFrame] {
+        var reader = FileFrameReader()
+        reader.append(answers)
+        var frames: [FileFrame] = []
+        while let frame = try reader.next(where: { _ in true }) { frames.append(frame) }
+        return frames
+    }
+
+    /// Sends frames to a receiver, and returns its answers.
+    private func answers(
+        of receiver: FileReceiver, to sent: FileFrame...
+    ) throws -> [FileFrame] {
+        var bytes: [UInt8] = []
+        for frame in sent { frame.append(to: &bytes) }
+        return try frames(try receiver.receive(bytes) + receiver.tick())
+    }
+
+    /// Ends the only file of a tree, and then the tree.
+    private func finish(_ content: [UInt8], of receiver: FileReceiver) throws {
+        _ = try answers(of: receiver, to: .end(sha256(content)))
+        #expect(try frames(try receiver.finish()).last == .done("tree"))
+        #expect(scratch.read("in/tree/a") == content)
+    }
+
+    @Test(
+        "the bytes of a stored file are compared if its time may be rounded, and come again if they differ",
+        arguments: [true, false])
+    func roundedTime(areSame: Bool) throws {
+        let old = try receiver("tree", isFolder: true, bytes: 60_000)
+        try store("a", 60_000, in: old)
+        old.close()
+        let new = try receiver("tree", isFolder: true, bytes: 60_000)
+        let content = [UInt8](repeating: areSame ? 1 : 2, count: 60_000)
+        let entry = FileEntry(
+            path: "a", size: 60_000, seconds: 1, nanoseconds: 500_000_000, isExecutable: false)
+        #expect(try answers(of: new, to: .file(entry)) == [.from(60_000)])
+        let expected: FileFrame = areSame ? .agreed(0) : .restart(0)
+        #expect(try answers(of: new, to: .prefix(sha256(content))).contains(expected))
+        if !areSame { _ = try answers(of: new, to: .again, .data(content)) }
+        try finish(content, of: new)
+        var status = stat()
+        #expect(unsafe stat(scratch.path("in/tree/a"), &status) == 0)
+        #expect(status.st_mtim.tv_sec == 1 && status.st_mtim.tv_nsec == 500_000_000)
+    }
+
+    @Test("a small stored file whose time may be rounded comes again")
+    func smallFile() throws {
+        let old = try receiver("tree", isFolder: true, bytes: 100)
+        try store("a", 100, in: old)
+        old.close()
+        let new = try receiver("tree", isFolder: true, bytes: 100)
+        let entry = FileEntry(
+            path: "a", size: 100, seconds: 1, nanoseconds: 0, isExecutable: false)
+        #expect(try answers(of: new, to: .file(entry)) == [.from(0)])
+        let content = [UInt8](repeating: 2, count: 100)
+        _ = try answers(of: new, to: .data(content))
+        try finish(content, of: new)
+    }
+
+    @Test(
+        "a stored file with another mode keeps its bytes, and gets the mode",
+        arguments: [true, false])
+    func mode(isExecutable: Bool) throws {
+        let old = try receiver("tree", isFolder: true, bytes: 60_000)
+        try store("a", 60_000, in: old)
+        old.close()
+        let stored = try #require(
+            scratch.files(below: "in").first { $0.hasSuffix("/\(FileFolder.tree)/a") })
+        try #require(unsafe chmod(scratch.path(stored), isExecutable ? 0o644 : 0o755) == 0)
+        let new = try receiver("tree", isFolder: true, bytes: 60_000)
+        let entry = FileEntry(
+            path: "a", size: 60_000, seconds: 0, nanoseconds: 0, isExecutable: isExecutable)
+        #expect(try answers(of: new, to: .file(entry)) == [.from(60_000)])
+        let content = [UInt8](repeating: 1, count: 60_000)
+        #expect(try answers(of: new, to: .prefix(sha256(content))).contains(.agreed(0)))
+        try finish(content, of: new)
+        var status = stat()
+        #expect(unsafe stat(scratch.path("in/tree/a"), &status) == 0)
+        #expect(status.st_mode & 0o777 == (isExecutable ? 0o755 : 0o644))
+    }
+
+    @Test(
+        "a stored tree of which the sender has not learned is received anew if it was changed",
+        arguments: ["nothing", "removed", "changed", "replaced by a folder"])
+    func storedTree(change: String) throws {
+        let first = try receiver("tree", isFolder: true, files: 2, bytes: 200)
+        try store("sub/a", 100, in: first)
+        try store("sub/b", 100, in: first)
+        _ = try first.finish()
+        #expect(first.state.name == "tree")
+        let path = scratch.path("in/tree/sub/b")
+        if change == "changed" {
+            try scratch.write("in/tree/sub/b", [1])
+        } else if change != "nothing" {
+            try #require(unsafe unlink(path) == 0)
+            if change != "removed" { try scratch.makeFolder("in/tree/sub/b") }
+        }
+        let second = try receiver("tree", isFolder: true, files: 2, bytes: 200)
+        for path in ["sub/a", "sub/b"] {
+            let entry = FileEntry(
+                path: path, size: 100, seconds: 0, nanoseconds: 0, isExecutable: false)
+            let expected: FileFrame = change == "nothing" ? .have : .from(0)
+            #expect(try answers(of: second, to: .file(entry)).first == expected)
+            if change == "nothing" { continue }
+            try sendContent(100, to: second)
+            try sendEnd(100, to: second)
+        }
+        let name = change == "nothing" ? "tree" : "tree (2)"
+        #expect(try frames(try second.finish()).last == .done(name))
+        #expect(scratch.read("in/\(name)/sub/b") == [UInt8](repeating: 1, count: 100))
+    }
+
     @Test("what an earlier transfer has left of another version of a file is removed")
     func restOfFile() throws {
         var rules = FileFolder.Rules()

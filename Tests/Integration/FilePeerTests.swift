@@ -38,6 +38,83 @@ extension Integration {
             #expect(outcomes[1].errors.contains("received tree\n"))
         }
 
+        @Test("a folder is sent without a file whose name cannot be sent, and the status says so")
+        func badName() throws {
+            try fixture.writeSources()
+            fixture.folder.write("in/tree/line\nfeed", "not sent")
+            let outcomes = try fixture.run("send", [fixture.sources[2]], "acceptor", [fixture.out])
+            #expect(outcomes.map(\.status) == [76, 0], "\(outcomes.map(\.errors))")
+            let line = "not sent: line\\u{A}feed: the name cannot be sent\n"
+            #expect(outcomes[0].errors.contains(line), "\(outcomes[0].errors)")
+            #expect(outcomes[1].errors.contains("received tree\n"))
+            #expect(
+                fixture.folder.read("out/tree/sub/first") == Array(fixture.random.prefix(100_000)))
+        }
+
+        // MARK: - Reports and questions
+
+        @Test(
+            "a stored file is reported at once and only once, even if it is offered again before its sender learns that"
+        )
+        func offeredAgain() throws {
+            let outcomes = try fixture.run(
+                "receive", [fixture.out, "--accept", "always"], "dialer", ["--attack", "unread"])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            let lines = outcomes[0].errors.split(separator: "\n")
+            #expect(
+                lines.count(where: { $0.hasPrefix("received bad: ") }) == 1, "\(outcomes[0].errors)"
+            )
+            #expect(
+                lines.count(where: { $0.hasPrefix("received good: ") }) == 1,
+                "\(outcomes[0].errors)")
+            #expect(try fixture.names(in: "out") == ["bad", "good"])
+        }
+
+        @Test("an answer at the terminal is for one version of a file, until that is stored")
+        func question() throws {
+            let words = fixture.toolWords("receive", [fixture.out], listens: true)
+            let command = words.map { "'\($0)'" }.joined(separator: " ")
+            let tool = try Subprocess(
+                "script", ["-qec", command, "/dev/null"], input: .keptOpen, within: 60)
+            try tool.output(containing: "listening on ")
+            let peer = try fixture.startPeer("send", "dialer", ["--attack", "same-file"])
+            var seen = 0
+            // The peer expects these answers, and the last one to the file `good`.
+            for answer in ["y", "n", "y", "n", "y"] {
+                seen = try tool.output(containing: "[y/n/all] ", after: seen)
+                tool.send(Array("\(answer)\n".utf8))
+            }
+            let outcome = try peer.wait(whileServing: [tool])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            let receiver = try tool.wait()
+            #expect(receiver.status == 0, "\(receiver.text)")
+            #expect(receiver.text.split(separator: "[y/n/all] ").count == 6, "\(receiver.text)")
+            #expect(try fixture.names(in: "out") == ["bad", "bad (2)", "good"])
+        }
+
+        @Test("with --json, progress is written each second, and at once when the state changes")
+        func progressObjects() throws {
+            let path = fixture.folder.file("in/large")
+            try Subprocess.runSuccessfully("truncate", ["-s", "1G", path])
+            let tool = try Subprocess(
+                "bash",
+                ["-c", #"exec "$@" 2>&1"#, "bash"]
+                    + fixture.toolWords("send", [path, "--json"], listens: true), within: 60)
+            func expect(_ state: String, after start: Int) throws -> Int {
+                let object = #"{"event": "progress", "name": "large", "state": "\#(state)", "#
+                return try tool.output(containing: object, after: start)
+            }
+            // Nothing changes between these two objects.
+            var seen = try expect("connecting", after: 0)
+            seen = try expect("connecting", after: seen)
+            let peer = try fixture.startPeer("receive", "dialer", [fixture.out])
+            seen = try expect("transferring", after: seen)
+            peer.signal(SIGKILL)
+            _ = try peer.wait(whileServing: [tool])
+            _ = try expect("waiting", after: seen)
+            tool.signal(SIGKILL)
+        }
+
         // MARK: - Continued transfers
 
         @Test(
@@ -312,24 +389,32 @@ private struct FilePeerFixture {
         return String(text.dropLast())
     }
 
+    /// The tool's path and its arguments.
+    func toolWords(_ command: String, _ arguments: [String], listens: Bool) -> [String] {
+        [Tool.path, command, "unix:" + folder.file("socket")] + arguments + [
+            "--identity", keys.folder.file("key"), "--peer", keys.peerKey,
+        ] + (listens ? ["--listen"] : [])
+    }
+
+    /// Starts the peer with the command `send` or `receive`.
+    func startPeer(_ command: String, _ role: String, _ options: [String]) throws -> Subprocess {
+        try Subprocess(
+            Self.python,
+            [Self.peer, command, role, keys.peerPrivateKey, folder.file("socket")] + options,
+            within: 60)
+    }
+
     /// Runs the tool against the peer, which is `role`: `dialer` or `acceptor`. Returns the
     /// outcomes of the tool and of the peer, in this order.
     func run(
         _ command: String, _ arguments: [String], _ role: String, _ options: [String]
     ) throws -> [Subprocess.Outcome] {
         func startTool() throws -> Subprocess {
-            try Tool.start(
-                [command, "unix:" + folder.file("socket")] + arguments + [
-                    "--identity", keys.folder.file("key"), "--peer", keys.peerKey,
-                ] + (role == "dialer" ? ["--listen"] : []), within: 60)
+            let words = toolWords(command, arguments, listens: role == "dialer")
+            return try Subprocess(words[0], Array(words.dropFirst()), within: 60)
         }
         func startPeer() throws -> Subprocess {
-            let peerCommand = command == "send" ? "receive" : "send"
-            return try Subprocess(
-                Self.python,
-                [Self.peer, peerCommand, role, keys.peerPrivateKey, folder.file("socket")]
-                    + options,
-                within: 60)
+            try self.startPeer(command == "send" ? "receive" : "send", role, options)
         }
         unsafe unlink(folder.file("socket"))
         let tool, peer: Subprocess

@@ -11,35 +11,41 @@ enum AcceptChoice: Sendable {
     case upTo(UInt64)
 }
 
+/// What two offers have in common if they count as the same offer.
+struct OfferIdentity: Hashable {
+    private let peer: String
+    private let id: [UInt8]
+    private let version: [UInt8]
+    private let isFolder: Bool
+    private let name: String
+    private let files: Int
+    private let bytes: UInt64
+
+    init(_ offer: FileOffer, _ peer: String) {
+        self.peer = peer
+        (id, version) = (offer.id, offer.version)
+        (isFolder, name) = (offer.isFolder, offer.name)
+        (files, bytes) = (offer.files, offer.bytes)
+    }
+}
+
 /// Decides whether an offered file or folder is accepted, and asks on the terminal if `--accept` is
 /// `ask`.
 actor AcceptQuestion {
     private let choice: AcceptChoice
-    /// The offers that were accepted. A sender that is started anew makes the same offer again, and
-    /// the user is not asked again.
-    private var accepted: Set<Offered> = []
-
-    /// What two offers have in common if they count as the same offer.
-    private struct Offered: Hashable {
-        let peer: String
-        let id: [UInt8]
-        let isFolder: Bool
-        let name: String
-        let files: Int
-        let bytes: UInt64
-
-        init(_ offer: FileOffer, _ peer: String) {
-            self.peer = peer
-            (id, isFolder, name) = (offer.id, offer.isFolder, offer.name)
-            (files, bytes) = (offer.files, offer.bytes)
-        }
-    }
+    /// The offers that were accepted, and are not stored yet. A sender that is started anew makes
+    /// the same offer again, and the user is not asked again.
+    private var accepted: Set<OfferIdentity> = []
     private var acceptsAll = false
     private let thread = BlockingThread.required()
     private var isAsking = false
     private var waiting: [CheckedContinuation<Void, Never>] = []
 
     init(_ choice: AcceptChoice) { self.choice = choice }
+
+    /// Called when an accepted offer is stored. The answer was for one transfer: the peer could
+    /// offer other bytes as the same file.
+    func noteStored(_ offer: OfferIdentity) { accepted.remove(offer) }
 
     /// Why an offer is not accepted; nil if it is accepted.
     func refusal(of offer: FileOffer, from peer: String) async -> String? {
@@ -48,7 +54,7 @@ actor AcceptQuestion {
             guard offer.bytes > limit else { return nil }
             return "it is larger than \(TransferDisplay.size(limit))"
         case .ask:
-            let offered = Offered(offer, peer)
+            let offered = OfferIdentity(offer, peer)
             // One question at a time.
             while isAsking { await withCheckedContinuation { waiting.append($0) } }
             if acceptsAll || accepted.contains(offered) { return nil }

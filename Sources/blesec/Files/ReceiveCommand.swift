@@ -121,6 +121,7 @@ private final class Inbox: Sendable {
     private let options: FileOffer.Options
     private let question: AcceptQuestion
     private let missing = Locked(MissingFiles())
+    private let reported = Locked(ReportedOffers())
 
     init(folder: String, options: FileOffer.Options, question: AcceptQuestion) {
         self.folder = folder
@@ -171,6 +172,7 @@ private final class Inbox: Sendable {
     ) async {
         let peer = await connection.status.peer?.description ?? "the peer"
         display.pause()
+        let identity = OfferIdentity(offer, peer)
         let refusal = await question.refusal(of: offer, from: peer)
         display.resume()
         // After Ctrl-C, nobody has declined the offer; the sender learns that this side has ended.
@@ -193,10 +195,18 @@ private final class Inbox: Sendable {
         do throws(ChannelError) {
             let name = try result.get()
             missing.withLock { $0.remove(offer) }
-            let seconds = (ContinuousClock.now - start) / .seconds(1)
-            display.end(
-                transfer, "received \(name): " + TransferText.summary(transfer, seconds: seconds),
-                "received", TransferText.members(transfer, name, seconds: seconds))
+            await question.noteStored(identity)
+            let isNew = reported.withLock { $0.insert(identity) }
+            if transfer.wasStoredBefore, !isNew {
+                // The sender had not learned that it is stored, and has offered it again.
+                display.erase()
+            } else {
+                let seconds = (ContinuousClock.now - start) / .seconds(1)
+                display.end(
+                    transfer,
+                    "received \(name): " + TransferText.summary(transfer, seconds: seconds),
+                    "received", TransferText.members(transfer, name, seconds: seconds))
+            }
         } catch {
             missing.withLock { $0.add(offer, error) }
             display.end(
@@ -208,6 +218,12 @@ private final class Inbox: Sendable {
                     "resumable")
             }
         }
+        // Before the command ends, the sender should learn that everything is stored.
+        await withTaskCancellationHandler {
+            await transfer.waitUntilSettled()
+        } onCancel: {
+            transfer.cancel()
+        }
     }
 
     private static func result(_ transfer: FileTransfer) async -> Result<String, ChannelError> {
@@ -216,6 +232,21 @@ private final class Inbox: Sendable {
         } catch {
             return .failure(error)
         }
+    }
+}
+
+/// The last offers that were reported as received. If the sender does not learn that an offer is
+/// stored, it offers the same again, and the command reports it only once.
+private struct ReportedOffers {
+    private var offers: [OfferIdentity] = []
+    private static let limit = 1_000
+
+    /// Adds an offer, and returns whether it is new.
+    mutating func insert(_ offer: OfferIdentity) -> Bool {
+        guard !offers.contains(offer) else { return false }
+        if offers.count == Self.limit { offers.removeFirst() }
+        offers.append(offer)
+        return true
     }
 }
 

@@ -27,7 +27,8 @@ enum SendCommand {
                 + "its SHA-256 is that of the bytes that the sender read. Only then is 100 % shown. "
                 + "A file that is changed while it is sent is not stored, and the exit status says "
                 + "so. Times of modification and the executable bit are sent as well. Symbolic "
-                + "links in a folder are neither followed nor sent.",
+                + "links in a folder are neither followed nor sent. A file in a folder that cannot "
+                + "be read, or whose name cannot be sent, is left out, and the exit status says so.",
             "On a terminal, a line shows the progress of the current file, and a second line the "
                 + "progress of all files. With --json, an object each second says the same. Ctrl-C "
                 + "ends the transfer and tells the peer, which keeps what has arrived.",
@@ -88,7 +89,8 @@ enum SendCommand {
                     Diagnostics.note(
                         "not sent: \(omission.path): \(omission.text)", "omitted",
                         [("path", .string(omission.path)), ("reason", .string(omission.text))])
-                    guard omission.problem == .cannotRead else { return }
+                    // Symbolic links, devices and pipes are never sent.
+                    guard omission.problem != .other else { return }
                     let error = ChannelError(
                         .incomplete, "some files of \(path) were not sent")
                     firstError.withLock { $0 = $0 ?? error }

@@ -1,11 +1,13 @@
+internal import BLESec
 internal import BLESecFiles
 internal import BLESecJSON
 internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// The progress of files on standard error: lines that are redrawn on a terminal, an object each
-/// second with `--json`, and otherwise only a line for each transfer that has ended.
+/// The progress of files on standard error: lines that are redrawn on a terminal; with `--json` an
+/// object each second, and when a state changes; and otherwise only a line for each transfer that
+/// has ended.
 final class TransferDisplay: Sendable {
     private struct State: Sendable {
         /// How many questions are on the terminal or wait for their turn. While there are any, no
@@ -16,8 +18,6 @@ final class TransferDisplay: Sendable {
         var endedBytes: UInt64 = 0
         /// The redrawn lines that are on the terminal now.
         var lines: [String] = []
-        /// When the last JSON object was written.
-        var lastObjectTime: ContinuousClock.Instant?
     }
 
     /// The number of all files and folders to transfer, and the sum of their bytes; nil if unknown.
@@ -47,11 +47,11 @@ final class TransferDisplay: Sendable {
 
     /// Shows a transfer until it has ended.
     func follow(_ transfer: FileTransfer) async {
+        if Diagnostics.isJSON { return await writeObjects(transfer) }
         for await progress in transfer.progress { show(transfer, progress) }
     }
 
     private func show(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
-        if Diagnostics.isJSON { return showObject(transfer, progress) }
         guard isTerminal, progress.state != .done, progress.state != .failed else { return }
         let width = Environment.width
         state.withLock { state in
@@ -68,15 +68,36 @@ final class TransferDisplay: Sendable {
         }
     }
 
-    private func showObject(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
-        let isDue = state.withLock { state -> Bool in
-            let now = ContinuousClock.now
-            let isLast = progress.state == .done || progress.state == .failed
-            if let last = state.lastObjectTime, now - last < .seconds(1), !isLast { return false }
-            state.lastObjectTime = now
-            return true
+    /// Writes an object with the newest progress each second, and at once when the state has changed.
+    private func writeObjects(_ transfer: FileTransfer) async {
+        let written = Locked<FileTransfer.State?>(nil)
+        let ticking = Task(executorPreference: EventLoop.shared) {
+            while (try? await EventLoop.shared.sleep(for: .seconds(1))) != nil {
+                Self.writeObject(transfer, written, isDue: true)
+            }
         }
-        guard isDue else { return }
+        for await _ in transfer.progress { Self.writeObject(transfer, written, isDue: false) }
+        ticking.cancel()
+        await ticking.value
+    }
+
+    /// Writes the newest progress, if `isDue` or the state is another one than `written`. Writes
+    /// nothing after a last state.
+    private static func writeObject(
+        _ transfer: FileTransfer, _ written: Locked<FileTransfer.State?>, isDue: Bool
+    ) {
+        // The lock keeps the objects in their order.
+        written.withLock { written in
+            let progress = transfer.current
+            guard written != .done, written != .failed, isDue || progress.state != written else {
+                return
+            }
+            written = progress.state
+            writeObject(transfer, progress)
+        }
+    }
+
+    private static func writeObject(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
         var members: [(String, JSONValue)] = [
             ("name", .string(transfer.name)), ("state", .string(progress.state.rawValue)),
             ("bytes", .number(Int(clamping: progress.bytes))),
@@ -84,7 +105,7 @@ final class TransferDisplay: Sendable {
             ("files", .number(progress.files)), ("total-files", .number(progress.totalFiles)),
         ]
         if let rate = progress.rate {
-            members.append(("rate", .number(Int(clamping: Self.clampedInteger(rate)))))
+            members.append(("rate", .number(Int(clamping: clampedInteger(rate)))))
         }
         if let left = progress.timeLeft {
             members.append(("seconds-left", .number(Int(clamping: left.components.seconds))))
@@ -112,6 +133,9 @@ final class TransferDisplay: Sendable {
             write("\(colour)\(Diagnostics.oneLine(text))\u{1B}[0m\n")
         }
     }
+
+    /// Erases the redrawn lines.
+    func erase() { state.withLock { draw([], &$0) } }
 
     /// Erases the redrawn lines, so that a question can be asked. Progress is drawn again when
     /// ``resume()`` has been called as often as this method.

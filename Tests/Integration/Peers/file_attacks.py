@@ -13,10 +13,10 @@ import time
 from delivery_fields import check, write_number
 from delivery_streams import GivenUp
 from file_frames import (
-    ACCEPT, AGAIN, AGREED, BAD_NAME, CHANGED, DATA, DONE, END, FAILED, FAILURE, FILE, FIRST_TOO_LARGE,
-    FOLDER, FROM, HAVE, IN_USE, MOST_BYTES, MOST_OPEN_FILES, NOT_WANTED, OFFER, ONE_FILE, PREFIX, PROBLEMS,
-    RECEIVED, RECEIVERS, REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, VIOLATION, WRONG_HASH, read_text,
-    write_frame)
+    ACCEPT, AGAIN, AGREED, BAD_NAME, CHANGED, DATA, DONE, END, ENDED_BY_USER, FAILED, FAILURE, FILE,
+    FIRST_TOO_LARGE, FOLDER, FROM, HAVE, IN_USE, MOST_BYTES, MOST_OPEN_FILES, NOT_WANTED, OFFER, ONE_FILE,
+    PREFIX, PROBLEMS, RECEIVED, RECEIVERS, REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, VIOLATION,
+    WRONG_HASH, read_text, write_frame)
 from file_streams import FrameStream
 from negotiated_peer import say
 
@@ -77,8 +77,9 @@ PATHS = NAMES | {
 
 # Frames of a sender
 
-def an_offer(name=b"bad", kind=ONE_FILE, files=1, size=len(CONTENT), identifier=None):
-    return write_frame(OFFER, identifier or os.urandom(16), os.urandom(16), kind, files, size, name)
+def an_offer(name=b"bad", kind=ONE_FILE, files=1, size=len(CONTENT), identifier=None, version=None):
+    return write_frame(
+        OFFER, identifier or os.urandom(16), version or os.urandom(16), kind, files, size, name)
 
 
 def a_tree(name=b"bad", files=TREE_FILES, size=TREE_SIZE):
@@ -302,6 +303,71 @@ def same_id_attack(first, second):
     yield from expect_done(first, "first")
 
 
+# Programs of a sender, with as many streams as they need
+
+def offer_until_accepted(open_stream, offer):
+    """Repeats an offer until an earlier transfer of it has ended. Returns the stream with the answer."""
+    while True:
+        frames = RawFrames(open_stream(), RECEIVERS)
+        frames.write(offer)
+        kind, fields = (yield from next_frame(frames)) or (None, None)
+        if kind == ACCEPT:
+            return frames
+        check(kind == REFUSE, f"an offer is answered with type {kind}")
+        yield from expect_refusal(frames, IN_USE, fields)
+
+
+def send_whole(frames, name):
+    """Sends the file of an accepted offer, which is then stored under this name."""
+    frames.write(WHOLE)
+    yield from expect(frames, FROM)
+    yield from expect_done(frames, name)
+
+
+def same_file_program(open_stream):
+    """Offers the same id, name and size again and again. The receiver's user wants the first offer and the
+    second version, but not the first offer again, nor the third version."""
+    identifier, versions = os.urandom(16), [os.urandom(16) for _ in range(3)]
+    offers = [an_offer(identifier=identifier, version=version) for version in versions]
+
+    def refused(offer):
+        frames = RawFrames(open_stream(), RECEIVERS)
+        frames.write(offer)
+        yield from expect_refusal(frames, NOT_WANTED)
+
+    frames = yield from offer_until_accepted(open_stream, offers[0])
+    yield from send_whole(frames, "bad")
+    yield from refused(offers[0])
+    frames = yield from offer_until_accepted(open_stream, offers[1])
+    frames.write(a_file())
+    yield from expect(frames, FROM)
+    frames.stream.outgoing.reset(ENDED_BY_USER)
+    frames.stream.incoming.stop(ENDED_BY_USER)
+    # The transfer has failed, so the answer to the offer is still valid.
+    frames = yield from offer_until_accepted(open_stream, offers[1])
+    yield from send_whole(frames, "bad (2)")
+    yield from refused(offers[2])
+
+
+def unread_program(open_stream):
+    """Offers a stored file again before it takes the answer that the file is stored."""
+    offer = an_offer(identifier=os.urandom(16), version=os.urandom(16))
+    first = yield from offer_until_accepted(open_stream, offer)
+    first.write(WHOLE)
+    yield from first.finish()
+    second = yield from offer_until_accepted(open_stream, offer)
+    second.write(a_file())
+    yield from expect(second, HAVE)
+    yield from expect_done(second, "bad")
+    yield from expect(first, FROM)
+    stored_as = read_text((yield from expect(first, DONE)))
+    check(stored_as == "bad", f"`bad` is stored as {stored_as}")
+    yield from first.expect_end()
+
+
+SENDER_PROGRAMS = {"same-file": same_file_program, "unread": unread_program}
+
+
 MANY = b"".join(a_file(b"%d" % number) for number in range(MOST_OPEN_FILES + 1))
 SENDER_ATTACKS = {
     "no-offer": immediate_violation_attack(a_file()),
@@ -455,7 +521,7 @@ RECEIVER_ATTACKS["refuse"] = refusal_attack(NOT_WANTED, b"not now")
 RECEIVER_ATTACKS["refuse-with-escape"] = refusal_attack(NOT_WANTED, "\x1b[2J\u202e\n\nhuh".encode())
 
 
-ATTACKS = SENDER_ATTACKS | RECEIVER_ATTACKS
+ATTACKS = SENDER_ATTACKS | SENDER_PROGRAMS | RECEIVER_ATTACKS
 
 
 def find(pattern):
@@ -470,6 +536,9 @@ def send(names, open_stream):
     for name in names:
         count = 2 if name == "same-id" else 1
         say(f"attack {name}")
+        if name in SENDER_PROGRAMS:
+            yield from SENDER_PROGRAMS[name](open_stream)
+            continue
         yield from SENDER_ATTACKS[name](*[RawFrames(open_stream(), RECEIVERS) for _ in range(count)])
     yield from send_good(RawFrames(open_stream(), RECEIVERS))
 

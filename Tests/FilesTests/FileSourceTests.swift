@@ -1,0 +1,102 @@
+import Glibc
+import Testing
+
+@testable import BLESecFiles
+
+/// What a sender notices of a source that changes, and what it leaves out.
+@Suite("Files: the source")
+struct FileSourceTests {
+    private let scratch = TemporaryFolder()
+
+    /// Makes a tree with the files `top`, `sub/a` and `sub/b`, and examines it.
+    private func tree() throws -> FileSource {
+        try scratch.makeFolder("tree/sub")
+        for name in ["top", "sub/a", "sub/b"] { try scratch.write("tree/\(name)", [1, 2, 3]) }
+        return try FileSource(scratch.path("tree"), sendsHidden: false)
+    }
+
+    private func file(
+        _ path: String, in source: FileSource
+    ) throws -> (entry: FileEntry, version: FileSource.Version) {
+        for case .file(let entry, let version) in source.entries where entry.path == path {
+            return (entry, version)
+        }
+        throw FileFailure(.other, "\(path) is not in the source")
+    }
+
+    private func rename(_ name: String, to newName: String) {
+        #expect(unsafe Glibc.rename(scratch.path(name), scratch.path(newName)) == 0)
+    }
+
+    @Test(
+        "a file of a tree has changed if its folder, or the whole tree, was replaced or removed",
+        arguments: ["tree", "tree/sub"], [true, false])
+    func replacedFolder(folder: String, isReplaced: Bool) throws {
+        let source = try tree()
+        let (first, second) = (try file("sub/a", in: source), try file("sub/b", in: source))
+        let opened = try #require(try source.open(first.entry, first.version))
+        #expect(source.isUnchanged(opened, first.entry, first.version))
+        rename(folder, to: "old")
+        if isReplaced {
+            try scratch.makeFolder("tree/sub")
+            for name in ["a", "b"] { try scratch.write("tree/sub/\(name)", [4, 5, 6]) }
+        }
+        #expect(!source.isUnchanged(opened, first.entry, first.version))
+        #expect(try source.open(second.entry, second.version) == nil)
+    }
+
+    @Test(
+        "a file that is removed or replaced before it is opened has changed",
+        arguments: ["tree/top", "tree/sub/a", "single"], ["nothing", "file", "folder", "loop"])
+    func replacedFile(path: String, replacement: String) throws {
+        let source: FileSource
+        if path == "single" {
+            try scratch.write("single", [1, 2, 3])
+            source = try FileSource(scratch.path("single"), sendsHidden: false)
+        } else {
+            source = try tree()
+        }
+        let found = try file(
+            path == "single" ? path : String(path.dropFirst("tree/".count)), in: source)
+        rename(path, to: "old")
+        switch replacement {
+        case "file": try scratch.write(path, [1, 2, 3])
+        case "folder": try scratch.makeFolder(path)
+        case "loop": try scratch.link(path, to: scratch.path(path))
+        default: break
+        }
+        #expect(try source.open(found.entry, found.version) == nil)
+    }
+
+    @Test("a file of a tree has changed if a file is in the place of its folder")
+    func fileForFolder() throws {
+        let source = try tree()
+        let found = try file("sub/a", in: source)
+        rename("tree/sub", to: "old")
+        try scratch.write("tree/sub", [])
+        #expect(try source.open(found.entry, found.version) == nil)
+    }
+
+    @Test("files whose names cannot be sent are reported, hidden ones only if those are sent")
+    func omissions() throws {
+        try scratch.makeFolder("tree")
+        try scratch.write("tree/good", [1])
+        try scratch.write("tree/line\nfeed", [1])
+        try scratch.link("tree/link\nfeed", to: "good")
+        // Names that are not UTF-8.
+        for name in ["bad", ".bad"] {
+            var path = Array(scratch.path("tree/\(name)").utf8CString.dropLast())
+            path += [CChar(truncatingIfNeeded: 0xE9), 0]
+            let number = unsafe open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
+            try #require(number >= 0)
+            close(number)
+        }
+        for (sendsHidden, count) in [(false, 1), (true, 2)] {
+            let source = try FileSource(scratch.path("tree"), sendsHidden: sendsHidden)
+            #expect(source.offer.files == 1)
+            #expect(source.omissions.map(\.path) == [".", "line\nfeed", "link\nfeed"])
+            #expect(source.omissions.map(\.problem) == [.badName, .badName, .other])
+            #expect(source.omissions.first?.text == "\(count) names are not UTF-8")
+        }
+    }
+}
