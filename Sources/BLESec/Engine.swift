@@ -52,6 +52,13 @@ struct Engine: ~Copyable {
         return tls?.lend { $0.sealedLength(count) } ?? 0
     }
 
+    /// Whether a record can be sealed now; if not, more bytes of the peer have to arrive first. The
+    /// engine is asked in place, as for ``sealedLength(_:)``.
+    mutating func canSeal() -> Bool {
+        if isNoise { return true }
+        return tls?.lend { $0.canSeal } ?? true
+    }
+
     /// Reads from the engine without changing it; returns `nil` when there is no engine.
     func ask<Answer: ~Copyable, Failure: Error>(
         _ noiseAnswer: (borrowing NoiseEngine) throws(Failure) -> Answer,

@@ -19,9 +19,9 @@ public enum CertificateFile {
     ///   cannot be parsed, when other users may have written a file or can open the key file, or
     ///   when the identity cannot be used. It cannot be used if the key is not the leaf's, the leaf
     ///   has expired or is not valid yet, its key usage forbids TLS, a key is in an unusual
-    ///   encoding, or the certificates are longer than peers accept. The reason names the file. For
-    ///   a fault in the content of a certificate or of the key, the reason names the leaf's file,
-    ///   even if another file has the fault.
+    ///   encoding, a key or a signature is too weak, or the certificates are longer than peers
+    ///   accept. The reason names the file. For a fault in the content of a certificate or of the
+    ///   key, the reason names the leaf's file, even if another file has the fault.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64

@@ -68,24 +68,50 @@ struct PeerCertificate {
         }
     }
 
-    /// Throws if a certificate of the path is revoked. In the path, each certificate is followed by
-    /// its issuer's certificate; the last certificate counts as its own issuer.
+    /// Throws if a certificate of the path is revoked, or an authority above the path.
+    ///
+    /// In the path, each certificate is followed by its issuer's certificate. The path ends at the
+    /// first accepted authority, and other accepted authorities may have issued that authority's
+    /// certificate, as a root does for an intermediate. Their lists count as well. An authority
+    /// counts as its own issuer too.
     private func checkRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
         guard let list = try context.revoked?.current(at: now) else { return }
-        let keys = path.map { Fingerprint(subjectPublicKeyInfo: $0.subjectPublicKeyInfo) }
-        for (index, certificate) in path.enumerated() {
-            guard let serial = certificate.serial else {
-                throw ChannelError(CertificateFault.malformedSerial)
-            }
-            let issuer = keys[min(index + 1, keys.count - 1)]
-            guard !list.contains(serial: serial, issuer: issuer, key: keys[index]) else {
-                throw ChannelError(CertificateFault.revoked)
-            }
+        for (certificate, issuer) in zip(path, path.dropFirst()) {
+            try check(certificate, issuedBy: issuer.keyFingerprint, list)
         }
+        var authorities = Array(path.suffix(1))
+        var index = 0
+        while index < authorities.count {
+            let authority = authorities[index]
+            let key = authority.keyFingerprint
+            try check(authority, issuedBy: key, list)
+            for issuer in context.authorities?.certificates ?? [] {
+                let issuerKey = issuer.keyFingerprint
+                guard issuerKey != key, authority.isIssued(by: issuer) else { continue }
+                try check(authority, issuedBy: issuerKey, list)
+                if !authorities.contains(where: { $0 === issuer }) { authorities.append(issuer) }
+            }
+            index += 1
+        }
+    }
+
+    /// Throws if `list` names the certificate's key, or its serial number among those of `issuer`.
+    private func check(
+        _ certificate: Certificate, issuedBy issuer: Fingerprint, _ list: RevocationList
+    ) throws(ChannelError) {
+        guard let serial = certificate.serial else {
+            throw ChannelError(CertificateFault.malformedSerial)
+        }
+        guard !list.contains(serial: serial, issuer: issuer, key: certificate.keyFingerprint)
+        else { throw ChannelError(CertificateFault.revoked) }
     }
 }
 
 extension Certificate {
+    fileprivate var keyFingerprint: Fingerprint {
+        Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo)
+    }
+
     fileprivate func onlyURI() throws(CertificateFault) -> String {
         guard let uris else { throw .malformedNames }
         guard let uri = uris.first else { throw .noURI }

@@ -23,8 +23,10 @@ internal import CBLESecOpenSSL
 
     /// The cipher suites, the faster one first, assuming that the processor has AES instructions.
     private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-    /// The signature algorithms: those of Ed25519 and P-256 first, then others of OpenSSL's
-    /// security level 2. Each one adds four bytes to a handshake, two in each direction.
+    /// OpenSSL's security level: keys and signatures of 112 bits of security or more.
+    private static let securityLevel: Int32 = 2
+    /// The signature algorithms: those of Ed25519 and P-256 first, then others of the security
+    /// level. Each one adds four bytes to a handshake, two in each direction.
     private static let signatures =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
         + "rsa_pss_rsae_sha256"
@@ -95,6 +97,24 @@ internal import CBLESecOpenSSL
             || (0x61...0x7A).contains(byte)
     }
 
+    /// Whether OpenSSL lets a context send these certificates. If not, OpenSSL's error queue has
+    /// the reason: a key or a signature is below the security level.
+    static func canSend(_ leaf: Certificate, _ intermediates: [Certificate]) -> Bool {
+        guard let context = unsafe SSL_CTX_new(TLS_method()) else { return false }
+        defer { unsafe SSL_CTX_free(context) }
+        unsafe SSL_CTX_set_security_level(context, securityLevel)
+        return unsafe use(leaf, intermediates, in: context)
+    }
+
+    private static func use(
+        _ leaf: Certificate, _ intermediates: [Certificate], in context: OpaquePointer
+    ) -> Bool {
+        unsafe SSL_CTX_use_certificate(context, leaf.pointer) == 1
+            && intermediates.allSatisfy {
+                unsafe blesec_ssl_context_add_intermediate(context, $0.pointer) == 1
+            }
+    }
+
     private func useProfile() throws(ChannelError) {
         let name = Self.applicationProtocol
         guard unsafe blesec_ssl_context_profile(pointer, Self.longestChain) == 1,
@@ -103,7 +123,7 @@ internal import CBLESecOpenSSL
             unsafe SSL_CTX_set_num_tickets(pointer, 0) == 1,
             unsafe SSL_CTX_set_session_id_context(pointer, name, UInt32(name.count)) == 1
         else { throw .tlsContext() }
-        unsafe SSL_CTX_set_security_level(pointer, 2)
+        unsafe SSL_CTX_set_security_level(pointer, Self.securityLevel)
     }
 
     private func use(_ groups: [String]) throws(ChannelError) {
@@ -121,11 +141,8 @@ internal import CBLESecOpenSSL
 
     private func useCertificates() throws(ChannelError) {
         let store = unsafe SSL_CTX_get_cert_store(pointer)
-        guard unsafe SSL_CTX_use_certificate(pointer, identity.certificate.pointer) == 1,
+        guard unsafe Self.use(identity.certificate, identity.intermediates, in: pointer),
             unsafe SSL_CTX_use_PrivateKey(pointer, identity.key) == 1,
-            identity.intermediates.allSatisfy({
-                unsafe blesec_ssl_context_add_intermediate(pointer, $0.pointer) == 1
-            }),
             (authorities?.certificates ?? []).allSatisfy({
                 unsafe X509_STORE_add_cert(store, $0.pointer) == 1
             })

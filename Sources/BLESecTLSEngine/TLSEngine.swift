@@ -172,13 +172,18 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 
     package func sealedLength(_ count: Int) -> Int {
         let count = count + (isNegotiated ? TLSRecords.lengthSize : 0)
-        guard count > 0 else { return Self.closeNotifyLength }
+        let owedLength = session?.owedRecords.count ?? 0
+        guard count > 0 else { return owedLength + Self.closeNotifyLength }
         let records = (count + Self.longestPlaintext - 1) / Self.longestPlaintext
-        return pendingLength + records * Self.overhead + count
+        return owedLength + pendingLength + records * Self.overhead + count
     }
 
-    /// The length in bytes of a pending `KeyUpdate`, which is sent before the next record.
+    /// The length in bytes of the `KeyUpdate` that OpenSSL writes before the next record.
     private var pendingLength: Int { session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0 }
+
+    /// Whether a record can be sealed now. False while a handshake message of the peer, such as a
+    /// session ticket, has arrived only in part.
+    package var canSeal: Bool { established?.isInsideHandshakeMessage != true }
 
     package mutating func seal(
         _ head: Span<UInt8>, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>

@@ -23,7 +23,7 @@ internal import CBLESecOpenSSL
     ///   of a file before it. It is thrown if a certificate or the private key cannot be read, the
     ///   private key does not match, the leaf has expired or is not valid yet, its key usage
     ///   forbids TLS, an intermediate may not issue certificates, a key is in an unusual encoding,
-    ///   or the certificates are longer than peers accept.
+    ///   a key or a signature is too weak, or the certificates are longer than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64
@@ -58,6 +58,14 @@ internal import CBLESecOpenSSL
         guard unsafe X509_check_private_key(leaf.pointer, key) == 1 else {
             unsafe EVP_PKEY_free(key)
             throw .openSSL(.badKey, "does not belong to the private key")
+        }
+        ERR_clear_error()
+        guard TLSContext.canSend(leaf, chain) else {
+            unsafe EVP_PKEY_free(key)
+            throw .openSSL(
+                .badKey,
+                "holds a certificate with a key or a signature that is too weak: have a new one "
+                    + "issued")
         }
         unsafe self.key = key
         self.certificate = leaf

@@ -29,12 +29,18 @@ internal import CBLESecOpenSSL
     var changesKey = false
     /// Whether the peer has announced that it sends no more.
     private(set) var isPeerDone = false
+    /// TLS records that have to be sent before this side's next record. If the peer has requested a
+    /// change of this side's key, OpenSSL writes the `KeyUpdate` when this side sends, or before
+    /// that when it reads the peer's next handshake message.
+    private(set) var owedRecords: [UInt8] = []
     /// The number of records received since the last one with data.
     private var silentRecords = 0
     private var hasReceivedData = false
 
     /// The most consecutive records without data that a peer may send; a `KeyUpdate` is one.
     private static let mostSilentRecords = 32
+    /// The greatest length of ``owedRecords`` in bytes: about 75 changes of key.
+    private static let mostOwedBytes = 2 << 10
 
     init(_ context: TLSContext, role: ChannelRole, isNegotiated: Bool) throws(ChannelError) {
         OpenSSLError.clear()
@@ -165,8 +171,19 @@ internal import CBLESecOpenSSL
             throw ChannelError(
                 .limitExceeded, "the peer sends one TLS record after another without data")
         }
+        if pipe.hasFlight { owedRecords += pipe.takeFlight() }
+        guard owedRecords.count <= Self.mostOwedBytes else {
+            throw ChannelError(
+                .limitExceeded,
+                "the peer requests one change of this side's key after another, while this side "
+                    + "has nothing to send")
+        }
         return total
     }
+
+    /// Whether a handshake message of the peer is incomplete. Such a message, like a session
+    /// ticket, may be spread over several TLS records. OpenSSL writes nothing until it is complete.
+    var isInsideHandshakeMessage: Bool { unsafe SSL_in_init(ssl) != 0 }
 
     /// Whether a change of key must precede the next record, on this side's or the peer's request.
     var owesKeyUpdate: Bool {
@@ -181,7 +198,7 @@ internal import CBLESecOpenSSL
     func write(
         count: Int, to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
-        try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
+        try unsafe writing(to: start, room: room) { () throws(ChannelError) in
             if changesKey {
                 changesKey = false
                 guard unsafe SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 else {
@@ -199,11 +216,23 @@ internal import CBLESecOpenSSL
     func writeCloseNotify(
         to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
-        try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
+        try unsafe writing(to: start, room: room) { () throws(ChannelError) in
             guard unsafe SSL_shutdown(ssl) >= 0 else {
                 throw ChannelError(tls: OpenSSLError.takeLast(), peerAlertEndsSession: true)
             }
         }
+    }
+
+    /// Writes the ``owedRecords`` to `start`, and lets OpenSSL write to the rest of the `room` bytes
+    /// while `body` runs. Returns the number of bytes written.
+    private func writing(
+        to start: UnsafeMutablePointer<UInt8>, room: Int, _ body: () throws(ChannelError) -> Void
+    ) throws(ChannelError) -> Int {
+        let count = owedRecords.count
+        guard count > 0 else { return try unsafe pipe.writing(to: start, room: room, body) }
+        for index in 0..<count { unsafe start[index] = owedRecords[index] }
+        owedRecords = []
+        return try unsafe count + pipe.writing(to: start + count, room: room - count, body)
     }
 
     // MARK: - OpenSSL's callbacks

@@ -181,6 +181,27 @@ import Testing
         deliver(take())
     }
 
+    /// The TLS records of a new session ticket, each with at most 512 bytes of content. The ticket
+    /// is made so long that it needs several records.
+    func ticketRecords() -> [[UInt8]] {
+        let filling = [UInt8](repeating: 0, count: 600)
+        #expect(
+            unsafe SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), filling, filling.count)
+                == 1)
+        #expect(unsafe SSL_ctrl(ssl, SSL_CTRL_SET_MAX_SEND_FRAGMENT, 512, nil) == 1)
+        #expect(unsafe SSL_new_session_ticket(ssl) == 1)
+        #expect(unsafe SSL_do_handshake(ssl) == 1)
+        var bytes = take()[...]
+        var records: [[UInt8]] = []
+        while bytes.count >= 5 {
+            let header = Array(bytes.prefix(5))
+            let record = bytes.prefix(5 + Int(header[3]) << 8 + Int(header[4]))
+            records.append(Array(record))
+            bytes = bytes.dropFirst(record.count)
+        }
+        return records
+    }
+
     /// Sends close_notify, which says that the malicious peer will send no more.
     func shutDown() {
         unsafe SSL_shutdown(ssl)

@@ -54,6 +54,16 @@ struct Refusable: Sendable, CustomTestStringConvertible {
         /// Issues a valid certificate to the peer.
         func good() throws -> Behaviour { try issued(TestAuthority.deviceExtensions("rogue")) }
 
+        /// Lets the victim accept these authorities, whose certificates are in the folder.
+        func accept(_ names: [String]) throws -> CertificateAuthorities {
+            let folder = authority.folder
+            let certificates = names.flatMap { folder.read("\($0).pem") ?? [] }
+            let accepted = try CertificateFile.authorities(
+                folder.write("accepted.pem", certificates))
+            authorities = accepted
+            return accepted
+        }
+
         func configuration() throws -> ChannelConfiguration {
             var configuration = ChannelConfiguration(identity: nil, trust: policy)
             configuration.protocols = [TLSContext.protocolName]
@@ -206,13 +216,30 @@ extension Refusable {
             setup in
             let middle = try TestAuthority("middle", under: setup.authority)
             try middle.issueDevice("rogue")
-            let folder = setup.authority.folder
-            let both = ["ca.pem", "middle.pem"].flatMap { folder.read($0) ?? [] }
-            let authorities = try CertificateFile.authorities(folder.write("both.pem", both))
-            setup.authorities = authorities
+            let authorities = try setup.accept(["ca", "middle"])
             setup.revoked = try RevocationList(
                 lists: [middle.revocationList(["rogue"])], authorities: authorities)
             return Behaviour(certificate: "rogue", chain: ["middle"])
+        },
+        Self("whose intermediate, an authority of the victim too, is revoked", "is revoked") {
+            setup in
+            let middle = try TestAuthority("middle", under: setup.authority)
+            try middle.issueDevice("rogue")
+            let authorities = try setup.accept(["ca", "middle"])
+            setup.revoked = try RevocationList(
+                lists: [setup.authority.revocationList(["middle"]), middle.revocationList([])],
+                authorities: authorities)
+            return Behaviour(certificate: "rogue", chain: ["middle"])
+        },
+        Self("of whose three authorities, all the victim's, the second is revoked", "is revoked") {
+            setup in
+            let middle = try TestAuthority("middle", under: setup.authority)
+            let lowest = try TestAuthority("lowest", under: middle)
+            try lowest.issueDevice("rogue")
+            let authorities = try setup.accept(["lowest", "middle", "ca"])
+            setup.revoked = try RevocationList(
+                lists: [setup.authority.revocationList(["middle"])], authorities: authorities)
+            return Behaviour(certificate: "rogue", chain: ["lowest", "middle"])
         },
         Self("whose revoked key has another encoding, a compressed point", "unusual encoding") {
             setup in
@@ -401,6 +428,25 @@ struct RefusalTests {
             let setup = try Refusable.Setup()
             let middle = try TestAuthority("middle", under: setup.authority)
             try middle.issueDevice("rogue")
+            let peer = try MaliciousTLSPeer(
+                role, MaliciousTLSPeer.Behaviour(certificate: "rogue", chain: ["middle"]),
+                in: setup.authority.folder, victim: setup.configuration())
+            try peer.run()
+            #expect(peer.isHandshakeDone && peer.types == [.ready])
+        }
+    }
+
+    @Test("a peer whose intermediate is an authority too is accepted if no list names either")
+    func acceptedIntermediate() throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            let setup = try Refusable.Setup()
+            let middle = try TestAuthority("middle", under: setup.authority)
+            try middle.issueDevice("rogue")
+            try setup.authority.issueDevice("other")
+            let authorities = try setup.accept(["ca", "middle"])
+            setup.revoked = try RevocationList(
+                lists: [setup.authority.revocationList(["other"]), middle.revocationList([])],
+                authorities: authorities)
             let peer = try MaliciousTLSPeer(
                 role, MaliciousTLSPeer.Behaviour(certificate: "rogue", chain: ["middle"]),
                 in: setup.authority.folder, victim: setup.configuration())

@@ -140,6 +140,56 @@ struct TLSRecordTests {
         }
     }
 
+    @Test(
+        "after several requests for a change of key, to which this side had nothing to send, data goes both ways",
+        arguments: roles)
+    func keyRequests(role: ChannelRole) throws {
+        let peer = try MaliciousTLSPeer.ready(role)
+        for count in [2, 3, 40] {
+            for _ in 0..<count {
+                peer.changeKey(asking: true)
+                peer.send(.padding)
+            }
+            _ = try peer.victim.queue([UInt8(count)])
+            peer.pump()
+            #expect(peer.opened.last?.payload == [UInt8(count)])
+            peer.send(.data, [UInt8(count)])
+            #expect(peer.victim.nextMessage() == [UInt8(count)])
+        }
+        for _ in 0..<3 { peer.changeKey(asking: true) }
+        _ = try peer.victim.queue([1])
+        peer.pump()
+        #expect(peer.opened.last?.payload == [1])
+    }
+
+    @Test("requests for a change of key end the channel if this side never has anything to send")
+    func tooManyKeyRequests() throws {
+        let peer = try MaliciousTLSPeer.ready()
+        for _ in 0..<100 where !peer.isVictimOver {
+            peer.changeKey(asking: true)
+            peer.send(.padding)
+        }
+        #expect(peer.isVictimOver)
+        #expect(peer.endLinkReturningVictimFailure()?.code == .limitExceeded)
+    }
+
+    @Test("messages wait while only a part of a session ticket has arrived, and are sent after it")
+    func ticketInParts() throws {
+        let peer = try MaliciousTLSPeer.ready(.acceptor)
+        let ticket = peer.ticketRecords()
+        try #require(ticket.count > 1)
+        let before = peer.records.count
+        for record in ticket.dropLast() { peer.deliver(record) }
+        _ = try peer.victim.queue([1])
+        peer.pump()
+        #expect(!peer.isVictimOver && peer.records.count == before)
+        peer.deliver(ticket[ticket.count - 1])
+        peer.pump()
+        #expect(peer.opened.last?.payload == [1])
+        peer.send(.data, [2])
+        #expect(peer.victim.nextMessage() == [2])
+    }
+
     @Test("with rekeyAfterRecords = 1 the key changes every 1,024 records, without rekey records")
     func rekeyOfThisSide() throws {
         let peer = try MaliciousTLSPeer.ready {

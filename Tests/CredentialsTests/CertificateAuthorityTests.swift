@@ -360,6 +360,43 @@ struct CertificateAuthorityTests {
         #expect(try other.certificates().count == 1)
     }
 
+    @Test("a record that holds another certificate is refused, and revokes nothing")
+    func exchangedRecord() throws {
+        let authority = try make()
+        let lamp = try issue(authority, "lamp")
+        let door = try issue(authority, "door")
+        let record = "ca/issued/\(lamp.serial).pem"
+        let own = try #require(folder.read(record))
+        folder.write(record, try #require(folder.read("ca/issued/\(door.serial).pem")))
+        let list = try #require(folder.read("ca/ca.crl"))
+        let reason = "\(folder.file(record)) holds the certificate \(door.serial)"
+        expectError(.badKey, reason) { _ = try authority.certificates() }
+        expectError(.badKey, reason) {
+            _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
+        }
+        #expect(folder.read("ca/ca.crl") == list)
+        // The certificate itself, in any file, can still be revoked.
+        folder.write("copy.pem", own)
+        let revoked = try authority.revoke(
+            .file(folder.file("copy.pem")), passphrase: nil, now: now)
+        #expect(revoked.serial == lamp.serial)
+    }
+
+    @Test("a revocation list has the oldest entries first, and those of one second by their number")
+    func listOrder() throws {
+        let authority = try make()
+        let serials = try (0..<4).map { try issue(authority, "device\($0)").serial }
+        let ordered = serials.sorted { $0.description < $1.description }
+        let revocations: [(index: Int, delay: Int64)] = [(2, 60), (1, 0), (3, 60), (0, 0)]
+        for (index, delay) in revocations {
+            _ = try authority.revoke(.serial(ordered[index]), passphrase: nil, now: now + delay)
+        }
+        let text = try openssl("crl", "-in", authority.revocationListPath, "-noout", "-text")
+        let lines = text.split(separator: "\n").filter { $0.contains("Serial Number: ") }
+        #expect(lines.count == 4)
+        for (line, serial) in zip(lines, ordered) { #expect(line.hasSuffix("\(serial)")) }
+    }
+
     @Test(
         "a valid URI is accepted",
         arguments: [

@@ -106,6 +106,41 @@ struct CertificateFileTests {
         expectRefused("unusual encoding") { _ = try load("one") }
     }
 
+    @Test("a device's or an intermediate's key that is too short is refused")
+    func shortKeys() throws {
+        try authority.issueDevice("one", newKey: ["rsa:1024"])
+        expectRefused("a key or a signature that is too weak") { _ = try load("one") }
+        try authority.issueDevice("two", newKey: ["rsa:2048"])
+        #expect(try load("two").uri == "blesec://devices/two")
+        try authority.issue(
+            "middle", TestAuthority.authorityExtensions("CA:TRUE"), newKey: ["rsa:1024"])
+        expectRefused("a key or a signature that is too weak") {
+            _ = try CertificateFile.identity(
+                certificate: folder.file("two.pem"), key: folder.file("two.key"),
+                intermediates: folder.file("middle.pem"), now: now)
+        }
+    }
+
+    @Test("a certificate whose signature uses SHA-1 is refused")
+    func weakSignature() throws {
+        try authority.issue(
+            "middle", TestAuthority.authorityExtensions("CA:TRUE"),
+            newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        try authority.issueDevice("one")
+        for (digest, isRefused) in [("-sha256", false), ("-sha1", true)] {
+            try authority.run([
+                "x509", "-req", digest, "-in", folder.file("one.csr"), "-CA",
+                folder.file("middle.pem"), "-CAkey", folder.file("middle.key"), "-set_serial", "5",
+                "-days", "30", "-extfile", folder.file("one.ext"), "-out", folder.file("one.pem"),
+            ])
+            if isRefused {
+                expectRefused("a key or a signature that is too weak") { _ = try load("one") }
+            } else {
+                #expect(try load("one").uri == "blesec://devices/one")
+            }
+        }
+    }
+
     @Test("a key that belongs to another certificate is refused")
     func otherKey() throws {
         try authority.issueDevice("one")

@@ -177,11 +177,12 @@ struct ChannelMachine: ~Copyable {
     /// Whether the link keeps its queue short; see ``Session/keepsQueueShort``.
     var keepsQueueShort: Bool { session?.keepsQueueShort ?? false }
 
-    /// Seals records until ``sealAhead`` bytes wait or nothing is left to seal.
+    /// Seals records until ``sealAhead`` bytes wait, nothing is left to seal, or the engine has to
+    /// read first.
     mutating func sealPending(now: UInt64) {
         guard let stage else { return }
         do throws(ChannelError) {
-            while stage.records.outbound.count < sealAhead,
+            while stage.records.outbound.count < sealAhead, stage.records.engine.canSeal(),
                 try stage.sealNext(now: now)
             {}
         } catch {

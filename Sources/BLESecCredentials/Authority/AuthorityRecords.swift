@@ -11,12 +11,25 @@ struct AuthorityRecords: Sendable {
     func certificates() throws(ChannelError) -> [IssuedCertificate] {
         let revocations = try revocations().dates
         let found = try folder.serials().map { serial throws(ChannelError) in
-            try certificate(at: folder.recordPath(of: serial), revocations)
+            try certificate(serial, revocations)
         }
         return found.sorted {
-            ($0.validity.lowerBound, $0.serial.description)
-                < ($1.validity.lowerBound, $1.serial.description)
+            $0.validity.lowerBound == $1.validity.lowerBound
+                ? $0.serial.der.lexicographicallyPrecedes($1.serial.der)
+                : $0.validity.lowerBound < $1.validity.lowerBound
         }
+    }
+
+    /// The recorded certificate with this serial number; throws if its file holds another one.
+    func certificate(
+        _ serial: SerialNumber, _ revocations: [SerialNumber: Int64]
+    ) throws(ChannelError) -> IssuedCertificate {
+        let path = folder.recordPath(of: serial)
+        let found = try certificate(at: path, revocations)
+        guard found.serial == serial else {
+            throw .badKey("\(path) holds the certificate \(found.serial)")
+        }
+        return found
     }
 
     /// The first certificate in a file; throws unless this authority issued it.

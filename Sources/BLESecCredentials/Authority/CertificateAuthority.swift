@@ -199,7 +199,8 @@ package struct CertificateAuthority: Sendable {
     /// already revoked, it keeps its first date.
     ///
     /// - Throws: `noSuchFile` for a serial number that was never issued; `badKey` for another
-    ///   authority's certificate; `timedOut` when the list stays locked.
+    ///   authority's certificate, or when the recorded file was altered; `timedOut` when the list
+    ///   stays locked.
     package func revoke(
         _ target: RevocationTarget, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
@@ -212,7 +213,8 @@ package struct CertificateAuthority: Sendable {
         var dates = old.dates
         dates[found.serial] = now
         let entries = dates.map { (serial: $0.key.der, date: $0.value) }.sorted {
-            ($0.date, $0.serial.description) < ($1.date, $1.serial.description)
+            $0.date == $1.date
+                ? $0.serial.lexicographicallyPrecedes($1.serial) : $0.date < $1.date
         }
         let list = try key.signed(
             CertificateProfile.revocations(
@@ -227,15 +229,15 @@ package struct CertificateAuthority: Sendable {
     private func certificate(
         _ target: RevocationTarget, _ dates: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
-        let path =
-            switch target {
-            case .serial(let serial): folder.recordPath(of: serial)
-            case .file(let path): path
-            }
+        let serial: SerialNumber
+        switch target {
+        case .serial(let number): serial = number
+        case .file(let path): return try records.certificate(at: path, dates)
+        }
         do throws(ChannelError) {
-            return try records.certificate(at: path, dates)
+            return try records.certificate(serial, dates)
         } catch {
-            guard case .serial(let serial) = target, error.code == .noSuchFile else { throw error }
+            guard error.code == .noSuchFile else { throw error }
             throw ChannelError(
                 .noSuchFile,
                 "\(folder.path) has issued no certificate \(serial): `blesec ca list "
