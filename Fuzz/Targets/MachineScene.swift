@@ -13,6 +13,8 @@ final class MachineScene {
     /// Whether the link takes bytes from the victim.
     private var linkTakesBytes = true
     private var hasLinkEnded = false
+    /// Whether the peer's direction of the link has ended, so that nothing reaches the victim.
+    private var hasPeersDirectionEnded = false
     /// Whether everything that the victim received came from an honest machine, complete and in
     /// order.
     private var isHonest = true
@@ -140,7 +142,7 @@ final class MachineScene {
     private func deliver(atMost piece: Int = 0) {
         let piece = piece == 0 ? 16 << 10 : min(piece, 16 << 10)
         var rest = wire[...]
-        while !rest.isEmpty, victim.wantsBytes, !hasLinkEnded {
+        while !rest.isEmpty, victim.wantsBytes, !hasPeersDirectionEnded {
             let count = victim.arrive(Array(rest.prefix(piece)), now: now)
             guard count > 0 else { break }
             rest = rest.dropFirst(count)
@@ -197,6 +199,7 @@ final class MachineScene {
         }
         let isHalf = options & 2 == 2 && victim.parameters.configuration.mode == .direct
         let error = options & 4 == 4 ? ChannelError(.link, "the link broke") : nil
+        hasPeersDirectionEnded = true
         if !isHalf { hasLinkEnded = true }
         victim.linkEnded(isHalf ? nil : error, canSend: isHalf, now: now)
     }

@@ -16,7 +16,7 @@ public enum PatternError: Error, Sendable, Hashable {
     case repeatedModifier(String)
     /// Two modifiers whose order does not matter are not in alphabetical order (Noise §8.1).
     case modifiersNotSorted(String, String)
-    /// The N of a `pskN` is greater than the number of messages (Noise §9.4).
+    /// The N of a `pskN` is negative, or greater than the number of messages (Noise §9.4).
     case noSuchMessage(modifier: String, messages: Int)
     /// The pattern cannot become a fallback: its first message is not the initiator's `e`, `s` or
     /// `e, s`, or is its only message (Noise §10.2).
@@ -53,7 +53,7 @@ extension PatternError: CustomStringConvertible {
             "the modifiers '\(first)' and '\(second)' have to be in alphabetical order"
                 + " (Noise §8.1)"
         case .noSuchMessage(let modifier, let messages):
-            "'\(modifier)' is for a message after the pattern's last one, number \(messages)"
+            "'\(modifier)' is for none of the pattern's messages, whose numbers are 1 to \(messages)"
                 + " (Noise §9.4)"
         case .noFallback(let pattern):
             "'\(pattern)' has no fallback: its first message is none of 'e', 's' and 'e, s'"

@@ -52,7 +52,7 @@ extension HandshakePattern {
         switch modifier {
         case .psk(0): pattern.messages[0].tokens.insert(.psk, at: 0)
         case .psk(let position):
-            guard position <= messages.count else {
+            guard position > 0, position <= messages.count else {
                 throw .noSuchMessage(modifier: modifier.name, messages: messages.count)
             }
             pattern.messages[position - 1].tokens.append(.psk)

@@ -19,17 +19,21 @@ public struct StatelessTransport: ~Copyable, Sendable {
     public let additionalKeys: AdditionalSymmetricKeys
     /// The lowest nonce for sending. Lower nonces were used before.
     public let firstNonce: UInt64
+    /// The lowest nonce for receiving. Messages with lower nonces were received before, in order.
+    public let firstReceivingNonce: UInt64
 
     private var sending: CipherState
     private var receiving: CipherState
 
-    /// Takes the keys of `transport`. Nonces that `transport` has sent with cannot be used again.
+    /// Takes the keys of `transport`. Nonces with which `transport` has sent or received cannot be
+    /// used again in the same direction.
     public init(_ transport: consuming TransportState) {
         role = transport.role
         isOneWay = transport.isOneWay
         handshakeHash = transport.handshakeHash
         remoteStatic = transport.remoteStatic
         firstNonce = transport.sendingNonce
+        firstReceivingNonce = transport.receivingNonce
         additionalKeys = transport.additionalKeys
         sending = transport.sending
         receiving = transport.receiving
@@ -60,7 +64,7 @@ public struct StatelessTransport: ~Copyable, Sendable {
     ///
     /// - Returns: the length of the plaintext, which begins at `offset`.
     /// - Throws: `NoiseError.authenticationFailed`, `.messageTooShort`, `.messageTooLong`,
-    ///   `.nonceExhausted` for 2^64 − 1, `.oneWay`.
+    ///   `.nonceUsed` below `firstReceivingNonce`, `.nonceExhausted` for 2^64 − 1, `.oneWay`.
     public mutating func decrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64
     ) throws(NoiseError) -> Int {
@@ -68,6 +72,7 @@ public struct StatelessTransport: ~Copyable, Sendable {
             offset >= 0 && count >= 0 && offset + count <= buffer.count,
             "the message is not inside the buffer")
         guard !isOneWay || role == .responder else { throw .oneWay }
+        guard nonce >= firstReceivingNonce else { throw .nonceUsed }
         guard nonce <= CipherState.lastNonce else { throw .nonceExhausted }
         guard count <= HandshakeState.maximumMessageLength else { throw .messageTooLong(count) }
         guard count >= TransportState.overhead else { throw .messageTooShort(count) }

@@ -106,6 +106,7 @@ struct SymmetricState: ~Copyable {
         cipherState.wipe()
         chainingKey.wipe()
         derived.wipe()
+        hash.wipe()
     }
 
     /// HKDF(ck, input_key_material, 2), into `derived`.

@@ -51,6 +51,9 @@ public struct HashContext: ~Copyable, Sendable {
         unsafe digest.copyDigest(into: output)
     }
 
+    /// Wipes the working memory, which still has the keys and the output of the last HMAC or HKDF.
+    public mutating func wipe() { scratch?.wipe() }
+
     /// Writes HMAC(key, first ‖ second), RFC 2104, to the first `digestLength` bytes of `output`.
     public mutating func hmac(
         key: Span<UInt8>, _ first: Span<UInt8>, _ second: Span<UInt8> = Span(),

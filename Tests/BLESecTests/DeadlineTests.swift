@@ -47,6 +47,21 @@ struct DeadlineTests {
         }
     }
 
+    @Test(
+        "if the link ends before it takes the last acknowledgement, the channel is unacknowledged",
+        arguments: [ChannelRole.dialer, .acceptor])
+    func lastAcknowledgementWaits(role: ChannelRole) throws {
+        let peer = try MaliciousNoisePeer.ready(role)
+        peer.victim.end()
+        try peer.pump()
+        peer.isBlocked = true
+        try peer.send(.ack, UInt64(1).bigEndianBytes)
+        try peer.send(.end, [0])
+        #expect(peer.victim.bytesAwaitingLink > 0)
+        peer.victim.linkEnded(nil, now: peer.now)
+        #expect(peer.victimFailure == .unacknowledged)
+    }
+
     @Test("if a full link delays an acknowledgement, the next timeout is not in the past")
     func ackWhileBlocked() throws {
         let peer = try MaliciousNoisePeer.ready()

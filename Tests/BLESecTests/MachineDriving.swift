@@ -60,9 +60,6 @@ extension ChannelMachine {
     /// How many bytes may arrive before the peer is authenticated.
     var unauthenticatedLimit: Int { (stage as? UnauthenticatedStage)?.unauthenticatedLimit ?? 0 }
 
-    /// In direct mode, whether the peer's last message was empty.
-    var lastRecordWasEmpty: Bool { (session as? DirectSession)?.lastRecordWasEmpty ?? false }
-
     /// Takes the next message out of the inbox, without telling the machine that the program has
     /// taken it.
     func nextMessage() -> [UInt8]? { session?.inbox.next() }

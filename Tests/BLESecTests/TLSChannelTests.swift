@@ -299,6 +299,82 @@ struct TLSChannelTests {
         #expect(pair.acceptor.outcome?.code == nil && pair.dialer.outcome?.code == nil)
     }
 
+    /// Two ready sides of a direct channel over TLS or Noise, three seconds after the handshake. The
+    /// dialer has sent a message and its end.
+    private static func dialerHasEnded(_ name: String) throws -> MachinePair {
+        var configurations = try CertificateFixture.shared().configurations(
+            dialer: [name], acceptor: [name])
+        (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
+        pair.run()
+        #expect(pair.isReady)
+        pair.passTime(.seconds(3))
+        _ = try pair.dialer.queue([1])
+        pair.dialer.end()
+        pair.run()
+        #expect(pair.acceptor.takeMessage(now: pair.now) == [1])
+        return pair
+    }
+
+    @Test("without half-close, a direct TLS dialer that has ended waits for the acceptor's end")
+    func directWithoutHalfClose() throws {
+        let pair = try Self.dialerHasEnded(Self.tls)
+        func expectOpen() {
+            #expect(
+                pair.dialer.permittedLinkShutdown(canHalfClose: false, now: pair.now) == .stay)
+        }
+        expectOpen()
+        pair.passTime(.seconds(3))
+        expectOpen()
+        _ = try pair.acceptor.queue([2])
+        pair.run()
+        #expect(pair.dialer.takeMessage(now: pair.now) == [2])
+        pair.passTime(.seconds(3))
+        expectOpen()
+        pair.acceptor.end()
+        pair.run()
+        #expect(
+            pair.dialer.permittedLinkShutdown(canHalfClose: false, now: pair.now)
+                == .closeWhenDrained)
+        pair.dialer.didCloseLink()
+        #expect(pair.dialer.outcome != nil && pair.dialer.outcome?.code == nil)
+    }
+
+    @Test("a direct TLS dialer that does not get the acceptor's end fails, and never succeeds")
+    func directWithoutPeersEnd() throws {
+        let cut = try Self.dialerHasEnded(Self.tls)
+        cut.dialer.linkEnded(nil, now: cut.now)
+        #expect(cut.dialer.outcome?.code == .truncated)
+        let silent = try Self.dialerHasEnded(Self.tls)
+        silent.dialer.close(within: .seconds(5), now: silent.now)
+        silent.passTime(.seconds(4))
+        #expect(silent.dialer.outcome == nil)
+        #expect(
+            silent.dialer.permittedLinkShutdown(canHalfClose: false, now: silent.now) == .stay)
+        silent.passTime(.seconds(1))
+        #expect(silent.dialer.outcome?.code == .timedOut)
+    }
+
+    @Test("without half-close, a direct Noise dialer waits one second, counted from its own end")
+    func directNoiseWithoutHalfClose() throws {
+        let pair = try Self.dialerHasEnded(Self.noise)
+        func shutdown() -> LinkShutdown {
+            pair.dialer.permittedLinkShutdown(canHalfClose: false, now: pair.now)
+        }
+        #expect(shutdown() == .stay)
+        #expect(pair.dialer.nextTimeout(now: pair.now) == pair.now.after(.seconds(1)))
+        pair.passTime(.milliseconds(999))
+        #expect(shutdown() == .stay)
+        // What arrives begins another second.
+        _ = try pair.acceptor.queue([2])
+        pair.run()
+        #expect(pair.dialer.takeMessage(now: pair.now) == [2])
+        pair.passTime(.milliseconds(999))
+        #expect(shutdown() == .stay)
+        pair.passTime(.milliseconds(1))
+        #expect(shutdown() == .closeWhenDrained)
+    }
+
     @Test("an open channel survives the revocation of its peer; the next channel is refused")
     func revokedWhileOpen() throws {
         final class Source: RevocationSource {

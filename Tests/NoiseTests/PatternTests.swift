@@ -50,6 +50,14 @@ import Testing
         #expect(twoPSKs.messages[0].tokens == [.psk, .e, .psk])
     }
 
+    @Test("a psk for none of the pattern's messages is refused", arguments: [Int.min, -1, 4, .max])
+    func pskPosition(_ position: Int) throws {
+        let pattern = try #require(HandshakePattern.named("XX"))
+        #expect(throws: PatternError.noSuchMessage(modifier: "psk\(position)", messages: 3)) {
+            _ = try pattern.applying(.psk(position))
+        }
+    }
+
     @Test("a fallback makes the first message a pre-message and lets the responder begin")
     func fallback() throws {
         let pattern = try ProtocolName("Noise_XXfallback+psk0_25519_ChaChaPoly_SHA256").pattern

@@ -37,6 +37,22 @@ import Testing
         #expect(try left.value.open(right.value.seal([3], nonce: 0), nonce: 0) == [3])
     }
 
+    @Test("messages that arrived before the session became stateless are refused afterwards")
+    func receivedBefore() throws {
+        var pair = try TransportPair("Noise_NN_25519_ChaChaPoly_SHA256")
+        var messages: [[UInt8]] = []
+        for byte: UInt8 in 0..<3 { messages.append(try pair.initiator.encrypt([byte])) }
+        for message in messages.prefix(2) { _ = try pair.responder.decrypt(message) }
+        let (_, right) = pair.stateless()
+        #expect(right.value.firstReceivingNonce == 2)
+        for index in 0..<2 {
+            #expect(throws: NoiseError.nonceUsed) {
+                try right.value.open(messages[index], nonce: UInt64(index))
+            }
+        }
+        #expect(try right.value.open(messages[2], nonce: 2) == [2])
+    }
+
     @Test("a message after the sender's rekey decrypts only after the receiver's rekey")
     func rekey() throws {
         let (left, right) = try sessions()

@@ -3,15 +3,18 @@ internal import BLESecNoise
 
 /// A session in direct mode: each record that is not empty is a message.
 ///
-/// An empty record says that its sender sends no more. Over TLS, the peer's empty record has to
-/// arrive before the link ends. Over Noise, it need not, and an empty first record can be the proof
-/// of a key instead.
+/// An empty record says that its sender sends no more, and is its last. Over TLS, the peer's empty
+/// record has to arrive before the link ends. Over Noise, it need not, and an empty first record
+/// can be the proof of a key instead.
+///
+/// If the link cannot be half-closed, a dialer that has sent its empty record closes the link when
+/// the peer's empty record has arrived. Over Noise the peer's may never come, so a second in which
+/// nothing arrives is enough.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
-    private var hasSentEnd = false
+    /// When this side's end was sealed; nil before that.
+    private var endTime: UInt64?
     private var peerHasEnded = false
-    /// Whether the peer's last record was empty.
-    private(set) var lastRecordWasEmpty = false
 
     /// Returns the next stage: ``DirectProof`` if the peer must still prove its key with its first
     /// message, and the session otherwise.
@@ -38,7 +41,7 @@ final class DirectSession: Session {
 
     // MARK: - Session
 
-    override var hasSealedEnd: Bool { hasSentEnd }
+    override var hasSealedEnd: Bool { endTime != nil }
     override var hasPeerEnded: Bool { peerHasEnded }
     override var taken: UInt64 { takenCount }
     override func didTakeMessage(now: UInt64) { takenCount += 1 }
@@ -57,30 +60,39 @@ final class DirectSession: Session {
             }
             return true
         }
-        guard requestedEnd != nil, !hasSentEnd else { return false }
+        guard requestedEnd != nil, !hasSealedEnd else { return false }
         try seal([UInt8]().span)
-        hasSentEnd = true
+        endTime = now
         return true
     }
 
     override func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {
-        lastRecordWasEmpty = plaintext.isEmpty
-        if !lastRecordWasEmpty {
-            try keep(plaintext, isLast: true)
-        } else if records.engine.provesEnd {
+        guard !peerHasEnded else { throw .violation("data after its end") }
+        if plaintext.isEmpty {
             peerHasEnded = true
+        } else {
+            try keep(plaintext, isLast: true)
         }
     }
 
     // MARK: - The end
 
-    /// When a link without half-close has been quiet long enough to be closed.
-    private var quietTime: UInt64 { activity.lastActivity.after(.seconds(1)) }
+    /// When this side may close a link without half-close although the peer has not ended. Nil over
+    /// TLS, for an acceptor, and before this side's end.
+    private var quietTime: UInt64? {
+        guard let endTime, parameters.role == .dialer, !records.engine.provesEnd else { return nil }
+        return max(endTime, activity.lastActivity).after(.seconds(1))
+    }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
         let next = super.nextTimeout(now: now)
-        let endsWhenQuiet = hasSentEnd && parameters.role == .dialer && quietTime > now
-        return endsWhenQuiet ? min(next, quietTime) : next
+        guard let quietTime, quietTime > now else { return next }
+        return min(next, quietTime)
+    }
+
+    /// Fails: an end would say that everything was sent, since it has no reason in direct mode.
+    override func expire(now: UInt64) throws(ChannelError) {
+        throw .late("the session has reached its maximum age of", configuration.timeouts.session)
     }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
@@ -90,11 +102,11 @@ final class DirectSession: Session {
     }
 
     override func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
-        guard hasSentEnd else { return .stay }
+        guard hasSealedEnd else { return .stay }
         if peerHasEnded { return .closeWhenDrained }
         if canHalfClose { return .halfClose }
-        let isQuiet = lastRecordWasEmpty || now >= quietTime
-        return parameters.role == .dialer && isQuiet ? .closeWhenDrained : .stay
+        guard let quietTime else { return .stay }
+        return now >= quietTime ? .closeWhenDrained : .stay
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {

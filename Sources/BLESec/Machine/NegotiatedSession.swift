@@ -66,6 +66,9 @@ extension ChannelError {
                 .limitExceeded,
                 "the peer announces a message of \(length) bytes, which is longer than this side "
                     + "allows")
+        case .sessionLost:
+            self.init(
+                .sessionLost, "the peer was started again after it had sent everything")
         }
     }
 }
@@ -509,7 +512,8 @@ final class NegotiatedSession: Session {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
-        if isComplete { return .complete }
+        // While bytes wait for the link, the peer may lack this side's last acknowledgement.
+        if isComplete, records.outbound.isEmpty { return .complete }
         guard acknowledgements.hasReceivedEnd else {
             throw ChannelError(
                 .truncated, "the link ended before the peer said that it was done",

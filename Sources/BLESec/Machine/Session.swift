@@ -105,6 +105,11 @@ class Session: ChannelStage {
     func confirm(through count: UInt64, now: UInt64) {}
     /// How far the driver may close the link, now that nothing waits to be sent.
     func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
+    /// Called when the session has reached its maximum age, unless it closes already.
+    func expire(now: UInt64) throws(ChannelError) {
+        end(.expired)
+        beginClosing(now: now)
+    }
     /// The result when the close deadline passes.
     func closeTimedOut() throws(ChannelError) -> Step {
         throw .late("the peer did not end its side within", closeTimeout)
@@ -221,10 +226,7 @@ class Session: ChannelStage {
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         if now >= closeDeadline { return try closeTimedOut() }
-        if closing == nil, now >= expiry {
-            end(.expired)
-            beginClosing(now: now)
-        }
+        if closing == nil, now >= expiry { try expire(now: now) }
         return .wait
     }
 
