@@ -11,6 +11,11 @@ public struct ChannelConfiguration: Sendable {
         case negotiated
         /// Length-prefixed Noise messages or TLS, and nothing else, to interoperate with other
         /// implementations. In this mode a side cannot detect that a Noise stream was truncated.
+        ///
+        /// A direct channel carries a stream of bytes, without the boundaries of messages:
+        /// ``SecureChannel/byteStream`` is the interface for it. A long message leaves in pieces,
+        /// and ``SecureChannel/receive()`` returns the next piece of the stream.
+        ///
         /// With some patterns, a peer is proven only by its first message after the handshake, and
         /// there is no channel before that message (`docs/noise.md`, "Who speaks first in direct
         /// mode").

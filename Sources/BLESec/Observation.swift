@@ -9,9 +9,9 @@ internal import BLESecLocking
 /// values, which ``dropped`` counts. The buffer of a `states()` call holds only the newest value.
 public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     let stream: AsyncStream<Value>
-    let losses: Locked<UInt64>
+    let state: Locked<ObservationState>
     /// How many values have been dropped, because the consumer did not ask for them in time.
-    public var dropped: UInt64 { losses.withLock { $0 } }
+    public var dropped: UInt64 { state.withLock { $0.dropped } }
     /// Makes an iterator that begins with the oldest waiting value.
     public func makeAsyncIterator() -> Iterator { Iterator(base: stream.makeAsyncIterator()) }
 
@@ -44,10 +44,22 @@ public struct PeerFailure: Sendable {
     }
 }
 
+/// What an observation shares with the object that it observes.
+struct ObservationState: Sendable {
+    /// How many values the consumer has lost.
+    var dropped: UInt64 = 0
+    /// Whether the observation has ended, for example because the consumer has released it.
+    var isOver = false
+}
+
 /// The observers of the object that owns this value. Their observations end when the object does.
 struct Observers<Value: Sendable>: ~Copyable {
-    private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
+    private var observers:
+        [(feed: AsyncStream<Value>.Continuation, state: Locked<ObservationState>)] = []
     deinit { for observer in observers { observer.feed.finish() } }
+    /// How many observers are stored. Those whose observations have ended are removed with the next
+    /// observer that is added, and with the next value.
+    var count: Int { observers.count }
     /// How many failures the buffer of one observer holds.
     static var failureCapacity: Int { 64 }
 
@@ -57,16 +69,23 @@ struct Observers<Value: Sendable>: ~Copyable {
     ) -> Observation<Value> {
         let (stream, feed) = AsyncStream<Value>.makeStream(
             bufferingPolicy: .bufferingNewest(capacity))
-        let losses = Locked<UInt64>(0)
+        let state = Locked(ObservationState())
         if let present { feed.yield(present) }
-        if isOver { feed.finish() } else { observers.append((feed, losses)) }
-        return Observation(stream: stream, losses: losses)
+        if isOver {
+            feed.finish()
+        } else {
+            observers.removeAll { $0.state.withLock { $0.isOver } }
+            // Called on any thread, so it only marks the observer.
+            feed.onTermination = { _ in state.withLock { $0.isOver = true } }
+            observers.append((feed, state))
+        }
+        return Observation(stream: stream, state: state)
     }
 
     mutating func tell(_ value: Value) {
-        observers.removeAll { feed, losses in
+        observers.removeAll { feed, state in
             switch feed.yield(value) {
-            case .dropped: losses.withLock { $0 += 1 }
+            case .dropped: state.withLock { $0.dropped += 1 }
             case .terminated: return true
             default: break
             }

@@ -32,7 +32,8 @@ public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible 
     public var phase: ChannelPhase?
     /// The underlying cause, if a lower layer detected the failure.
     public var underlying: Underlying?
-    /// With the code `untrusted`: the identity that the refused peer claimed.
+    /// With the code `untrusted`: the identity that the refused peer claimed. With `refused` and
+    /// `busy`, after the handshake: the identity that the peer claimed which refused this side.
     public var claimed: ClaimedIdentity?
 
     /// Makes an error.
@@ -115,7 +116,8 @@ extension ChannelError.Code {
     /// The peer or this side has reset a direction of a stream.
     public static let streamReset = Self(rawValue: "stream-reset")
     /// A stream ended because one side has begun a new connection, for example after a restart. A
-    /// stream outlives links, but not the connection.
+    /// stream outlives links, but not the connection. A whole connection ends with this code if the
+    /// peer was started again after it had sent everything, and sends more.
     public static let sessionLost = Self(rawValue: "session-lost")
     /// There is too little space for a file, or the receiver's quota does not allow it.
     public static let noSpace = Self(rawValue: "no-space")

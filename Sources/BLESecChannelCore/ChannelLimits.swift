@@ -36,6 +36,12 @@ public struct ChannelTimeouts: Sendable {
     public var handshake: Duration = .seconds(10)
     /// For a trust policy to decide, if it asks a person or a store, and for a store to remember
     /// the peer; 60 seconds each.
+    ///
+    /// While the policy decides, a peer in negotiated mode waits only as long as its own limits
+    /// allow, by default 10 seconds: its ``ready`` if its handshake is complete, and otherwise its
+    /// ``handshake``. With the default protocol and with TLS, a dialer waits for an acceptor's
+    /// decision within `ready`, and an acceptor for a dialer's within `handshake`. An application
+    /// that asks a person sets these limits higher on the peer.
     public var trustDecision: Duration = .seconds(60)
     /// From the end of this side's handshake to the peer's verified `ready`; 10 seconds.
     public var ready: Duration = .seconds(10)
@@ -54,7 +60,9 @@ public struct ChannelTimeouts: Sendable {
     /// From `close()`, or from the last progress after it (such as an acknowledgement), until both
     /// sides have acknowledged everything; 10 seconds.
     public var close: Duration = .seconds(10)
-    /// The age at which a session ends, so that a new one must be made; 24 hours.
+    /// The age at which a session ends, so that a new one must be made; 24 hours. In negotiated
+    /// mode this side then sends its end with the reason `expired`. In direct mode, which has no
+    /// reasons, the channel fails with `timedOut`, and no end is sent.
     public var session: Duration = .seconds(24 * 60 * 60)
 
     /// The defaults above.

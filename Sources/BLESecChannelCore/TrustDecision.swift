@@ -40,7 +40,8 @@ extension TrustPolicy {
             guard let key = fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in
                 if try store.contains(key) { return .admit }
-                return window?.isOpen == true
+                // A key whose first attempt to be stored has failed still has its place.
+                return window?.mayEnrol(key) == true
                     ? .admit : .refuse("\(key) is not enrolled, and no pairing window is open")
             }
         }

@@ -90,7 +90,9 @@ public struct TrustPolicy: Sendable {
     public static let anyone = TrustPolicy(rule: .anyone)
 
     /// Accepts the peers that `evaluate` admits. The call may take up to
-    /// ``ChannelTimeouts/trustDecision``, because a person may have to compare a fingerprint.
+    /// ``ChannelTimeouts/trustDecision``, because a person may have to compare a fingerprint. The
+    /// peer waits for the decision too, and by default only 10 seconds: an application that asks a
+    /// person sets ``ChannelTimeouts/ready`` and ``ChannelTimeouts/handshake`` higher on the peer.
     ///
     /// An admitted claim is not a proof: the channel opens only after the peer has proven it.
     public static func asking(_ evaluate: @escaping Evaluation) -> TrustPolicy {

@@ -2,7 +2,8 @@
 ///
 /// All methods may be called from any thread, also concurrently; their effect is complete when they
 /// return. A channel calls them on separate threads, so they may block. A peer is refused when a
-/// method throws, or does not return within ``ChannelTimeouts/trustDecision``.
+/// method throws, or does not return within ``ChannelTimeouts/trustDecision``; the peer may give up
+/// earlier (see there).
 public protocol TrustStore: Sendable {
     /// The key bound to `name`, or `nil` when the name is free.
     func key(named name: String) throws(ChannelError) -> Fingerprint?

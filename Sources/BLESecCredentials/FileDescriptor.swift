@@ -37,6 +37,21 @@ struct FileDescriptor: ~Copyable {
         unsafe bytes.withUnsafeMutableBytes { unsafe fill($0) }
     }
 
+    /// Reads until a line feed was read, `bytes` is full or the file ends, and returns the number of
+    /// bytes read; nil on an error, which is in `errno`. Reads byte by byte, so that what follows
+    /// the line stays in a FIFO, and the call does not wait for it.
+    func readLine(into bytes: inout SecretBytes) -> Int? {
+        unsafe bytes.withUnsafeMutableBytes { buffer -> Int? in
+            for index in 0..<buffer.count {
+                let byte = unsafe UnsafeMutableBufferPointer(rebasing: buffer[index..<index + 1])
+                guard let count = unsafe fill(byte) else { return nil }
+                if count == 0 { return index }
+                if unsafe buffer[index] == UInt8(ascii: "\n") { return index + 1 }
+            }
+            return buffer.count
+        }
+    }
+
     /// Reads at most `limit` bytes; nil on an error, which is in `errno`.
     func readAll(atMost limit: Int) -> [UInt8]? {
         var isRead = false

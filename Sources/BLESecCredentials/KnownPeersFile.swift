@@ -84,26 +84,30 @@ public final class KnownPeersFile: TrustStore {
         }
     }
 
-    /// Removes all lines of a name from the file; false when there is none.
+    /// Removes all lines of a name from the file, and all pairings under this name that are not
+    /// complete; false when there is neither.
     public func remove(_ name: String) throws(ChannelError) -> Bool {
         try remove(name, boundTo: nil)
     }
 
-    /// Removes all lines of a name from the file; false when nothing was removed. If `key` is not
-    /// nil, the lines are removed only if the name is bound to `key`.
+    /// Removes a name as ``remove(_:)`` does; false when nothing was removed. If `key` is not nil,
+    /// and the name is bound to another key, nothing is removed.
     package func remove(_ name: String, boundTo key: Fingerprint?) throws(ChannelError) -> Bool {
-        try change { text, present throws(ChannelError) in
-            guard let bound = present.keys[name], key == nil || key == bound else {
-                return false
-            }
+        var isPending = false
+        let isBound = try change { text, present throws(ChannelError) in
+            let bound = present.keys[name]
+            if let key, let bound, key != bound { return false }
             // A pairing that is not complete could bind the name again when the peers next connect.
-            try forgetPending(bound, named: name)
+            // It may be a pairing with another key, which was begun before the name was bound.
+            isPending = try pending.forget { $0.name == name }
+            guard bound != nil else { return false }
             let numbers = present.peers.filter { $0.name == name }.map(\.line)
             var lines = ListFile.rawLines(of: text)
             for number in numbers.reversed() { lines.remove(at: number - 1) }
             text = ListFile.text(of: lines)
             return true
         }
+        return isBound || isPending
     }
 
     /// Gives all lines of a name another name, in one step; false when there is no such line. The
@@ -124,9 +128,9 @@ public final class KnownPeersFile: TrustStore {
                     "\(newName) is known with \(bound) in \(path), and \(name) with \(key): remove "
                         + "one of them first")
             }
-            // Otherwise a pairing that is not complete would keep the old name, and so would not be
-            // removed together with the new name.
-            try forgetPending(key, named: name)
+            // Otherwise a pairing that is not complete would keep the old name, which is free now,
+            // and so would not be removed together with the new name.
+            try pending.forget { $0.name == name }
             var lines = ListFile.rawLines(of: text)
             for peer in present.peers where peer.name == name {
                 let line = lines[peer.line - 1]
@@ -159,11 +163,8 @@ public final class KnownPeersFile: TrustStore {
     }
 
     /// Removes the pairing with this key that is not complete; throws as ``bind(_:to:)`` does.
-    public func forgetPending(_ key: Fingerprint) throws(ChannelError) { try pending.forget(key) }
-
-    private func forgetPending(_ key: Fingerprint, named name: String) throws(ChannelError) {
-        let isPending = try pending.peers().contains { $0.key == key && $0.name == name }
-        if isPending { try pending.forget(key) }
+    public func forgetPending(_ key: Fingerprint) throws(ChannelError) {
+        try pending.forget { $0.key == key }
     }
 
     private static func check(_ name: String) throws(ChannelError) {

@@ -40,24 +40,32 @@ final class PendingPeersFile: Sendable {
         }
     }
 
-    /// Removes the line of a key, if there is one.
-    func forget(_ key: Fingerprint) throws(ChannelError) {
+    /// Removes the lines of the peers that fulfil a condition; false when there is no such line that
+    /// has not expired.
+    @discardableResult
+    func forget(
+        where isForgotten: (TrustPolicy.PendingPeer) -> Bool
+    ) throws(ChannelError) -> Bool {
         // Checked without the lock, since to take the lock would create the file.
-        guard ListFile.version(of: path) != nil else { return }
+        guard let listing = try ListFile(path),
+            try parse(listing).contains(where: { isForgotten($0.peer) })
+        else { return false }
+        var hasForgotten = false
         try ListFile.change(path) { listing throws(ChannelError) in
-            let lines = try parse(listing)
-            guard lines.contains(where: { $0.peer.key == key }) else { return nil }
-            return text(of: valid(lines).filter { $0.peer.key != key })
+            let lines = valid(try parse(listing))
+            let rest = lines.filter { !isForgotten($0.peer) }
+            hasForgotten = rest.count < lines.count
+            return text(of: rest)
         }
+        return hasForgotten
     }
 
-    /// Leaves out expired lines. If the clock was set back, a line may expire more than a lifetime
-    /// from now; its expiry is then reduced to one lifetime from now.
+    /// Leaves out expired lines. A line that expires more than a lifetime from now was written
+    /// before the clock was set back, so its age is unknown, and it counts as expired.
     private func valid(_ lines: [Line]) -> [Line] {
         let now = time(nil)
         let latest = now + Int(TrustPolicy.PendingPeer.lifetime.components.seconds)
-        return lines.filter { $0.expiry > now }
-            .map { Line(peer: $0.peer, expiry: min($0.expiry, latest)) }
+        return lines.filter { $0.expiry > now && $0.expiry <= latest }
     }
 
     private func text(of lines: some Sequence<Line>) -> [UInt8] {

@@ -27,7 +27,8 @@ enum SecretFile {
     /// Reads the first line of a file, FIFO or terminal: a passphrase of 1 to `limit` bytes.
     ///
     /// Checks the owner and permissions of a regular file only. Checks no directory on the path,
-    /// because a FIFO may have any path, for example in `/dev/fd`. Waits for a FIFO's writer.
+    /// because a FIFO may have any path, for example in `/dev/fd`. Waits for a FIFO's writer, but
+    /// not for anything after the line.
     static func readLine(_ path: String, limit: Int) throws(ChannelError) -> SecretBytes {
         guard let file = FileDescriptor(path, O_RDONLY | O_NOCTTY) else {
             throw .cannotOpen(path, errno)
@@ -39,7 +40,7 @@ enum SecretFile {
             throw fault
         }
         // Two bytes more than the limit, for the line end.
-        let bytes = try contents(of: file, path, atMost: limit + 2)
+        let bytes = try contents(of: file, path, atMost: limit + 2, onlyLine: true)
         guard let line = firstLine(of: bytes.span, limit: limit) else {
             throw .badKey("\(path): the first line has to be a passphrase of 1 to \(limit) bytes")
         }
@@ -53,11 +54,14 @@ enum SecretFile {
         return (1...limit).contains(end) ? SecretBytes(copying: bytes.extracting(..<end)) : nil
     }
 
+    /// Reads to the file's end or, if `onlyLine` is true, to the end of the first line.
     private static func contents(
-        of file: borrowing FileDescriptor, _ path: String, atMost limit: Int
+        of file: borrowing FileDescriptor, _ path: String, atMost limit: Int,
+        onlyLine: Bool = false
     ) throws(ChannelError) -> SecretBytes {
         var bytes = SecretBytes(count: limit)
-        guard let count = file.read(into: &bytes) else {
+        let count = onlyLine ? file.readLine(into: &bytes) : file.read(into: &bytes)
+        guard let count else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }
         return SecretBytes(copying: bytes.span.extracting(..<count))

@@ -34,7 +34,6 @@ struct CommitQueue: Sendable {
         self.hasStore = hasStore
         committed = stored
         committingMarks = stored
-        waiting.blocks = hasStore
     }
 
     /// Adds a change to those that the store must commit next. Without a store, `change` is not

@@ -17,7 +17,8 @@ package final class DeliveryEndpoint {
     }
 
     package struct Limits: Sendable {
-        /// How many bytes of whole messages may wait for the program, approximately.
+        /// How many bytes of whole messages may wait for the program, approximately. More than 2^40
+        /// counts as 2^40, here and in `longestMessage`.
         package var window = 1 << 20
         /// The longest message of the peer, in bytes.
         package var longestMessage = 16 << 20
@@ -71,10 +72,12 @@ package final class DeliveryEndpoint {
     private var lastWasMessage = false
     /// How this side's key compares with the peer's on this link; nil if the keys are the same.
     private var order: Streams.Order?
-    /// The tokens of this side's instances, and its epochs.
+    /// The tokens of this side's instances, and its epochs, as in ``StoredEndpoint/own``.
     private var own: [Identifier]
     private var origin: Origin
     private var token: Identifier
+    /// Whether ``token`` is in ``own``.
+    private var isTokenOwn = false
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     private var seen: PeerState
     /// The token of the last peer instance that is known to have received a `resume` of this side.
@@ -134,13 +137,12 @@ package final class DeliveryEndpoint {
             hasStore: hasStore,
             CommitQueue.Marks(
                 epoch: stored.epoch, mayHaveLeft: stored.mayHaveLeft, confirmed: stored.confirmed))
-        commits.append(.token(token))
-        if isNew { commits.append(.epoch(stored.epoch, keeping: [])) }
+        if isNew { commits.append(.epoch(stored.epoch, keeping: []), blocks: true) }
         outgoing = OutgoingMessages(stored)
         incoming = IncomingMessages(
             stored, window: limits.window, longestMessage: limits.longestMessage)
         streams = Streams(limits.streams)
-        own = stored.own + [token, stored.epoch]
+        own = isNew ? stored.own + [stored.epoch] : stored.own
         origin = stored.own.isEmpty ? .fresh : .restored
         seen = stored.seen
         peerToken = stored.peerToken
@@ -269,7 +271,12 @@ package final class DeliveryEndpoint {
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
-    package private(set) var progressCount: UInt64 = 0
+    private var linkProgress: UInt64 = 0
+    /// A number that grows whenever messages or streams make progress: on the link, or because this
+    /// side's program takes or confirms a message, or reads from a stream.
+    package var progressCount: UInt64 {
+        linkProgress + takenCount + incoming.confirmedCount + streams.readCount
+    }
     /// How many messages wait for their fate, and how many bytes these messages have.
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
     /// Whether the program has taken a message and not confirmed it.
@@ -405,7 +412,7 @@ package final class DeliveryEndpoint {
             guard length <= limit else { return nil }
         }
         self.schedule = schedule
-        progressCount += 1
+        linkProgress += 1
         lastSentWasFrame = true
         if priority == limits.priority { lastWasMessage = isMessage }
         if isMessage { return outgoing.takeRecord(atMost: limit) }
@@ -493,12 +500,10 @@ package final class DeliveryEndpoint {
             }
             return false
         case .stream(let record):
-            if case .open = record, incoming.hasEnd {
-                throw .violation("a stream that is opened after the end")
-            }
+            if case .open = record { try incoming.refuseAfterEnd("a new stream") }
             guard try streams.receive(record) else { return false }
         }
-        progressCount += 1
+        linkProgress += 1
         return true
     }
 
@@ -514,6 +519,7 @@ package final class DeliveryEndpoint {
             beginAnew(resume, using: &generator)
             return false
         }
+        makeTokenOwn(resume)
         let isSameInstance = resume.token == seen.token
         guard !incoming.pastEpochs.contains(resume.epoch) else {
             waitForLinkEnd()
@@ -608,16 +614,14 @@ package final class DeliveryEndpoint {
 
     /// Begins a new epoch, because the peer's state is lost.
     private func beginEpochAfterPeerLoss(using generator: inout some RandomNumberGenerator) {
-        let resendsUnknown = limits.resendsUnknown
-        beginEpoch(using: &generator) { _, mayHaveLeft in !mayHaveLeft || resendsUnknown }
+        beginEpoch(using: &generator) { _, mayHaveLeft in mayHaveLeft }
         // If this side's `resume` has not been sent yet, it will show the new epoch.
         if case .up(sent: true, _) = link { owesEpoch = true }
     }
 
     /// Whether the peer has met a later state of this side than the one that the store had.
     private func showsRollback(_ resume: Resume) -> Bool {
-        for identifier in [resume.peerToken, resume.peerEpoch]
-        where identifier != .none && !own.contains(identifier) { return true }
+        if [resume.peerToken, resume.peerEpoch].contains(where: isForeign) { return true }
         if resume.peerEpoch == outgoing.epoch, !outgoing.peerCanHaveReached(resume.positions) {
             return true
         }
@@ -631,19 +635,14 @@ package final class DeliveryEndpoint {
         _ resume: Resume, using generator: inout some RandomNumberGenerator
     ) {
         origin = .rolledBack
-        for identifier in [resume.peerToken, resume.peerEpoch]
-        where identifier != .none && !own.contains(identifier) {
-            add(identifier)
-            commits.append(.token(identifier), blocks: true)
+        for identifier in [resume.peerToken, resume.peerEpoch] where isForeign(identifier) {
+            makeNewest(identifier)
         }
-        let (restoredID, resendsUnknown) = (restoredID, limits.resendsUnknown)
         // Every message from the store may have left after the copy was made.
-        beginEpoch(using: &generator) { id, mayHaveLeft in
-            resendsUnknown || id > restoredID && !mayHaveLeft
-        }
+        beginEpoch(using: &generator) { id, mayHaveLeft in id <= restoredID || mayHaveLeft }
         token = Identifier(using: &generator)
-        add(token)
-        commits.append(.token(token), blocks: true)
+        makeNewest(token)
+        isTokenOwn = true
         commits.append(.rolledBack, blocks: true)
         // The peer no longer keeps the messages that this side's later state has confirmed, so this
         // side skips them. Otherwise it would find the same rollback again after a restart.
@@ -661,20 +660,43 @@ package final class DeliveryEndpoint {
         if hasFinished, !outgoing.hasUnconfirmedEnd { _ = queue(nil) }
     }
 
-    private func add(_ identifier: Identifier) {
-        own.append(identifier)
-        if own.count > StoredEndpoint.mostIdentifiers { own.removeFirst() }
+    /// Makes this instance's token one of this side's own: once the peer's `resume` has arrived,
+    /// the peer may take the token over, and name it on later links. The peer may also go on naming
+    /// what its `resume` names, so these identifiers and the present epoch become the newest again.
+    private func makeTokenOwn(_ resume: Resume) {
+        guard commits.hasStore, !isTokenOwn else { return }
+        isTokenOwn = true
+        for identifier in [resume.peerToken, resume.peerEpoch, outgoing.epoch]
+        where identifier != .none && !isForeign(identifier) { makeNewest(identifier) }
+        makeNewest(token)
     }
 
+    /// Whether an identifier that the peer names is neither zeros nor one of this side's own.
+    private func isForeign(_ identifier: Identifier) -> Bool {
+        identifier != .none && identifier != token && identifier != outgoing.epoch
+            && !own.contains(identifier)
+    }
+
+    /// Makes an identifier the newest of this side's own.
+    private func makeNewest(_ identifier: Identifier) {
+        StoredEndpoint.add(identifier, to: &own)
+        commits.append(.token(identifier), blocks: true)
+    }
+
+    /// Begins an epoch. The messages that `mayHaveArrived` become unknown, or are sent again.
     private func beginEpoch(
         using generator: inout some RandomNumberGenerator,
-        keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
+        _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) {
         let epoch = Identifier(using: &generator)
-        add(epoch)
-        let (lost, kept) = outgoing.begin(epoch, keeping: stays)
-        requestedMark = 0
+        StoredEndpoint.add(epoch, to: &own)
+        let (lost, kept) = outgoing.begin(
+            epoch, keepsAll: limits.resendsUnknown, mayHaveArrived)
         commits.append(.epoch(epoch, keeping: kept), blocks: true)
+        requestedMark = outgoing.sent
+        if requestedMark > 0 { commits.append(.mayHaveLeft(through: requestedMark)) }
+        // The peer goes on naming the token, however many epochs begin.
+        if isTokenOwn { makeNewest(token) }
         sendEndAgain()
         for id in lost { commits.report(.unknown(id: id)) }
     }

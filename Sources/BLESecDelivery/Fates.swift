@@ -11,7 +11,8 @@ package struct Fates: Sendable, Equatable {
 
     /// All messages up to this id have a fate.
     package internal(set) var decided: UInt64 = 0
-    /// The ids of the messages that have the fate ``Fate/unknown``, in ranges.
+    /// The ids of the messages that have the fate ``Fate/unknown``, in ranges in their order. A
+    /// range can be above ``decided``: see ``makeDroppedUnknown()``.
     package internal(set) var unknown: ArraySlice<ClosedRange<UInt64>> = []
     /// The ids of the messages that were dropped, in ranges that do not touch. Only a person or a
     /// program on this side can add to them, so their number needs no limit.
@@ -40,10 +41,11 @@ package struct Fates: Sendable, Equatable {
     package mutating func add(id: UInt64, isUnknown: Bool) {
         decide(through: max(decided, id))
         guard isUnknown else { return }
-        if let last = unknown.last, last.upperBound + 1 == id {
-            unknown[unknown.endIndex - 1] = last.lowerBound...id
+        let earlier = unknown.lastIndex { $0.upperBound < id }
+        if let earlier, unknown[earlier].upperBound + 1 == id {
+            unknown[earlier] = unknown[earlier].lowerBound...id
         } else {
-            unknown.append(id...id)
+            unknown.insert(id...id, at: earlier.map { $0 + 1 } ?? unknown.startIndex)
         }
         // The second range takes over the first one, and the messages between them.
         while unknown.count > Self.mostRanges, let first = unknown.popFirst() {
@@ -52,9 +54,19 @@ package struct Fates: Sendable, Equatable {
         }
     }
 
-    /// Marks all messages up to `id` as decided, and also the dropped messages directly after it.
+    /// Marks all messages up to `id` as decided, and also the messages directly after it that were
+    /// dropped.
     private mutating func decide(through id: UInt64) {
-        decided = dropped.first { $0.contains(id + 1) }?.upperBound ?? id
+        decided = id
+        while let range = rangeAfterDecided { decided = range.upperBound }
+    }
+
+    /// The range of ``dropped`` or ``unknown`` that has the message after ``decided``.
+    private var rangeAfterDecided: ClosedRange<UInt64>? {
+        if let range = dropped.first(where: { $0.contains(decided + 1) }) { return range }
+        // Hardly ever is a range of `unknown` above `decided`, so the others are not searched.
+        guard let last = unknown.last, last.upperBound > decided else { return nil }
+        return unknown.first { $0.contains(decided + 1) }
     }
 
     /// Drops messages whose fate is not decided yet. The fate of each is decided as soon as the
@@ -74,15 +86,18 @@ package struct Fates: Sendable, Equatable {
 
     /// Makes the fate of dropped messages unknown. Called when the store was restored from an older
     /// copy: a message that was dropped in the copy may have been sent after the copy was made.
-    /// Fates that the program has taken do not change, nor do fates that are not decided yet.
+    /// Fates that the program has taken do not change. A fate that is not decided yet, because a
+    /// message before it is pending, will be unknown.
     package mutating func makeDroppedUnknown() {
-        let doubted = dropped.filter { taken < $0.upperBound && $0.upperBound <= decided }
+        let doubted = dropped.filter { taken < $0.upperBound }
         guard !doubted.isEmpty else { return }
         dropped = dropped.compactMap { range in
             guard doubted.contains(range) else { return range }
             return range.lowerBound <= taken ? range.lowerBound...taken : nil
         }
+        // A range of `unknown` that was made of two may have such messages between them already.
         let ranges = doubted.map { max($0.lowerBound, taken + 1)...$0.upperBound }
+            .filter { range in !unknown.contains { $0.contains(range.lowerBound) } }
         unknown = (unknown + ranges).sorted { $0.lowerBound < $1.lowerBound }[...]
     }
 

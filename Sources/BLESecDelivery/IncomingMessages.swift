@@ -58,9 +58,13 @@ struct IncomingMessages: Sendable {
         hasReceivedEnd = hasFinished
         endEpoch = hasFinished ? stored.peerEndEpoch : nil
         // Even an empty message costs the overhead.
-        self.window = max(window, OutgoingMessages.overhead)
-        self.longestMessage = longestMessage
+        self.window = min(max(window, OutgoingMessages.overhead), Self.mostBytes)
+        self.longestMessage = min(longestMessage, Self.mostBytes)
     }
+
+    /// The most bytes of a message, and the most that may wait: a credit, which is a sum of such
+    /// numbers, has at most 62 bits.
+    private static let mostBytes = 1 << 40
 
     /// The bytes of the messages that wait for the program, with ``OutgoingMessages/overhead`` for
     /// each.
@@ -120,7 +124,7 @@ struct IncomingMessages: Sendable {
         else {
             throw .violation("a chunk that does not continue the last one")
         }
-        guard !hasReceivedEnd else { throw .violation("a message after the end") }
+        try refuseAfterEnd("a message")
         guard chunk.length <= longestMessage else {
             throw .tooLong(announced: chunk.length)
         }
@@ -143,6 +147,14 @@ struct IncomingMessages: Sendable {
         (hasEnd, hasReceivedEnd) = (true, true)
         keep(nil)
         reachEnd()
+    }
+
+    /// Throws if the peer's end has arrived before `what`.
+    func refuseAfterEnd(_ what: String) throws(DeliveryError) {
+        guard hasReceivedEnd else { return }
+        // A peer that ended in another epoch has lost its state since then.
+        guard hasEnd || hasConfirmedEnd else { throw .sessionLost }
+        throw .violation("\(what) after the end")
     }
 
     /// Checks the peer's credit for a message or an end, and adds the cost.
@@ -184,6 +196,8 @@ struct IncomingMessages: Sendable {
     }
 
     var hasUnconfirmed: Bool { !taken.isEmpty }
+    /// How many messages the program has confirmed in this instance.
+    var confirmedCount: UInt64 { takenCount - UInt64(taken.count) }
     var hasMessage: Bool { !hasFinished && waiting.first?.bytes != nil }
 
     /// Notes the peer's end, if the program has taken everything before it.
@@ -212,7 +226,7 @@ struct IncomingMessages: Sendable {
     /// ``confirmed`` has changed.
     mutating func confirm(through count: UInt64) -> Bool {
         precondition(count <= takenCount, "a message is confirmed after it was taken")
-        let confirmedCount = takenCount - UInt64(taken.count)
+        let confirmedCount = confirmedCount
         guard count > confirmedCount else { return false }
         var hasMoved = false
         for _ in confirmedCount..<count {

@@ -10,7 +10,7 @@ struct OutgoingMessages: Sendable {
     /// How many messages are kept, and their bytes in total. This side's end, which is kept among
     /// ``messages`` without bytes, does not count.
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
-    /// The highest number of a message that may have left whole.
+    /// The highest number of a message that may have left whole, in this epoch or an earlier one.
     private(set) var sent: UInt64
     /// The highest number of a message that may have left at least in part.
     private var begun: UInt64
@@ -143,25 +143,32 @@ struct OutgoingMessages: Sendable {
         return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
-    /// Begins an epoch with the messages for which `stays` returns true, and with this side's end,
-    /// if it is kept. Returns the ids of the messages that are lost, and the ids of all that is
+    /// Begins an epoch. The messages that `mayHaveArrived` are lost or, if `keepsAll`, are sent
+    /// again, and still count as messages that may have left. All other messages are kept, with
+    /// this side's end. Returns the ids of the messages that are lost, and the ids of all that is
     /// kept.
     mutating func begin(
-        _ epoch: Identifier, keeping stays: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
+        _ epoch: Identifier, keepsAll: Bool,
+        _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) -> (lost: [UInt64], kept: Set<UInt64>) {
         var lost: [UInt64] = []
         var kept: [StoredEndpoint.Message] = []
+        var doubtful: UInt64 = 0
         for (offset, message) in messages.elements.enumerated() {
-            if message.bytes == nil || stays(message.id, first + UInt64(offset) <= sent) {
-                kept.append(message)
-            } else {
+            let isDoubtful =
+                message.bytes != nil
+                && mayHaveArrived(message.id, first + UInt64(offset) <= sent)
+            if isDoubtful, !keepsAll {
                 lost.append(message.id)
                 count(message, -1)
+            } else {
+                kept.append(message)
+                if isDoubtful { doubtful = UInt64(kept.count) }
             }
         }
         self.epoch = epoch
         messages = Queue(kept)
-        (first, sent, begun) = (1, 0, 0)
+        (first, sent, begun) = (1, doubtful, doubtful)
         next = (1, 0)
         linkStart = next
         isMidMessage = false

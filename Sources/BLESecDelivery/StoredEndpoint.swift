@@ -16,7 +16,8 @@ package struct StoredEndpoint: Sendable, Equatable {
         }
     }
 
-    /// The tokens of this side's instances, and its epochs; oldest first.
+    /// The tokens of this side's instances, and its epochs; oldest first. An instance that has not
+    /// received a `resume` of the peer has no token here, since the peer cannot name it.
     package var own: [Identifier] = []
     package var epoch = Identifier.none
     /// The number of `messages[0]` in the epoch; without messages, the number of the next one. Each
@@ -57,7 +58,7 @@ package struct StoredEndpoint: Sendable, Equatable {
 
     /// The most identifiers in ``own``, and the most in ``pastEpochs``; the oldest are removed. If
     /// the peer names an identifier of this side that was removed, this side concludes that its
-    /// own store is an older copy.
+    /// own store is an older copy. So what the peer still names is made the newest again.
     package static let mostIdentifiers = 2_048
 
     package init() {}
@@ -67,9 +68,13 @@ package struct StoredEndpoint: Sendable, Equatable {
         messages.dropFirst(mayHaveLeft < first ? 0 : Int(clamping: mayHaveLeft - first + 1))
     }
 
-    private mutating func add(_ identifier: Identifier) {
+    private mutating func add(_ identifier: Identifier) { Self.add(identifier, to: &own) }
+
+    /// Adds an identifier as the newest, or makes it the newest if it is there already.
+    static func add(_ identifier: Identifier, to own: inout [Identifier]) {
+        if let index = own.lastIndex(of: identifier) { own.remove(at: index) }
         own.append(identifier)
-        if own.count > Self.mostIdentifiers { own.removeFirst() }
+        if own.count > mostIdentifiers { own.removeFirst() }
     }
 
     /// Applies a change that is committed.
@@ -112,7 +117,6 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .dropped(let ids):
             fates.drop(ids)
             messages.removeAll { ids.contains($0.id) }
-        // Decided fates of dropped messages become unknown, except those that the program took.
         case .rolledBack: fates.makeDroppedUnknown()
         }
     }
@@ -131,8 +135,9 @@ package struct PeerState: Sendable, Equatable {
 
 /// A change that an endpoint asks its store to commit. The store commits changes in their order.
 package enum StoreChange: Sendable, Equatable {
-    /// Another identifier of this side: the token of a new instance; or, if the store was an older
-    /// copy, a token or an epoch that the peer knows and the copy lacks.
+    /// An identifier of this side that is now the newest: the token of an instance; a token or an
+    /// epoch that must not be removed yet; or, if the store was an older copy, a token or an epoch
+    /// that the peer knows and the copy lacks.
     case token(Identifier)
     /// A message of the program or this side's end, with the next number.
     case message(StoredEndpoint.Message)
@@ -163,5 +168,6 @@ package enum StoreChange: Sendable, Equatable {
     /// the numbers that become free.
     case dropped(Set<UInt64>)
     /// The store has turned out to be an older copy. This change comes after the change `epoch`.
+    /// The fates of dropped messages become unknown, except those that the program has taken.
     case rolledBack
 }

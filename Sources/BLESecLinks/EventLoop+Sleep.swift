@@ -36,7 +36,8 @@ private final class Sleeper: TimerHandler, @unchecked Sendable {
         self.waiter = waiter
         let timer = LoopTimer(loop: loop, handler: self)
         self.timer = timer
-        timer.arm(at: deadline)
+        // Even a sleep without an end must end at the loop's shutdown.
+        timer.arm(at: min(deadline, LoopTimer.latestTime))
     }
 
     func cancel() {

@@ -59,17 +59,21 @@ package enum LoopEvent: Sendable {
     }
 
     /// Suspends as ``wait(for:isolation:unless:)`` does, but at most until `deadline`. Returns
-    /// false at the deadline.
+    /// false at the deadline. If the loop is shut down, returns true, as if the task was cancelled:
+    /// a deadline does not come any more.
     package func wait(
         for event: LoopEvent, until deadline: MonotonicTime, isolation: isolated (any Actor),
         unless isOver: () -> Bool
     ) async -> Bool {
         loop.assertCurrent()
+        if loop.isShutDown { return !isOver() }
         lastToken += 1
         let token = lastToken
-        let alarm = Alarm { [weak self] in self?.resume(token, isCancelled: false) }
+        let alarm = Alarm { [weak self, loop] in
+            self?.resume(token, isCancelled: loop.isShutDown)
+        }
         let timer = LoopTimer(loop: loop, handler: alarm)
-        timer.arm(at: deadline)
+        timer.arm(at: min(deadline, LoopTimer.latestTime))
         // Keeps the alarm alive during the wait, because the timer holds its handler weakly.
         defer { withExtendedLifetime(alarm) { timer.disarm() } }
         return await wait(for: event, token, isolation: isolation, unless: isOver)

@@ -34,10 +34,15 @@ package final class LoopTimer: @unchecked Sendable {
         self.handler = handler
     }
 
+    /// The latest time for which a timer can be armed. It never comes, so a timer that is armed for
+    /// it fires only when the loop is shut down.
+    package static let latestTime = MonotonicTime(
+        nanoseconds: MonotonicTime.distantFuture.nanoseconds - 1)
+
     /// Fires at `time`, or in this or the next turn of the loop if `time` has passed.
     ///
     /// If `time` is ``MonotonicTime/distantFuture``, or after the loop's shutdown, only disarms the
-    /// timer.
+    /// timer. With ``latestTime`` the timer fires at the shutdown.
     package func arm(at time: MonotonicTime) {
         loop.assertCurrent()
         guard time != .distantFuture, !loop.isShutDown else { return disarm() }

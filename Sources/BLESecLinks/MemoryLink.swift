@@ -75,7 +75,12 @@ public final class MemoryLink: Link, @unchecked Sendable {
     /// See ``Link``.
     public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         precondition(!buffer.isFull, "there must be room for one byte")
-        try checkOpen()
+        do throws(LinkError) {
+            try checkOpen()
+        } catch {
+            wantsRead = false
+            throw error
+        }
         guard wire[1 - side].queue.isEmpty else {
             wire[1 - side].queue.move(into: &buffer)
             wire.poke(1 - side)
@@ -147,6 +152,8 @@ extension MemoryLink: DeferredWork {
         }
         if wantsRead && isReadable { handler?.linkIsReadable() }
         if wantsWrite && isWritable { handler?.linkIsWritable() }
+        // After the loop's shutdown the link stays as it is, and the loop must come to an end.
+        guard !loop.isShutDown else { return }
         if wantsRead && isReadable || wantsWrite && isWritable { schedule() }
     }
 

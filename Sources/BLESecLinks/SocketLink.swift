@@ -52,6 +52,8 @@ package final class SocketLink: Link, @unchecked Sendable {
     private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
+    /// Whether a packet socket has reported a reset; see ``reportsResetFirst``.
+    private var wasReset = false
     /// The most bytes to pass to one system call.
     private var sendLimit = Int.max
     private var sendBufferSize = SendBufferSize()
@@ -93,6 +95,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         if count >= 0 { return count }
         let number = Int32(-count)
         if number == EAGAIN { return 0 }
+        if number == ECONNRESET, reportsResetFirst { wasReset = true }
         let failure = LinkError(
             SystemError(number == ENOTCONN ? ECONNRESET : number),
             cannot: "send to \(peerDescription)")
@@ -106,7 +109,12 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     package func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
-        try checkOpen()
+        do throws(LinkError) {
+            try checkOpen()
+        } catch {
+            wantsRead = false
+            throw error
+        }
         precondition(!buffer.isFull, "there must be room for one byte")
         if hasEnded { return .end }
         if let receiveFailure { throw receiveFailure }
@@ -117,9 +125,11 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
         if seemsEmpty && isWatching { return .wouldBlock }
         let room = buffer.freeCapacity
-        let count =
-            traits.receivesPackets
-            ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
+        var count = receiveOnce(into: &buffer)
+        if count == -Int(ECONNRESET), reportsResetFirst {
+            wasReset = true
+            count = receiveOnce(into: &buffer)
+        }
         if count > 0 {
             // A byte stream returns all bytes that it has, so fewer bytes than requested mean that
             // it is empty now. A short packet is usually the only one queued, so a second receive
@@ -128,7 +138,10 @@ package final class SocketLink: Link, @unchecked Sendable {
             reportSpill()
             return .bytes
         }
-        if count == 0 { return end() }
+        if count == 0 {
+            if wasReset { throw failReceiving(SystemError(ECONNRESET)) }
+            return end()
+        }
         switch Int32(-count) {
         case EAGAIN:
             // After an L2CAP link was lost, a receive reports EAGAIN instead of the end of file.
@@ -284,8 +297,17 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    private func receivePacket(into buffer: inout OutputSpan<UInt8>) -> Int {
-        Socket.receivePacket(
+    /// Whether the kernel reports a reset once, to a send or a receive, and only then returns the
+    /// packets that arrived before. A byte stream returns its bytes first. A Unix socket is reset
+    /// when the peer closes it with unread bytes.
+    private var reportsResetFirst: Bool { traits.receivesPackets && !traits.resetIsEnd }
+
+    /// Receives bytes, or one packet.
+    private func receiveOnce(into buffer: inout OutputSpan<UInt8>) -> Int {
+        guard traits.receivesPackets else {
+            return Socket.receive(source.fileDescriptor, into: &buffer)
+        }
+        return Socket.receivePacket(
             source.fileDescriptor, into: &buffer, spill: &spill, loop.packetSpace)
     }
 
@@ -324,7 +346,7 @@ extension SocketLink: DeferredWork {
         isScheduled = false
         guard !spill.isEmpty, wantsRead else { return }
         handler?.linkIsReadable()
-        if handler != nil { reportSpill() }
+        if handler != nil, !loop.isShutDown { reportSpill() }
     }
 }
 

@@ -154,6 +154,7 @@ final class SQLiteStore: EndpointStore {
             stored.pastEpochs.append(try row[0].identifier)
         }
         stored.fates = try fates(database)
+        guard stored.hasPossibleNumbers else { throw .damaged("its numbers do not fit together") }
         return stored
     }
 
@@ -163,6 +164,9 @@ final class SQLiteStore: EndpointStore {
             for row in try database.run("SELECT first, last FROM \(table) ORDER BY first") {
                 let (first, last) = (try row[0].required, try row[1].required)
                 guard first <= last else { throw .damaged("a range of fates is reversed") }
+                guard first > ranges.last?.upperBound ?? 0 else {
+                    throw .damaged("ranges of fates overlap")
+                }
                 ranges.append(first...last)
             }
             return ranges
@@ -267,21 +271,37 @@ final class SQLiteStore: EndpointStore {
     }
 
     /// Records which fates are decided: those of all messages up to this id, and those of the
-    /// dropped messages directly after it.
+    /// messages directly after it that were dropped.
     private static func decide(
         through id: Database.Value, in database: Database
     ) throws(Database.Failure) {
-        try database.run("UPDATE endpoint SET decided = max(decided, ?)", id)
-        try database.run(
-            """
-            UPDATE endpoint SET decided = dropped.last FROM dropped
-                WHERE decided + 1 BETWEEN dropped.first AND dropped.last
-            """)
+        let rows = try database.run("SELECT max(decided, ?) FROM endpoint", id)
+        var decided = rows.first?.first?.number ?? 0
+        while let end = try rangeEnd(decided + 1, in: database), end > decided { decided = end }
+        try database.run("UPDATE endpoint SET decided = ?", .init(decided))
     }
 
+    /// The last id of the range of fates that has `id`, if there is one; otherwise nil, or a lower
+    /// id. The ranges of a table do not overlap, so only the last that begins early enough matters.
+    private static func rangeEnd(
+        _ id: UInt64, in database: Database
+    ) throws(Database.Failure) -> UInt64? {
+        try database.run(
+            """
+            SELECT max(last) FROM (
+                SELECT * FROM (
+                    SELECT last FROM dropped WHERE first <= ?1 ORDER BY first DESC LIMIT 1)
+                UNION ALL SELECT * FROM (
+                    SELECT last FROM unknown WHERE first <= ?1 ORDER BY first DESC LIMIT 1))
+            """, .init(id)
+        ).first?.first?.number
+    }
+
+    /// Adds an identifier as the newest, or makes it the newest if it is there already.
     private static func addOwn(
         _ identifier: Identifier, to database: Database
     ) throws(Database.Failure) {
+        try database.run("DELETE FROM own_identifier WHERE identifier = ?", .init(identifier))
         try database.run(
             "INSERT INTO own_identifier (identifier) VALUES (?)", .init(identifier))
         try trim("own_identifier", in: database)
@@ -290,7 +310,10 @@ final class SQLiteStore: EndpointStore {
     /// Keeps only the last ``StoredEndpoint/mostIdentifiers`` rows of a table.
     private static func trim(_ table: String, in database: Database) throws(Database.Failure) {
         try database.run(
-            "DELETE FROM \(table) WHERE position <= (SELECT max(position) FROM \(table)) - ?",
+            """
+            DELETE FROM \(table) WHERE position <=
+                (SELECT position FROM \(table) ORDER BY position DESC LIMIT 1 OFFSET ?)
+            """,
             .integer(Int64(StoredEndpoint.mostIdentifiers)))
     }
 
@@ -338,6 +361,23 @@ final class SQLiteStore: EndpointStore {
         try database.run(
             "UPDATE endpoint SET epoch = ?, first = 1, left_through = 0", .init(epoch))
         try addOwn(epoch, to: database)
+    }
+}
+
+extension StoredEndpoint {
+    /// Whether an endpoint can have these numbers. With others, it would stop the process.
+    fileprivate var hasPossibleNumbers: Bool {
+        // The peer chooses the numbers of its own messages. This side counts its messages from 1,
+        // and will never have counted so far.
+        let most = Resume.greatestNumber / 2
+        guard (1...most).contains(first), (1...most).contains(nextID),
+            confirmed <= Resume.greatestNumber, mayHaveLeft < first + UInt64(messages.count)
+        else { return false }
+        let ids = [
+            messages.last?.id, fates.unknown.last?.upperBound, fates.dropped.last?.upperBound,
+            fates.decided, fates.taken,
+        ]
+        return ids.allSatisfy { ($0 ?? 0) < nextID }
     }
 }
 

@@ -27,6 +27,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var swapped: [[UInt8]] = []
     private var isHeld = false
     private var isCut = false
+    /// The error with which this end's sending has ended; every later send throws it.
+    private var sendFailure: LinkError?
     private var sentBytes = 0
     private var sentSDUs = 0
     /// How many bytes were received from the wrapped link.
@@ -94,7 +96,9 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         loop.assertCurrent()
+        if let sendFailure { throw sendFailure }
         if isCut { throw LinkError(.reset, "the link was cut") }
+        if loop.isShutDown { throw LinkError(.closed, "the link's event loop was shut down") }
         guard bytes.count <= maximumSDU else {
             throw LinkError(.tooLarge, "\(bytes.count) bytes in one send")
         }
@@ -104,6 +108,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         let cutsAfter = applyByteFaults(&sdu)
         route(sdu)
         flush()
+        if let sendFailure { throw sendFailure }
         if cutsAfter { cut() }
         return taken
     }
@@ -150,12 +155,15 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public func halfClose() -> Bool {
         loop.assertCurrent()
-        return !isCut && outbox.isEmpty && link.halfClose()
+        guard !isCut, outbox.isEmpty, link.halfClose() else { return false }
+        sendFailure = LinkError(.closed, "this direction of the link was ended")
+        return true
     }
 
     /// See `Link`.
     public func close() {
         handler = nil
+        sendFailure = LinkError(.closed, "the link is closed on this side")
         discardWaiting()
         timer?.disarm()
         link.close()
@@ -214,18 +222,24 @@ extension FaultyLink {
 
     private func flush() {
         while isDue, let first = outbox.first?.bytes {
+            var count = 0
             do throws(LinkError) {
-                let count = try link.send(first.span)
-                if count == first.count {
-                    outbox.removeFirst()
-                } else if count > 0 {
-                    outbox[0].bytes.removeFirst(count)
-                } else {
-                    link.setHandler(self)
+                count = try link.send(first.span)
+            } catch {
+                // While the kernel has no memory for a send, the bytes wait, as without room.
+                if error.code != .unavailable {
+                    sendFailure = error
+                    discardWaiting()
                     break
                 }
-            } catch {
-                outbox = []  // the link has ended, and the next call throws its error
+            }
+            if count == first.count {
+                outbox.removeFirst()
+            } else if count > 0 {
+                outbox[0].bytes.removeFirst(count)
+            } else {
+                link.setHandler(self)
+                break
             }
         }
         updateInterest()

@@ -2,7 +2,8 @@ internal import BLESecChannelCore
 internal import BLESecLocking
 internal import Glibc
 
-/// Receives SIGINT, SIGTERM and SIGHUP on one thread, so that no code runs in a signal handler.
+/// Receives SIGINT, SIGTERM and SIGHUP on one thread, so that no code runs in a signal handler. A
+/// signal that this process was started to ignore, as by `nohup`, stays ignored.
 package enum Signals {
     /// Handles a signal. If it returns true, the process continues and no other handler runs; if
     /// all handlers return false, the signal ends the process.
@@ -35,11 +36,22 @@ package enum Signals {
         handlers.withLock { $0.list.removeAll { $0.token == token } }
     }
 
-    private static var set: sigset_t {
+    /// The signals to wait for.
+    private static let set: sigset_t = {
         var set = sigset_t()
         unsafe sigemptyset(&set)
-        for number in [SIGINT, SIGTERM, SIGHUP] { unsafe sigaddset(&set, number) }
+        for number in [SIGINT, SIGTERM, SIGHUP] where !isIgnored(number) {
+            unsafe sigaddset(&set, number)
+        }
         return set
+    }()
+
+    private static func isIgnored(_ number: Int32) -> Bool {
+        var action = sigaction()
+        guard unsafe sigaction(number, nil, &action) == 0 else { return false }
+        let handler = unsafe action.__sigaction_handler.sa_handler
+        return unsafe unsafeBitCast(handler, to: UInt.self)
+            == unsafeBitCast(SIG_IGN, to: UInt.self)
     }
 
     private static func waitForOne() {

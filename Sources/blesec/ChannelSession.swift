@@ -48,7 +48,7 @@ struct ChannelSession: Sendable {
             for task in tasks { task.cancel() }
         }
         try await follow(events)
-        try await channel.close()
+        try await close()
         if !keepsOutput { try await StandardOutput.finish() }
     }
 
@@ -83,6 +83,18 @@ struct ChannelSession: Sendable {
                 throw ChannelError(
                     .truncated, "the channel ended before everything was sent; open it again")
             }
+        }
+    }
+
+    /// Waits until both sides have completed the channel. A signal ends the wait and the channel.
+    private func close() async throws(ChannelError) {
+        do throws(ChannelError) {
+            try await interruption.cancelling { [channel] () async throws(ChannelError) in
+                try await channel.close()
+            }
+        } catch {
+            await channel.abort()
+            throw error
         }
     }
 

@@ -16,7 +16,9 @@ enum ChatCommand {
                 + "standard output, exactly once. A line is delivered when the peer's side has "
                 + "written it. While the peer is out of reach, blesec looks for it, and lines "
                 + "wait. If the peer's blesec is started anew, nobody can know whether lines that "
-                + "were under way have arrived: they are unknown, and are not sent again.",
+                + "were under way have arrived: they are unknown, and are not sent again. If there "
+                + "were any, the exit status is 76. A line of more than 16,384 bytes is sent in "
+                + "pieces.",
             "On a terminal, the fate of a line is shown below the line. Elsewhere, standard error "
                 + "says `sent N` for line N, and later `delivered N` or `unknown N`. With --json, "
                 + "these reports, the states of the connection and the peer's lines are JSON "
@@ -63,12 +65,16 @@ enum ChatCommand {
             onDelivery: { screen.showFate($0, $1, $2) },
             onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeerEnd: false)
+        let unknown: Int
         do throws(ChannelError) {
-            _ = try await session.run()
+            unknown = try await session.run()
         } catch {
             await routing.end()
             throw error
         }
         await routing.end()
+        guard unknown > 0 else { return }
+        throw ChannelError(
+            .unacknowledged, "\(unknown) line\(unknown == 1 ? "" : "s") may not have arrived")
     }
 }

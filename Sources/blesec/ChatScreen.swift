@@ -8,6 +8,7 @@ internal import Glibc
 struct ChatScreen: Sendable {
     private let isOutputTerminal = isatty(STDOUT_FILENO) == 1
     private let isErrorTerminal = isatty(STDERR_FILENO) == 1
+    private let hasColours = Environment.allowsColours
 
     /// Shows a message of the peer on one line, with control characters replaced, or as JSON.
     func show(_ message: [UInt8]) async throws(ChannelError) {
@@ -20,7 +21,7 @@ struct ChatScreen: Sendable {
                     ("text", .string(String(decoding: message, as: UTF8.self))),
                 ]))
         } else if isOutputTerminal {
-            line = "\u{1B}[1;36m<\u{1B}[0m \(Self.oneLine(message))"
+            line = coloured("<", "1;36") + " " + Self.oneLine(message)
         } else {
             line = Self.oneLine(message)
         }
@@ -35,11 +36,16 @@ struct ChatScreen: Sendable {
         }
         // The terminal already shows the typed line.
         guard let fate, Diagnostics.verbosity >= 0 else { return }
-        let mark = (fate == .unknown ? "\u{1B}[1;31m  " : "\u{1B}[2m  ") + fate.rawValue
         let room = max(8, Environment.width - 16)
         let text = Self.oneLine(message)
         let shown = text.count <= room ? text : text.prefix(room - 3) + "..."
-        try? StandardOutput.write(Array("\(mark): \(shown)\u{1B}[0m\n".utf8), to: STDERR_FILENO)
+        let line = coloured("  \(fate.rawValue): \(shown)", fate == .unknown ? "1;31" : "2")
+        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+    }
+
+    /// `text` between the terminal's escapes for `style`, if colours are allowed.
+    private func coloured(_ text: String, _ style: String) -> String {
+        hasColours ? "\u{1B}[\(style)m\(text)\u{1B}[0m" : text
     }
 
     private static func oneLine(_ message: [UInt8]) -> String {

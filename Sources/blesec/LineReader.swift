@@ -3,7 +3,7 @@ internal import BLESecLocking
 
 /// Reads the bytes of a source, such as standard input, line by line.
 final class LineReader: Sendable {
-    /// The longest line, in bytes; a longer line is split.
+    /// The longest line, in bytes; a longer line is split between two characters.
     static let maximumLength = 16 << 10
 
     private struct State {
@@ -38,11 +38,15 @@ final class LineReader: Sendable {
         let lineFeed = UInt8(ascii: "\n")
         let end = state.bytes[state.searched...].firstIndex(of: lineFeed)
         let length = end ?? state.bytes.count
-        guard end != nil || length >= maximumLength || (state.hasEnded && length > 0) else {
+        guard end != nil || length > maximumLength || (state.hasEnded && length > 0) else {
             state.searched = state.bytes.count
             return nil
         }
-        let taken = min(length, maximumLength)
+        var taken = min(length, maximumLength)
+        if taken < length {
+            // A character of UTF-8 has at most four bytes, and all but the first begin with 10.
+            taken = (taken - 3...taken).last { state.bytes[$0] & 0xC0 != 0x80 } ?? taken
+        }
         var line = Array(state.bytes[..<taken])
         state.bytes.removeFirst(taken == end ? taken + 1 : taken)
         state.searched = 0

@@ -34,8 +34,9 @@ enum PersistentArguments {
         name: "--store", value: "DIR",
         help:
             "Keep what is not confirmed yet in DIR, so that it outlives this process; to continue, "
-            + "start the same command again. `blesec outbox DIR list` shows what waits. Goes with "
-            + "--persist, one --peer, and --identity or --certificate.")
+            + "start the same command again. DIR is for one transfer: when everything was sent, "
+            + "more input is refused with status 65. `blesec outbox DIR list` shows what waits. "
+            + "Goes with --persist, one --peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",
         help:
@@ -162,7 +163,14 @@ enum PersistentArguments {
             reasons.append(
                 "\(pieces) missing, since `blesec outbox` dropped what had not been sent")
         }
-        guard !reasons.isEmpty else { return }
-        throw ChannelError(.unacknowledged, reasons.joined(separator: "; "))
+        guard reasons.isEmpty else {
+            throw ChannelError(.unacknowledged, reasons.joined(separator: "; "))
+        }
+        if isFinished, source == nil, StandardInput.hasBytes {
+            throw ChannelError(
+                .badKey,
+                "the store says that everything was sent; standard input was not sent: use "
+                    + "another directory")
+        }
     }
 }

@@ -18,7 +18,8 @@ final class InputFile: Sendable {
     ///   sent; also when everything was sent before (`isFinished`) and the file now has more bytes.
     init(_ path: String, _ sent: FileNote?, isFinished: Bool) throws(ChannelError) {
         self.path = path
-        descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
+        // With O_NONBLOCK, opening a FIFO does not wait for a writer.
+        descriptor = unsafe open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
         guard descriptor >= 0 else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }

@@ -35,7 +35,11 @@ struct RouteArguments {
             endpoint, arguments, for: arguments.has(Self.listen) ? .listening : .dialing,
             otherForms: arguments.has(Self.listen) ? [] : ["peer:NAME", "peer:KEY"])
         guard arguments.has(Self.listen) else {
-            route = .dialing(parsed, configuration: configuration)
+            route = .dialing { progress throws(ChannelError) in
+                let channel = try await PeerRoute.dial(parsed, configuration, progress)
+                notes.didDial(parsed, linkDescription: channel.linkDescription)
+                return channel
+            }
             end = {}
             return
         }

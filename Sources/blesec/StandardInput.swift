@@ -36,6 +36,13 @@ final class StandardInput: Sendable {
         return try chunk.get()
     }
 
+    /// Whether bytes wait to be read at this moment. Bytes that a file or a pipe gets later do not
+    /// count, and nothing is read.
+    static var hasBytes: Bool {
+        var count: Int32 = 0
+        return unsafe ioctl(STDIN_FILENO, UInt(FIONREAD), &count) == 0 && count != 0
+    }
+
     private static let cancelled = Chunk.failure(
         ChannelError(.cancelled, "nobody waits for standard input any more"))
 

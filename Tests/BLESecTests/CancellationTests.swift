@@ -191,10 +191,13 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("every waiting receive fails with the error closed when the loop is shut down")
-    func shutdown() async throws {
+    @Test(
+        "every waiting receive fails with the error closed when the loop is shut down",
+        arguments: [false, true])
+    func shutdown(overSockets: Bool) async throws {
         let fixture = try ChannelFixture()
-        let (dialer, acceptor) = try await fixture.channels()
+        let (dialer, acceptor) =
+            overSockets ? try await socketChannels(fixture) : try await fixture.channels()
         let tasks = [
             Task(executorPreference: fixture.loop) { _ = try await dialer.receive() },
             Task(executorPreference: fixture.loop) { _ = try await acceptor.receive() },
@@ -202,6 +205,18 @@ struct CancellationTests {
         await fixture.clock.settle()
         await fixture.loop.shutdown()
         for task in tasks { #expect(await failure(of: task) == .closed) }
+    }
+
+    /// The two sides of a channel over a stream socket, both ready.
+    private func socketChannels(
+        _ fixture: ChannelFixture
+    ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {
+        let (first, second) = try await SocketLink.pair(.stream, loop: fixture.loop)
+        let dialer = try fixture.channel(over: first, .dialer)
+        let acceptor = try fixture.channel(over: second, .acceptor)
+        let openings = [fixture.opening(dialer), fixture.opening(acceptor)]
+        for opening in openings { try await opening.value }
+        return (dialer, acceptor)
     }
 
     actor SendCounter {

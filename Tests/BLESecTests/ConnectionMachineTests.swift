@@ -57,9 +57,11 @@ private struct TimedMachine {
             at: now, using: &generator)
     }
 
-    mutating func loseLink(hasCarriedMessage: Bool) -> ConnectionMachine.Step {
+    mutating func loseLink(
+        _ code: ChannelError.Code = .truncated, hasCarriedMessage: Bool
+    ) -> ConnectionMachine.Step {
         machine.lost(
-            ChannelError(.truncated, ""), hasCarriedMessage: hasCarriedMessage, at: now,
+            ChannelError(code, ""), hasCarriedMessage: hasCarriedMessage, at: now,
             using: &generator)
     }
 }
@@ -265,6 +267,15 @@ struct ConnectionMachineTests {
         var connection = TimedMachine()
         #expect(connection.failAttempt(.refused) == .nothing)
         #expect(connection.failAttempt(.configuration) == .close(ChannelError(.configuration, "")))
+    }
+
+    @Test("a link that ends because the peer was started again after its end closes the connection")
+    func sessionLost() {
+        var connection = TimedMachine()
+        connection.offerChannel()
+        _ = connection.wait(.seconds(60))
+        let step = connection.loseLink(.sessionLost, hasCarriedMessage: true)
+        #expect(step == .close(ChannelError(.sessionLost, "")))
     }
 
     @Test(

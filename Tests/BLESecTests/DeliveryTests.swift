@@ -277,6 +277,33 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
+    @Test("with full buffers, deliver fails 5 seconds after the program's last receive, not later")
+    func fullInboxAfterReceive() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
+            configuration.limits.readAhead = 30_000
+        }
+        try await acceptor.send([1])
+        #expect(try await dialer.receive() == [1])
+        await fixture.clock.advance(by: .seconds(1))
+        let delivering = Task(executorPreference: fixture.loop) {
+            _ = try await dialer.deliver([2], within: .seconds(20))
+        }
+        let endless = Task(executorPreference: fixture.loop) {
+            while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
+        }
+        await fixture.clock.advance(by: .milliseconds(3_999))
+        #expect(await dialer.callDeadlines == 2, "the delivery waits, and the buffers are full")
+        await fixture.clock.advance(by: .milliseconds(1))
+        #expect(await dialer.callDeadlines == 0)
+        endless.cancel()
+        _ = await failure(of: endless)
+        await dialer.abort()
+        #expect(await failure(of: delivering) == .limitExceeded)
+        await acceptor.abort()
+        await fixture.finish()
+    }
+
     enum ReceivingCall: CaseIterable { case receive, byteStream, messages }
 
     @Test(

@@ -3,6 +3,7 @@ import BLESecDelivery
 import BLESecLinks
 import BLESecLocking
 import BLESecPrimitives
+import BLESecTesting
 import Testing
 
 @testable import BLESec
@@ -128,6 +129,100 @@ struct ExactlyOnceTests {
         try await closing
     }
 
+    @Test("the loop's shutdown ends a waiting receive and a waiting close, and a later close fails")
+    func shutdown() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels { $1.carriesDelivery = true }
+        let connection = await PeerConnection.start(
+            .offered, delivery: .exactlyOnce(), loop: fixture.loop)
+        let peer = await PeerConnection.start(
+            .offered, delivery: .exactlyOnce(), loop: fixture.loop)
+        #expect(await connection.offer(dialer))
+        #expect(await peer.offer(acceptor))
+        // The peer's program never takes the message, so the close has to wait.
+        _ = try await connection.send(Self.message(1))
+        let waiting = [
+            Task(executorPreference: fixture.loop) { _ = try await connection.receive() },
+            Task(executorPreference: fixture.loop) {
+                try await connection.close(within: .seconds(20))
+            },
+        ]
+        await fixture.clock.settle()
+        await fixture.loop.shutdown()
+        for task in waiting { #expect(await failure(of: task) == .closed) }
+        let closing = Task { try await connection.close(within: .seconds(20)) }
+        #expect(await failure(of: closing) == .closed)
+        try await peer.leave(within: .seconds(20))
+    }
+
+    /// Two connections on the fixture's loop, with a channel between them.
+    private static func sides(
+        _ fixture: ChannelFixture
+    ) async throws -> (dialer: PeerConnection, acceptor: PeerConnection) {
+        let channels = try await fixture.channels { $1.carriesDelivery = true }
+        let dialer = await PeerConnection.start(
+            .offered, delivery: .exactlyOnce(), loop: fixture.loop)
+        let acceptor = await PeerConnection.start(
+            .offered, delivery: .exactlyOnce(), loop: fixture.loop)
+        #expect(await dialer.offer(channels.dialer))
+        #expect(await acceptor.offer(channels.acceptor))
+        await fixture.clock.settle()
+        return (dialer, acceptor)
+    }
+
+    @Test("both sides close, although one program takes a message only every nine seconds")
+    func slowReader() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await Self.sides(fixture)
+        for number: UInt8 in 0..<10 { _ = try await dialer.send([number]) }
+        let closings = [dialer, acceptor].map { side in
+            Task(executorPreference: fixture.loop) { try await side.close() }
+        }
+        for number: UInt8 in 0..<10 {
+            await fixture.clock.advance(by: .seconds(9))
+            #expect(try await acceptor.receive() == [number])
+        }
+        for closing in closings { await fixture.advance(until: closing) }
+        await fixture.finish()
+    }
+
+    @Test("a leave after the end returns as soon as the peer has confirmed the end")
+    func leaveAfterEnd() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await Self.sides(fixture)
+        let began = fixture.clock.now
+        let leaving = Task(executorPreference: fixture.loop) {
+            await dialer.finish()
+            try await dialer.leave()
+        }
+        await fixture.advance(until: leaving)
+        #expect(fixture.clock.now < began.advanced(by: .seconds(5)))
+        await acceptor.shut(nil)
+        await fixture.finish()
+    }
+
+    @Test("no stream can come once the last message before an end that has arrived is received")
+    func streamsEnd() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await Self.sides(fixture)
+        _ = try await dialer.send([1])
+        await dialer.finish()
+        await fixture.clock.advance(by: .milliseconds(100))
+        let hasEnded = Locked(false)
+        let streams = Task(executorPreference: fixture.loop) {
+            for await _ in acceptor.incomingStreams {}
+            hasEnded.withLock { $0 = true }
+        }
+        await fixture.clock.settle()
+        #expect(!hasEnded.withLock { $0 })
+        #expect(try await acceptor.receive() == [1])
+        await fixture.clock.settle()
+        #expect(hasEnded.withLock { $0 })
+        for side in [dialer, acceptor] { await side.shut(nil) }
+        await streams.value
+        await fixture.finish()
+    }
+
     @Test("both sides can deliver before they receive")
     func bothDeliver() async throws {
         let fixture = try Self.fixture()
@@ -238,6 +333,25 @@ struct ExactlyOnceTests {
         try await closing
     }
 
+    @Test("if a peer that has finished is started again and sends more, the connection closes")
+    func peerStartedAgain() async throws {
+        let fixture = try Self.fixture()
+        let acceptor = await fixture.accepting(
+            from: try await fixture.listen(), ReconnectFixture.rules, .exactlyOnce())
+        let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+        _ = try await first.send([1])
+        await first.finish()
+        #expect(try await acceptor.receive() == [1])
+        #expect(try await acceptor.receive() == nil)
+        await first.abort()
+        let second = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
+        _ = try await second.send([2])
+        await acceptor.wait(for: .closed)
+        #expect(await acceptor.status.failure?.code == .sessionLost)
+        await #expect(throws: ChannelError(.sessionLost, "")) { try await acceptor.close() }
+        await second.abort()
+    }
+
     @Test("both sides close, even if links are cut while the two ends are exchanged")
     func farewell() async throws {
         for round in 0..<10 {
@@ -326,7 +440,7 @@ struct ExactlyOnceTests {
         /// Takes `count` messages, and returns the number of times that the channel has to be told.
         func take(_ count: Int) throws -> Int {
             try (0..<count).count { _ in
-                guard case .message(_, let mustTellChannel) = lanes[1].take() else {
+                guard case .message(_, let mustTellChannel, _) = lanes[1].take() else {
                     throw NotTaken()
                 }
                 return mustTellChannel
@@ -342,6 +456,37 @@ struct ExactlyOnceTests {
         ports = lanes.map { $0.beginLink(to: .anonymous) }
         for side in [0, 1] { try pass(from: side, due: true) }
         #expect(try take(6) == 1)
+    }
+
+    @Test(
+        "messages arrive with the greatest, the least and negative bounds",
+        arguments: [Int.max, 0, -1])
+    func extremes(bound: Int) throws {
+        var options = PeerConnection.DeliveryOptions()
+        (options.maximumMessages, options.readAhead) = (bound, bound)
+        options.streams.maximumOpen = bound
+        options.streams.maximumWaiting = bound
+        options.streams.window = bound
+        // With bounds of 0 bytes for messages, no message can be sent.
+        if bound > 0 { (options.maximumBytes, options.maximumMessageLength) = (bound, bound) }
+        let lanes = [0, 1].map { _ in MessageLane(options) }
+        defer { for lane in lanes { lane.end() } }
+        let ports = lanes.map { $0.beginLink(to: .anonymous) }
+        /// Passes the records of `side` to the other side, as bytes, until there is none.
+        func pass(from side: Int) throws {
+            while let record = ports[side].nextRecord(atMost: 1_000, confirms: { _ in true }) {
+                _ = try ports[1 - side].receive(DeliveryRecord(record.kind, record.bytes))
+            }
+        }
+        for side in [0, 1] { try pass(from: side) }
+        for number: UInt8 in 0..<3 {
+            let sent = try lanes[0].send([number], noting: nil)
+            #expect(sent?.number == UInt64(number) + 1)
+            try pass(from: 0)
+            #expect(lanes[1].takenMessage == [number])
+            try pass(from: 1)
+        }
+        #expect(lanes[0].pendingCount == 0)
     }
 
     @Test("a connection whose last reference is dropped sends the turn's messages before it ends")
@@ -470,7 +615,7 @@ private struct NotTaken: Error {}
 extension MessageLane {
     /// Takes the next message; nil if there is none.
     fileprivate var takenMessage: [UInt8]? {
-        if case .message(let message, _) = take() { message } else { nil }
+        if case .message(let message, _, _) = take() { message } else { nil }
     }
 }
 

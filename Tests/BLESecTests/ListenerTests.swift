@@ -399,4 +399,28 @@ struct ListenerTests {
         await channels.finish()
         #expect(weakListener == nil)
     }
+
+    @Test("a listener that is released while a link waits for room is freed, and closes the link")
+    func droppedWhenFull() async throws {
+        weak var weakListener: SecureListener?
+        let channels: ChannelFixture
+        let dialed: SecureChannel
+        let waiting: RawPeer
+        do {
+            let listening = try await ListenerFixture(
+                limits: Self.limits(handshakes: 8, backlog: 1))
+            weakListener = listening.listener
+            channels = listening.fixture
+            dialed = try await listening.pinnedDial().value
+            await channels.clock.settle()
+            waiting = await listening.rawPeer()
+            #expect(await listening.listener.load == (handshakes: 0, turnedAway: 0, ready: 1))
+        }
+        await channels.clock.settle()
+        #expect(weakListener == nil)
+        #expect(await waiting.isTurnedAway)
+        await waiting.leave()
+        await dialed.abort()
+        await channels.finish()
+    }
 }

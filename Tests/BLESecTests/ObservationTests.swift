@@ -51,6 +51,14 @@ struct ObservationTests {
         #expect(await remaining.reduce(into: []) { $0.append($1) } == [0, 1, 2])
     }
 
+    @Test("of 10,000 observations that were released, hardly one is stored, although no value came")
+    func releasedObservations() {
+        var observers = Observers<Int>()
+        for _ in 0..<10_000 { _ = observers.add(beginningWith: 1) }
+        let count = observers.count
+        #expect(count <= 2)
+    }
+
     @Test("an observation ends when the observed object is released without having been closed")
     func droppedObject() async {
         func observe() -> Observation<Int> {

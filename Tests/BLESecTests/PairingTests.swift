@@ -151,6 +151,11 @@ struct PairingTests {
         if case .failure(let error) = result { error.code } else { nil }
     }
 
+    /// The key of the peer that was refused, or that has refused.
+    static func claimedKey(_ result: Result<SecureChannel, ChannelError>?) -> Fingerprint? {
+        if case .failure(let error) = result { error.claimed?.fingerprint } else { nil }
+    }
+
     @Test(
         "two devices pair, both know each other, and the channel carries messages",
         arguments: Way.allCases)
@@ -225,7 +230,7 @@ struct PairingTests {
     }
 
     @Test(
-        "a wrong code is reported on both sides, and neither side stores the other",
+        "a wrong code is reported on both sides with the peer's key, and neither side stores the other",
         arguments: [Way.code, .codeOverTLS])
     func wrongCode(way: Way) async throws {
         let meeting = try Meeting()
@@ -236,6 +241,8 @@ struct PairingTests {
                 meeting.bob, .code(try TrustPolicy.PairingCode("123450")), way, name: "alice"))
         #expect(Self.errorCode(ends[.acceptor]) == .untrusted)
         #expect(Self.errorCode(ends[.dialer]) == .refused)
+        #expect(Self.claimedKey(ends[.acceptor]) == meeting.alice.fingerprint(way))
+        #expect(Self.claimedKey(ends[.dialer]) == meeting.bob.fingerprint(way))
         #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
         #expect(try meeting.bob.store.pendingPeers().isEmpty)
         await meeting.loop.shutdown()
@@ -343,6 +350,7 @@ struct PairingTests {
         #expect(
             Self.errorCode(late[.acceptor]) == .untrusted
                 && Self.errorCode(late[.dialer]) == .refused)
+        #expect(Self.claimedKey(late[.dialer]) == meeting.bob.identity.fingerprint)
         await meeting.loop.shutdown()
     }
 
@@ -376,6 +384,7 @@ struct PairingTests {
         // If Mallory shows another key than Bob's, Alice refuses it before she sends hers. If he
         // shows Bob's key, he still cannot read Alice's key without the secret.
         #expect(Self.errorCode(first[.dialer]) == (hasKeys ? .truncated : .untrusted))
+        #expect(Self.claimedKey(first[.dialer]) == (hasKeys ? nil : mallory.identity.fingerprint))
         #expect(
             Self.errorCode(first[.acceptor]) == (hasKeys ? .authenticationFailed : .truncated))
         let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
@@ -517,6 +526,71 @@ struct PairingTests {
             await listener.close()
             await meeting.loop.shutdown()
         }
+    }
+
+    /// A store whose calls may wait, and that keeps pending peers in a file.
+    private struct HeldStore: TrustStore {
+        let slow: StoreTests.SlowStore
+        let file: KnownPeersFile
+        func key(named name: String) throws(ChannelError) -> Fingerprint? {
+            try slow.key(named: name)
+        }
+        func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { try slow.contains(key) }
+        func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+            try slow.bind(name, to: key)
+        }
+        func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+            try file.pendingPeer(key)
+        }
+        func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
+            try file.keepPending(peer)
+        }
+        func forgetPending(_ key: Fingerprint) throws(ChannelError) { try file.forgetPending(key) }
+    }
+
+    @Test(
+        "a listener that is closed during the last confirmations reports that the two may be paired, and no cancelled handshake"
+    )
+    func closedListener() async throws {
+        let meeting = try Meeting()
+        let code = TrustPolicy.PairingCode()
+        let listener = try await listen(meeting, code)
+        let failures = await listener.failures()
+        var dials: [Task<ChannelError.Code?, Never>] = []
+        var stores: [StoreTests.SlowStore] = []
+        // Alice has Bob's confirmation, and does not answer it. Eve does not continue the handshake.
+        for (name, call) in [("alice", "bind"), ("eve", "key")] {
+            let device = try Device(meeting.folder, "\(name).held")
+            let slow = StoreTests.SlowStore(slow: call)
+            let way = TrustPolicy.Pairing.code(try TrustPolicy.PairingCode(code.digits))
+            var configuration = meeting.configuration(device, way, .code, name: "bob")
+            configuration.trust = .pairing(
+                way, store: HeldStore(slow: slow, file: device.store), name: "bob")
+            let dialing = Task(executorPreference: meeting.loop) {
+                [configuration, endpoint = listener.localEndpoint] () -> ChannelError.Code? in
+                do throws(ChannelError) {
+                    let channel = try await SecureChannel.dial(
+                        endpoint, configuration: configuration)
+                    await channel.abort()
+                    return nil
+                } catch {
+                    return error.code
+                }
+            }
+            while !slow.begun.withLock({ $0.contains(call) }) { await Task.yield() }
+            dials.append(dialing)
+            stores.append(slow)
+        }
+        #expect(await listener.load.handshakes == 2)
+        await listener.close()
+        #expect(await listener.load.handshakes == 0)
+        var codes: [ChannelError.Code] = []
+        for await failure in failures { codes.append(failure.error.code) }
+        #expect(codes == [.mayBePaired])
+        #expect(try meeting.bob.store.pendingPeers().map(\.isVerified) == [true])
+        for store in stores { store.release(8) }
+        for dial in dials { _ = await dial.value }
+        await meeting.loop.shutdown()
     }
 
     @Test("a third device uses up the tries with guesses, and then the right code is refused, too")

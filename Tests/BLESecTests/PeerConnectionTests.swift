@@ -34,6 +34,51 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
+    @Test("a connection that is dropped after its peer has finished is freed, and ends its channel")
+    func droppedAfterPeerEnd() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        var rules = ReconnectPolicy()
+        rules.endsWithPeer = true
+        var connection: PeerConnection? = await PeerConnection.start(
+            .offered, rules: rules, loop: fixture.loop)
+        weak let dropped = connection
+        await connection?.offer(acceptor)
+        try await dialer.finish()
+        let end = try await connection?.receive()
+        #expect(end == nil)
+        await fixture.clock.settle()
+        #expect(await acceptor.isOver == false)
+        connection = nil
+        await fixture.clock.settle()
+        try #require(dropped == nil)
+        await #expect(throws: ChannelError(.closed, "")) { try await acceptor.waitUntilOver() }
+        await dialer.abort()
+        await fixture.finish()
+    }
+
+    @Test("the loop's shutdown closes a connection, whether or not it has a channel")
+    func shutdown() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let connected = await PeerConnection.start(.offered, loop: fixture.loop)
+        #expect(await connected.offer(acceptor))
+        let searching = await PeerConnection.start(.offered, loop: fixture.loop)
+        let receiving = [connected, searching].map { connection in
+            Task(executorPreference: fixture.loop) { _ = try await connection.receive() }
+        }
+        await fixture.clock.settle()
+        await fixture.loop.shutdown()
+        for task in receiving { #expect(await failure(of: task) == .closed) }
+        let late = await PeerConnection.start(.offered, loop: fixture.loop)
+        for connection in [connected, searching, late] {
+            #expect(await connection.status.state == .closed)
+            let sending = Task { _ = try await connection.send([1]) }
+            #expect(await failure(of: sending) == .closed)
+        }
+        withExtendedLifetime(dialer) {}
+    }
+
     @Test("a dialed channel that has ended already is a failed attempt, and the next one follows")
     func endedChannels() async throws {
         let fixture = try ReconnectFixture()

@@ -326,8 +326,8 @@ struct StoredConnectionTests {
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         var last: PendingDelivery?
         for number in 0..<1_000 { last = try await dialer.send([UInt8(number & 255)]) }
-        // At most the first commit has begun, that of this side's token. All messages wait for the
-        // second one.
+        // At most the first commit has begun, that of this side's first epoch. All messages wait
+        // for the second one.
         #expect(store.state.withLock { $0.begunCommits } <= 1)
         store.state.withLock { $0.isOpen = true }
         try await dialer.waitUntilCommitted()

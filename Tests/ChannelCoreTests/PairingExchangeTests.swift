@@ -132,6 +132,67 @@ struct PairingExchangeTests {
         }
     }
 
+    /// The error of a channel with this device, after one side has refused the other.
+    private static func refusal(
+        with device: PairingDevice, _ code: ChannelError.Code = .untrusted
+    ) -> ChannelError {
+        var error = ChannelError(code, "")
+        error.claimed = device.claim
+        return error
+    }
+
+    @Test(
+        "a listener gives up when the last try was wrong, but not while that try's peer may be at its last confirmations"
+    )
+    func listenerGivesUp() async throws {
+        let (alice, bob, mallory) = (
+            try PairingDevice(), try PairingDevice(), try PairingDevice()
+        )
+        for isLastRight in [false, true] {
+            let code = try TrustPolicy.PairingCode("123456")
+            let way = TrustPolicy.Pairing.code(code)
+            func isOver(_ error: ChannelError) -> Bool { way.isOver(after: error, as: .acceptor) }
+            for _ in 0..<2 {
+                _ = try await PairingRun().pair(
+                    mallory, .code(try TrustPolicy.PairingCode("654321")), bob, way)
+                #expect(!isOver(Self.refusal(with: mallory)))
+            }
+            // The acceptor's confirmation is under way when the exchange stops.
+            var run = PairingRun()
+            run.recordsBeforeCut = 5
+            let guess = isLastRight ? "123456" : "654321"
+            let outcome = try await run.pair(
+                alice, .code(try TrustPolicy.PairingCode(guess)), bob, way)
+            #expect(outcome.confirmed.contains(.acceptor) == isLastRight && code.triesLeft == 0)
+            #expect(!isOver(ChannelError(.truncated, "")) && !isOver(ChannelError(.busy, "")))
+            #expect(isOver(Self.refusal(with: mallory)) == !isLastRight)
+            #expect(isOver(Self.refusal(with: alice)))
+        }
+    }
+
+    @Test(
+        "a dialer gives up when the other side refuses its code or its invitation, and not when it has met another device"
+    )
+    func dialerGivesUp() throws {
+        let (bob, other) = (try PairingDevice(), try PairingDevice())
+        let made = PairingInvitation(from: bob.key, now: 1_800_000_000)
+        let read = TrustPolicy.Pairing.invitation(try PairingInvitation(parsing: made.uri))
+        let code = try TrustPolicy.PairingCode("123456")
+        for refusal in [ChannelError.Code.refused, .untrusted] {
+            #expect(read.isOver(after: Self.refusal(with: bob, refusal), as: .dialer))
+            #expect(!read.isOver(after: Self.refusal(with: other, refusal), as: .dialer))
+            // Whoever refuses before it shows a key may be anybody.
+            #expect(!read.isOver(after: ChannelError(refusal, ""), as: .dialer))
+            #expect(
+                !TrustPolicy.Pairing.code(code).isOver(
+                    after: Self.refusal(with: bob, refusal), as: .dialer))
+        }
+        try code.spend()
+        let way = TrustPolicy.Pairing.code(code)
+        #expect(way.isOver(after: Self.refusal(with: bob, .refused), as: .dialer))
+        #expect(!way.isOver(after: ChannelError(.timedOut, ""), as: .dialer))
+    }
+
     @Test("a code that is too old is refused by the exchange and by the trust policy")
     func oldCode() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())

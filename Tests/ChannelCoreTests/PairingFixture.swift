@@ -49,9 +49,15 @@ final class PairingStore: TrustStore {
 /// A device that pairs: its key and its store.
 struct PairingDevice: Sendable {
     let key: Fingerprint
+    /// The claim to hold the key.
+    let claim: ClaimedIdentity
     let store = PairingStore()
 
-    init() throws { key = try IdentityKey.generate().fingerprint }
+    init() throws {
+        let identity = try IdentityKey.generate()
+        key = identity.fingerprint
+        claim = ClaimedIdentity(.publicKey(identity.publicKey, curve: .x25519))
+    }
 
     var names: [String: Fingerprint] { store.content.withLock { $0.names } }
     var pending: [TrustPolicy.PendingPeer] { store.content.withLock { Array($0.pending.values) } }

@@ -145,9 +145,11 @@ struct TrustPolicyTests {
         let policy = TrustPolicy.enrolled(
             store, window: TrustPolicy.PairingWindow(for: .seconds(1_000)))
         let newPeer = try Self.newIdentity()
-        #expect(throws: ChannelError(.cannotCreate, "")) { try policy.remember(newPeer) }
-        try policy.remember(newPeer)
         let other = try Self.newIdentity()
+        #expect(throws: ChannelError(.cannotCreate, "")) { try policy.remember(newPeer) }
+        // The peer comes again, and has the only place.
+        #expect(Self.admits(policy, newPeer) && !Self.admits(policy, other))
+        try policy.remember(newPeer)
         #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(other) }
     }
 

@@ -37,7 +37,9 @@ import Testing
         #expect(!peer(1).description.contains("AQEB"))
     }
 
-    @Test("a peer is pending for 24 hours, and a clock that is set back does not extend this time")
+    @Test(
+        "a peer is pending for 24 hours, and no longer if it was stored before the clock was set back"
+    )
     func lifetime() throws {
         let store = KnownPeersFile(path)
         try store.keepPending(peer(1))
@@ -53,12 +55,14 @@ import Testing
         rewrite(now - 1)
         #expect(try store.pendingPeers().isEmpty)
         // A clock that was set back leaves an expiry more than 24 hours ahead. The next write of the
-        // file reduces it to 24 hours ahead.
+        // file removes the line.
         rewrite(now + 1_000_000)
-        #expect(try store.pendingPeers() == [peer(1)])
+        #expect(try store.pendingPeers().isEmpty)
+        #expect(try store.pendingPeer(peer(1).key) == nil)
         try store.keepPending(peer(2))
         let lines = String(decoding: folder.read("known_peers.pending") ?? [], as: UTF8.self)
         #expect(!lines.contains("\(now + 1_000_000)"))
+        #expect(try store.pendingPeers() == [peer(2)])
     }
 
     @Test(
@@ -94,5 +98,37 @@ import Testing
             #expect(try store.remove(newName))
             #expect(try store.pendingPeers().isEmpty)
         }
+    }
+
+    @Test("removing or renaming a name removes the pending pairings of other keys under this name")
+    func otherKey() throws {
+        let store = KnownPeersFile(path)
+        // A device that is not there any more, and then the device that has the name now.
+        for newName in [nil, "c"] {
+            try store.keepPending(peer(1, name: "b"))
+            try store.keepPending(peer(3, name: "other"))
+            try store.bind("b", to: peer(2).key)
+            let isChanged =
+                if let newName { try store.rename("b", to: newName) } else { try store.remove("b") }
+            #expect(isChanged)
+            #expect(try store.pendingPeers() == [peer(3, name: "other")])
+        }
+    }
+
+    @Test("a name that is only pending can be removed, unless it is bound to another key by now")
+    func onlyPending() throws {
+        let store = KnownPeersFile(path)
+        for key in [nil, peer(1).key] {
+            try store.keepPending(peer(1, name: "b"))
+            try store.keepPending(peer(2, name: "b"))
+            #expect(try store.remove("b", boundTo: key))
+            #expect(try store.pendingPeers().isEmpty)
+            #expect(try store.remove("b", boundTo: key) == false)
+        }
+        try store.keepPending(peer(1, name: "b"))
+        try store.bind("b", to: peer(2).key)
+        #expect(try store.remove("b", boundTo: peer(1).key) == false)
+        #expect(try store.key(named: "b") == peer(2).key)
+        #expect(try store.pendingPeers() == [peer(1, name: "b")])
     }
 }

@@ -3,6 +3,29 @@ import Testing
 
 @Suite("Credits")
 struct CreditTests {
+    @Test("with the greatest limits, a credit has at most 62 bits, whatever a peer announces")
+    func greatestLimits() throws {
+        var limits = DeliveryEndpoint.Limits()
+        (limits.window, limits.longestMessage) = (.max, .max)
+        var pair = EndpointPair(limits: limits)
+        pair.connect()
+        let record = try #require(pair.sides[0].nextRecord(atMost: nil))
+        guard case .resume(let resume) = record else {
+            Issue.record("no resume came first, but \(record)")
+            return
+        }
+        #expect(resume.credit <= Resume.greatestNumber)
+        try pair.sides[1].receive(record, using: &pair.generator)
+        pair.commit()
+        try pair.exchange()
+        let length = Int(Resume.greatestNumber)
+        #expect(throws: DeliveryError.tooLong(announced: length)) {
+            try pair.sides[0].receive(
+                .chunk(Chunk(number: 1, offset: 0, length: length, bytes: [1])),
+                using: &pair.generator)
+        }
+    }
+
     @Test("a confirmation that could wait is sent before a credit, so the peer releases messages")
     func confirmationBesideCredit() throws {
         var limits = DeliveryEndpoint.Limits()

@@ -62,4 +62,9 @@ struct DeliveryWorldTests {
     func atLeastOnce() {
         Self.run(.init(crashes: true, crashesWithoutStore: true, resendsUnknown: true))
     }
+
+    @Test("with at-least-once delivery, no message that has arrived is reported as dropped")
+    func atLeastOnceWithDrops() {
+        Self.run(.init(crashes: true, rollbacks: true, resendsUnknown: true, drops: true))
+    }
 }

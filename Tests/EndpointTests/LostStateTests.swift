@@ -10,10 +10,14 @@ struct LostStateTests {
         var sender: DeliveryEndpoint
         var receiver: DeliveryEndpoint
         var store = StoredEndpoint()
+        private let limits: DeliveryEndpoint.Limits
 
-        init() {
+        init(resendsUnknown: Bool = false) {
+            var limits = DeliveryEndpoint.Limits()
+            limits.resendsUnknown = resendsUnknown
+            self.limits = limits
             sender = DeliveryEndpoint(using: &generator)
-            receiver = DeliveryEndpoint(using: &generator)
+            receiver = DeliveryEndpoint(limits: limits, using: &generator)
             commit()
         }
 
@@ -69,8 +73,117 @@ struct LostStateTests {
 
         mutating func restore(_ copy: StoredEndpoint) {
             store = copy
-            receiver = DeliveryEndpoint(copy, using: &generator)
+            receiver = DeliveryEndpoint(copy, limits: limits, using: &generator)
             commit()
+        }
+
+        /// Replaces the sender by an instance without its state.
+        mutating func replaceSender() {
+            sender = DeliveryEndpoint(using: &generator)
+            commit()
+        }
+
+        /// Passes one record, which both sides have to be ready for.
+        mutating func passOne(from one: DeliveryEndpoint, to other: DeliveryEndpoint) throws {
+            let record = try #require(one.nextRecord(atMost: 100))
+            try other.receive(record, using: &generator)
+            commit()
+        }
+
+        /// What the receiver has reported since it was made.
+        var receiversEvents: [DeliveryEndpoint.Event] {
+            var events: [DeliveryEndpoint.Event] = []
+            while let event = receiver.nextEvent() { events.append(event) }
+            return events
+        }
+    }
+
+    /// How far a link gets on which the peer learns nothing of a new instance.
+    enum Link: CaseIterable { case neverBegins, losesResume, losesAllAfterResume }
+
+    @Test(
+        "a store is no older copy after more starts than it keeps tokens, if the peer learned of none",
+        arguments: Link.allCases)
+    func manyStarts(_ link: Link) throws {
+        var scene = Scene()
+        _ = scene.receiver.send([1])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.sender.take() == [1])
+        scene.sender.confirm(through: 1)
+        try scene.exchange()
+        for _ in 0..<StoredEndpoint.mostIdentifiers + 50 {
+            scene.restore(scene.store)
+            if link == .neverBegins { continue }
+            scene.connect()
+            if link == .losesResume {
+                _ = try #require(scene.receiver.nextRecord(atMost: 100))
+            } else {
+                try scene.passOne(from: scene.receiver, to: scene.sender)
+                try scene.passOne(from: scene.sender, to: scene.receiver)
+            }
+        }
+        #expect(scene.store.own.count <= StoredEndpoint.mostIdentifiers)
+        scene.restore(scene.store)
+        let id = scene.receiver.send([2])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.sender.take() == [2])
+        scene.sender.confirm(through: 2)
+        try scene.exchange()
+        let events = scene.receiversEvents
+        #expect(events == [.confirmed(id: id)])
+    }
+
+    @Test("a token stays this side's own, however many epochs its instance begins")
+    func manyEpochs() throws {
+        var scene = Scene()
+        for _ in 0..<StoredEndpoint.mostIdentifiers + 50 {
+            _ = scene.receiver.send([1])
+            scene.commit()
+            scene.connect()
+            try scene.exchange()
+            scene.replaceSender()
+        }
+        scene.connect()
+        try scene.exchange()
+        _ = scene.receiver.send([2])
+        scene.commit()
+        try scene.exchange()
+        #expect(scene.sender.take() == [2])
+        scene.restore(scene.store)
+        scene.connect()
+        try scene.exchange()
+        let events = scene.receiversEvents
+        #expect(!events.contains(.storeRolledBack))
+    }
+
+    @Test("a message that is sent again after a loss counts as one that may have left")
+    func sentAgain() throws {
+        for isRolledBack in [false, true] {
+            var scene = Scene(resendsUnknown: true)
+            _ = scene.receiver.send([1])
+            scene.commit()
+            let copy = scene.store
+            scene.connect()
+            try scene.exchange()
+            #expect(copy.queued.count == 1 && scene.store.queued.isEmpty)
+            if isRolledBack { scene.restore(copy) } else { scene.replaceSender() }
+            // The receiver begins an epoch, and the link is lost before the message leaves again.
+            scene.connect()
+            try scene.passOne(from: scene.sender, to: scene.receiver)
+            #expect(scene.store.epoch != copy.epoch)
+            #expect(scene.store.messages.count == 1 && scene.store.queued.isEmpty)
+            scene.restore(scene.store)
+            for _ in 0..<2 {
+                scene.connect()
+                try scene.exchange()
+            }
+            var taken = [scene.sender.take()]
+            if isRolledBack { taken.append(scene.sender.take()) }
+            #expect(taken.allSatisfy { $0 == [1] })
         }
     }
 
@@ -242,17 +355,23 @@ struct LostStateTests {
         #expect(haveToldPeer == [true, true])
     }
 
-    @Test("a message of the peer's next instance is a violation if the peer has finished before")
-    func moreAfterEnd() throws {
+    @Test(
+        "a message or a stream of the peer's next instance ends the session if the peer has finished before",
+        arguments: [false, true])
+    func moreAfterEnd(opensStream: Bool) throws {
         var pair = EndpointPair()
         pair.connect()
         pair.sides[1].finish()
         for _ in 0..<3 { try pair.exchange() }
         pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
-        _ = pair.sides[1].send([1])
+        if opensStream {
+            _ = pair.sides[1].streams.open("", .normal)
+        } else {
+            _ = pair.sides[1].send([1])
+        }
         pair.commit()
         pair.connect()
-        #expect(throws: DeliveryError.violation("a message after the end")) {
+        #expect(throws: DeliveryError.sessionLost) {
             for _ in 0..<3 { try pair.exchange() }
         }
     }

@@ -1,3 +1,5 @@
+import BLESec
+import BLESecChannelCore
 import Glibc
 import TestSupport
 import Testing
@@ -338,6 +340,55 @@ extension Integration {
             listener.signal(SIGINT)
             #expect(try listener.wait().status == 130)
             #expect(pair.folder.mode("socket") == nil)
+        }
+
+        @Test("a dialer that waits for its peer's last acknowledgement ends on a signal")
+        func signalWhileClosing() async throws {
+            let pair = try ToolPair()
+            let identity = try IdentityKey.generate()
+            var configuration = ChannelConfiguration(
+                identity: identity, trust: .pinned([try PeerKey(parsing: pair.dialerKey)]))
+            // This test's side confirms no message, and so acknowledges nothing.
+            configuration.acknowledgement = .manual
+            let listener = try await SecureListener.listen(
+                on: Endpoint(parsing: pair.endpoint()), configuration: configuration)
+            let queue = pair.folder.file("queue")
+            try #require(unsafe mkfifo(queue, 0o600) == 0)
+            // Opened for reading too, so that opening does not wait for the dialer.
+            let input = unsafe Glibc.open(queue, O_RDWR | O_CLOEXEC)
+            let dialer = try pair.connect(
+                trust: ["--peer", identity.fingerprint.description], input: .file(queue))
+            let channel = try await listener.accept()
+            try await channel.send([1])
+            try await channel.finish()
+            _ = try dialer.output(1)
+            #expect(unsafe write(input, "x", 1) == 1)
+            close(input)
+            #expect(try await channel.receive() == Array("x".utf8))
+            #expect(try await channel.receive() == nil)
+            // Now both sides have sent everything.
+            dialer.signal(SIGTERM)
+            let outcome = try dialer.wait()
+            #expect(outcome.status == 143, "\(outcome.errors)")
+            await channel.abort()
+            await listener.close()
+        }
+
+        @Test("a signal that a listener was started to ignore, as by nohup, has no effect")
+        func ignoredSignal() throws {
+            let pair = try ToolPair()
+            let words = [
+                Tool.path, "listen", pair.endpoint(), "--keep", "--peer", pair.dialerKey,
+                "--identity", pair.folder.file("listener"),
+            ]
+            let listener = try Subprocess(
+                "sh", ["-c", #"trap "" HUP; exec "$@""#, "sh"] + words)
+            _ = try listener.line("listening on ")
+            listener.signal(SIGHUP)
+            let dialer = try pair.connect().wait(whileServing: [listener])
+            #expect(dialer.status == 0, "\(dialer.errors)")
+            listener.signal(SIGTERM)
+            #expect(try listener.wait().status == 143)
         }
 
         @Test("a dialer that waits for an answer ends on a signal")

@@ -1,3 +1,5 @@
+import BLESec
+import BLESecChannelCore
 import Glibc
 import TestSupport
 import Testing
@@ -76,6 +78,81 @@ extension Integration {
             listener.endInput()
             let outcomes = try Subprocess.wait([listener, second])
             #expect(outcomes.map(\.status) == [0, 0])
+        }
+
+        @Test("a chat in which the fate of a line is unknown exits with 76")
+        func unknownLine() async throws {
+            let identity = try IdentityKey.generate()
+            let listener = try Tool.start(
+                [
+                    "chat", pair.endpoint(), "--listen", "--identity",
+                    pair.folder.file("listener"), "--peer", identity.fingerprint.description,
+                ], input: .keptOpen, within: 40)
+            _ = try listener.line("listening on ")
+            let key = try PeerKey(parsing: pair.listenerKey)
+            var configuration = ChannelConfiguration(identity: identity, trust: .pinned([key]))
+            configuration.carriesDelivery = true
+            var options = PeerConnection.DeliveryOptions()
+            options.acknowledgement = .manual
+            let route = PeerRoute.dialing(
+                try Endpoint(parsing: pair.endpoint()), configuration: configuration)
+            let first = await PeerConnection.start(
+                route, to: key, delivery: .exactlyOnce(options))
+            listener.send(Array("hello\n".utf8))
+            _ = try listener.line("sent 1")
+            // The line arrives, and is not confirmed.
+            #expect(try await first.receive() == Array("hello".utf8))
+            await first.abort()
+            let second = await PeerConnection.start(
+                route, to: key, delivery: .exactlyOnce(options))
+            _ = try listener.line("unknown 1")
+            listener.endInput()
+            let outcome = try listener.wait()
+            #expect(outcome.status == 76)
+            #expect(
+                outcome.errors.hasSuffix("blesec: 1 line may not have arrived\n"),
+                "\(outcome.errors)")
+            await second.abort()
+        }
+
+        @Test("a long line is sent in pieces that cut no character")
+        func longLine() throws {
+            let listener = try listen()
+            // The letter has two bytes, and the first of them is the last that fits.
+            let line = String(repeating: "x", count: 16_383) + "\u{E9}"
+            let dialer = try chat("dialer", [], input: .bytes(Array((line + "y\n").utf8)))
+            let shown = String(repeating: "x", count: 16_383) + "\n\u{E9}y\n"
+            #expect(
+                try listener.output(shown.utf8.count, whileServing: [dialer]) == Array(shown.utf8))
+            listener.endInput()
+            #expect(try Subprocess.wait([listener, dialer]).map(\.status) == [0, 0])
+        }
+
+        @Test(
+            "on a terminal, a chat is coloured, but not with NO_COLOR or TERM=dumb",
+            arguments: ["", "NO_COLOR=1", "TERM=dumb"])
+        func colours(_ variable: String) throws {
+            let listener = try listen()
+            let command = """
+                \(variable) '\(Tool.path)' chat '\(pair.endpoint())' --peer \(pair.listenerKey) \
+                --identity '\(pair.folder.file("dialer"))'
+                """
+            let dialer = try Subprocess(
+                "script", ["-qec", command, "/dev/null"], input: .keptOpen, within: 40)
+            try dialer.output(containing: "channel ready: ")
+            listener.send(Array("hello\n".utf8))
+            _ = try listener.line("delivered 1", whileServing: [dialer])
+            dialer.send(Array("typed\n".utf8))
+            try dialer.output(containing: "delivered: typed")
+            // Control-D ends the input.
+            dialer.send([4])
+            let outcome = try dialer.wait(whileServing: [listener])
+            #expect(outcome.status == 0, "\(outcome.text)")
+            #expect(outcome.text.contains("\u{1B}") == variable.isEmpty, "\(outcome.text)")
+            let mark = variable.isEmpty ? "\u{1B}[1;36m<\u{1B}[0m" : "<"
+            #expect(outcome.text.contains("\(mark) hello\r\n"), "\(outcome.text)")
+            listener.endInput()
+            #expect(try listener.wait().status == 0)
         }
 
         @Test("a line of 40,000 bytes is sent in pieces, and --anyone admits only the first peer")
@@ -218,6 +295,38 @@ extension Integration {
             let outcomes = try Subprocess.wait([second, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             #expect(outcomes[1].text == "answer")
+        }
+
+        @Test("when a store's transfer is complete, more standard input is refused with 65")
+        func completeStore() throws {
+            func transfer(_ text: String) throws -> [Subprocess.Outcome] {
+                let persist = ["--persist", "--store"]
+                let listener = try pair.listen(
+                    persist + [pair.folder.file("listener-store")], within: 40)
+                let dialer = try pair.connect(
+                    persist + [pair.folder.file("dialer-store")],
+                    input: .file(pair.folder.write("input", text)), within: 40)
+                return try Subprocess.wait([listener, dialer])
+            }
+            let first = try transfer("monday")
+            #expect(first.map(\.status) == [0, 0], "\(first.map(\.errors))")
+            #expect(first[0].text == "monday")
+            #expect(try transfer("").map(\.status) == [0, 0])
+            let late = try transfer("tuesday")
+            #expect(late.map(\.status) == [0, 65], "\(late.map(\.errors))")
+            #expect(
+                late[1].errors.hasSuffix(
+                    "blesec: the store says that everything was sent; standard input was not sent: "
+                        + "use another directory\n"))
+        }
+
+        @Test("--input and --output refuse a FIFO at once", arguments: ["--input", "--output"])
+        func fifo(_ option: String) throws {
+            let queue = pair.folder.file("queue")
+            try #require(unsafe mkfifo(queue, 0o600) == 0)
+            Tool.expect(
+                try pair.connect(["--persist", option, queue]).wait(), status: 64,
+                "\(queue) is no regular file")
         }
 
         @Test("options that do not go with the other arguments, and an empty name, are refused")

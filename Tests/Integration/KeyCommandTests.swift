@@ -121,6 +121,30 @@ extension Integration {
             _ = try writer.wait()
         }
 
+        @Test("a passphrase is complete with its line, even if the FIFO's writer stays")
+        func passphraseFIFOStaysOpen() throws {
+            let path = folder.file("key")
+            let right = folder.write("right", "correct horse\n")
+            let made = try Tool.run("keygen", path, "--passphrase-file", right)
+            try #require(made.status == 0)
+            let fifo = folder.file("fifo")
+            try #require(try Subprocess.run("mkfifo", ["-m", "600", fifo]).status == 0)
+            // What follows the line stays in the FIFO, for the next reader.
+            let writer = try Subprocess(
+                "sh", ["-c", "{ cat \"$0\" \"$0\"; exec cat; } > \"$1\"", right, fifo],
+                input: .keptOpen)
+            let keptOpen = unsafe open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+            defer { close(keptOpen) }
+            for _ in 0..<2 {
+                let shown = try Tool.start(["pubkey", path, "--passphrase-file", fifo])
+                    .wait(whileServing: [writer])
+                #expect(shown.status == 0, "\(shown.errors)")
+                #expect(shown.text == made.text)
+            }
+            writer.endInput()
+            #expect(try writer.wait().status == 0)
+        }
+
         @Test("--passphrase-prompt: keygen asks twice without echo, and pubkey asks once")
         func prompt() throws {
             let path = folder.file("key")

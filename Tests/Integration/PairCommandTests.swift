@@ -1,3 +1,4 @@
+import BLESec
 import BLESecChannelCore
 import BLESecCredentials
 import Glibc
@@ -100,8 +101,8 @@ extension Integration {
             let known = KnownPeersFile(folder.file("bob/known_peers"))
             for isVerified in [false, true] {
                 // Makes the state of a side that has not received the pairing's last record. The
-                // name is known in the first round only, from the pairing above.
-                #expect(try known.remove("alice") == !isVerified)
+                // name is known in the first round, and pending in the second.
+                #expect(try known.remove("alice"))
                 try known.keepPending(
                     TrustPolicy.PendingPeer(
                         name: "alice", key: alice, transcript: [UInt8](repeating: 1, count: 32),
@@ -143,6 +144,77 @@ extension Integration {
             #expect(outcome.status == 77 && outcome.text == "")
             #expect(outcome.errors.contains("make a new one"))
             #expect(try names("alice").isEmpty && names("bob").isEmpty)
+        }
+
+        /// The configuration of a side that pairs in this process.
+        private func configuration(
+            _ code: String, _ store: HeldStore, name: String
+        ) throws -> ChannelConfiguration {
+            ChannelConfiguration(
+                identity: try IdentityKey.generate(),
+                trust: .pairing(
+                    .code(try TrustPolicy.PairingCode(code)), store: store, name: name))
+        }
+
+        /// Dials the listener from this process with the right code, and stops before this side
+        /// stores the listener: the listener has then confirmed the pairing. Returns the task of the
+        /// dial, which continues when `gate` is opened.
+        private func dial(
+            _ code: String, heldAt gate: Gate
+        ) async throws -> Task<ChannelError?, Never> {
+            let store = HeldStore(file: KnownPeersFile(folder.file("held")), binding: gate)
+            let configuration = try configuration(code, store, name: "alice")
+            let endpoint = try Endpoint(parsing: endpoint)
+            let dialing = Task(executorPreference: EventLoop.shared) { () -> ChannelError? in
+                do throws(ChannelError) {
+                    let channel = try await SecureChannel.dial(
+                        endpoint, configuration: configuration)
+                    try? await channel.close()
+                    return nil
+                } catch {
+                    return error
+                }
+            }
+            await gate.wait()
+            return dialing
+        }
+
+        @Test(
+            "on the last try, the failure of another link does not end the listener while the right peer confirms"
+        )
+        func otherLinkOnLastTry() async throws {
+            let (listener, code) = try listen([], shows: "code")
+            let wrong = code == "000000" ? "000001" : "000000"
+            for _ in 0..<2 { #expect(try dial(["--code", wrong]).status == 69) }
+            let gate = Gate()
+            let dialing = try await dial(code, heldAt: gate)
+            RawSocket.dialing(folder.file("socket")).close()
+            // The line names this process, and the lines about the wrong codes name others.
+            _ = try listener.line("blesec: no channel with \(endpoint) (process \(getpid()),")
+            gate.open()
+            let outcome = try listener.wait()
+            #expect(await dialing.value == nil)
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            #expect(try names("alice").keys.sorted() == ["bob"])
+        }
+
+        @Test(
+            "a listener that ends during the last confirmations says that the two may be paired",
+            arguments: ["--timeout", "SIGINT"])
+        func listenerEndsTooEarly(cause: String) async throws {
+            let isSignal = cause == "SIGINT"
+            let (listener, code) = try listen(isSignal ? [] : [cause, "3"], shows: "code")
+            let gate = Gate()
+            let dialing = try await dial(code, heldAt: gate)
+            if isSignal { listener.signal(SIGINT) }
+            let outcome = try listener.wait()
+            #expect(outcome.status == (isSignal ? 130 : 75), "\(outcome.errors)")
+            #expect(outcome.errors.contains("this side and the peer may be paired"))
+            #expect(outcome.errors.contains("blesec: interrupted\n") == isSignal)
+            #expect(!outcome.errors.contains("nobody has paired"))
+            #expect(try names("alice").isEmpty)
+            gate.open()
+            _ = await dialing.value
         }
 
         @Test("an expired invitation pairs nobody, even with a listener that has a new one")
@@ -194,4 +266,62 @@ extension Integration {
             #expect(dialer.status == 0)
         }
     }
+}
+
+/// A file of known peers in which the binding of a name waits at a gate.
+private struct HeldStore: TrustStore {
+    let file: KnownPeersFile
+    /// Where the binding of a name waits.
+    let binding: Gate
+
+    func key(named name: String) throws(ChannelError) -> Fingerprint? { try file.key(named: name) }
+    func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { try file.contains(key) }
+
+    func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+        binding.pass()
+        try file.bind(name, to: key)
+    }
+
+    func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+        try file.pendingPeer(key)
+    }
+
+    func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError) {
+        try file.keepPending(peer)
+    }
+
+    func forgetPending(_ key: Fingerprint) throws(ChannelError) { try file.forgetPending(key) }
+}
+
+/// Stops a thread until the test opens the gate, at most 20 s.
+@safe private final class Gate: @unchecked Sendable {
+    // Sendable because the pointer does not change, and the system synchronizes the semaphore.
+    private let semaphore: UnsafeMutablePointer<sem_t>
+    private let arrivals: AsyncStream<Void>
+    private let arrival: AsyncStream<Void>.Continuation
+
+    init() {
+        unsafe semaphore = .allocate(capacity: 1)
+        (arrivals, arrival) = AsyncStream.makeStream()
+        unsafe sem_init(semaphore, 0, 0)
+    }
+
+    deinit {
+        unsafe sem_destroy(semaphore)
+        unsafe semaphore.deallocate()
+    }
+
+    /// Reports the arrival of a thread, and waits until the gate is opened.
+    func pass() {
+        arrival.yield()
+        var limit = timespec()
+        unsafe clock_gettime(CLOCK_REALTIME, &limit)
+        limit.tv_sec += 20
+        unsafe sem_timedwait(semaphore, &limit)
+    }
+
+    /// Returns when a thread has arrived.
+    func wait() async { for await _ in arrivals { return } }
+    /// Lets one thread pass.
+    func open() { unsafe sem_post(semaphore) }
 }

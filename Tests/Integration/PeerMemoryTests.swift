@@ -276,6 +276,32 @@ extension Integration {
             _ = try other.wait()
         }
 
+        @Test(
+            "chat and forward store the address that they have dialed with the name",
+            arguments: ["chat", "forward"])
+        func connectionRemembers(command: String) throws {
+            let words =
+                command == "chat"
+                ? [command, pair.endpoint()]
+                : [command, "--allow", "tcp:127.0.0.1:9", "--at", pair.endpoint()]
+            let listener = try Tool.start(
+                words + ["--listen", "--peer", pair.dialerKey] + identity("listener"),
+                input: .keptOpen)
+            _ = try listener.line("listening on ")
+            let dialer = try Tool.start(
+                words + ["--peer", pair.listenerKey, "--remember", "lamp"] + identity("dialer")
+                    + ["--state", pair.folder.file("state")], input: .keptOpen)
+            _ = try dialer.line("channel ready: ", whileServing: [listener])
+            let names = String(decoding: pair.folder.read("state/known_peers") ?? [], as: UTF8.self)
+            #expect(names == "lamp \(pair.listenerKey)\n")
+            let stored = pair.folder.read("state/last_addresses") ?? []
+            let address = "\(pair.endpoint()) public".escapingBlanks()
+            #expect(
+                String(decoding: stored, as: UTF8.self) == "\(pair.listenerKey) \(address)\n")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
         @Test("a socket's relative path is stored as an absolute path, even with blanks")
         func relativePath() throws {
             let state = ["--state", pair.folder.file("state")]

@@ -340,6 +340,35 @@ extension Integration {
             #expect(names == "lamp \(lamp)\n")
         }
 
+        @Test(
+            "every unfinished pairing under a name is removed with the name, and such a pairing alone can be forgotten"
+        )
+        func otherPairings() throws {
+            remember()
+            let file = KnownPeersFile(folder.file("state/known_peers"))
+            // A device that has not finished its pairing as lamp, before lamp was paired.
+            for (name, key) in [("lamp", Self.key(3)), ("phone", Self.key(4))] {
+                try file.keepPending(
+                    .init(
+                        name: name, key: key, transcript: [UInt8](repeating: 1, count: 32),
+                        isVerified: true))
+            }
+            let question = try terminal("lamp", ["y\n"]).text
+            #expect(question.contains("  the unfinished pairing as `lamp`\r\n"))
+            #expect(names == "# my peers\n\ndoor \(door)\n")
+            #expect(try file.pendingPeers().map(\.name) == ["phone"])
+            #expect(
+                try terminal("phone", ["n\n"]).text.contains(
+                    "  the unfinished pairing as `phone` with the key \(Self.key(4))\r\n"))
+            #expect(
+                try run("forget", "phone", "--yes", "--json").text
+                    == "{\"forgotten\": \"phone\", \"fingerprint\": \"\(Self.key(4))\", "
+                    + "\"address-removed\": false, \"dropped\": 0, \"bytes\": 0}\n")
+            #expect(try file.pendingPeers().isEmpty)
+            #expect(names == "# my peers\n\ndoor \(door)\n")
+            Tool.expect(try run("forget", "phone", "--yes"), status: 68, "nobody called `phone`")
+        }
+
         @Test("forget --store drops the peer's messages that have not left, and no others")
         func droppedMessages() throws {
             remember()

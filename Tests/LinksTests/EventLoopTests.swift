@@ -108,6 +108,17 @@ private actor Counter {
         await listener.close()
     }
 
+    @Test("shutting down ends a sleep that has no end of its own", .timeLimit(.minutes(1)))
+    func shutdownWakesEndlessSleep() async {
+        let loop = EventLoop(name: "test")
+        let sleeper = Task(executorPreference: loop) {
+            try await loop.sleep(until: .distantFuture)
+        }
+        await loop.settle()
+        await loop.shutdown()
+        await #expect(throws: CancellationError.self) { try await sleeper.value }
+    }
+
     @Test("after the shutdown, a new job still runs and a new sleep is cancelled")
     func afterShutdown() async {
         let loop = EventLoop(name: "test")

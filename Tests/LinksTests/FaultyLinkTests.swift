@@ -94,6 +94,48 @@ import Testing
         }
     }
 
+    @Test(
+        "a send throws after a close, a half-close or the loop's shutdown, even on a holding link",
+        arguments: [false, true])
+    func sendAfterEnd(isHolding: Bool) async throws {
+        try await withLoop { loop in
+            for end in ["close", "half-close", "shutdown"] {
+                let (a, b) = MemoryLink.pair(loop: loop)
+                let faulty = FaultyLink(a)
+                if isHolding { faulty.hold() }
+                switch end {
+                case "close": faulty.close()
+                case "half-close": #expect(faulty.halfClose())
+                default: await loop.shutdown()
+                }
+                let error = #expect(throws: LinkError.self) { try faulty.send([1]) }
+                #expect(error?.code == .closed, "\(end)")
+                b.close()
+            }
+        }
+    }
+
+    @Test(
+        "a send throws after the peer's close; if bytes were held then, after their release",
+        arguments: [false, true])
+    func sendAfterPeersClose(isHolding: Bool) async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a)
+            if isHolding {
+                faulty.hold()
+                try #expect(faulty.send([1]) == 1)
+            }
+            b.close()
+            faulty.release()
+            for _ in 0..<2 {
+                let error = #expect(throws: LinkError.self) { try faulty.send([2]) }
+                #expect(error?.code == .reset)
+            }
+            #expect(faulty.isDrained)
+        }
+    }
+
     @Test("held bytes arrive when they are released, and a link holds at most 64 KiB")
     func hold() async throws {
         try await withLoop { loop in

@@ -74,4 +74,17 @@ struct LoopConditionTests {
             #expect(await waiter.isCancelled == true)
         }
     }
+
+    @Test(
+        "a wait ends as cancelled when the loop is shut down, and so does every later wait",
+        .timeLimit(.minutes(1)))
+    func shutdown() async throws {
+        try await withWaiter { waiter, _, task in
+            await waiter.loop.shutdown()
+            await task.value
+            #expect(await waiter.isCancelled == true)
+            await waiter.wait(until: waiter.loop.now.advanced(by: .seconds(10)))
+            #expect(await waiter.isCancelled == true)
+        }
+    }
 }

@@ -141,6 +141,24 @@ import Testing
         }
     }
 
+    @Test(
+        "the loop's shutdown ends while bytes are unread, even if the handler reads none",
+        .timeLimit(.minutes(1)), arguments: [true, false])
+    func shutdown(reads: Bool) async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let recorder = Recorder()
+            recorder.whenReadable = { if reads { _ = try? b.receive(upTo: 1) } }
+            b.setHandler(recorder)
+            b.wantsRead = true
+            _ = try a.send([UInt8](repeating: 1, count: 1_000))
+            await loop.shutdown()
+            #expect(recorder.readableCount > 0)
+            #expect(b.wantsRead == !reads)
+            withExtendedLifetime(a) {}
+        }
+    }
+
     @Test("an end that is no longer referenced is closed")
     func dropped() async throws {
         try await withLoop { loop in

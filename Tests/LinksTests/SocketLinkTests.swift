@@ -178,6 +178,49 @@ import Testing
         }
     }
 
+    @Test(
+        "what a peer sent before it closed with unread bytes is readable; then a receive throws",
+        arguments: [UnixAddress.Kind.stream, .seqpacket], [false, true])
+    func readBeforeReset(_ kind: UnixAddress.Kind, sendsFirst: Bool) async throws {
+        try await withLoop { loop in
+            let (left, right) = try await SocketLink.pair(kind, loop: loop)
+            _ = try left.send([9])
+            _ = try right.send([1, 2, 3])
+            _ = try right.send([4])
+            right.close()
+            if sendsFirst {
+                let error = #expect(throws: LinkError.self) { try left.send([5]) }
+                #expect(error?.code == .reset)
+            }
+            var received: [UInt8] = []
+            for _ in 0..<2 where received.count < 4 { received += try left.receive().bytes }
+            #expect(received == [1, 2, 3, 4])
+            for _ in 0..<2 {
+                let error = #expect(throws: LinkError.self) { try left.receive() }
+                #expect(error?.code == .reset)
+            }
+        }
+    }
+
+    @Test(
+        "the loop's shutdown ends while a part of a packet is unread, even if the handler reads none",
+        .timeLimit(.minutes(1)), arguments: [true, false])
+    func shutdown(reads: Bool) async throws {
+        try await withLoop { loop in
+            let (left, right) = try await SeqpacketPair.make(loop: loop)
+            let recorder = Recorder()
+            recorder.whenReadable = { if reads { _ = try? right.receive(upTo: 1) } }
+            _ = try left.send([UInt8](repeating: 1, count: 1_000))
+            try #expect(right.receive(upTo: 1).bytes == [1])
+            right.setHandler(recorder)
+            right.wantsRead = true
+            await loop.shutdown()
+            #expect(recorder.readableCount > 0)
+            #expect(right.wantsRead == !reads)
+            withExtendedLifetime(left) {}
+        }
+    }
+
     @Test("a send to a peer that has closed throws an error, and SIGPIPE does not end the process")
     func peerGone() async throws {
         try await withLoop { loop in

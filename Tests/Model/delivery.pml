@@ -32,6 +32,7 @@
  *    9  the peer's state also counts as continuing if *peer epoch* is this side's epoch
  *   10  after a rollback, the unmarked messages of the store do not become unknown
  *   11  `resume` has a position *confirmed* that is not committed
+ *   12  a side's token does not become one of its own
  */
 
 #ifndef MISTAKE
@@ -271,19 +272,26 @@ inline dropB() {
 inline endA() { if :: link[A] == newest -> up = 0 :: else fi; dropA() }
 inline endB() { if :: link[B] == newest -> up = 0 :: else fi; dropB() }
 
-inline drawTokenA() {
-  lastTokenA++; assert(lastTokenA < 8); tokenA = lastTokenA; a.tokens = a.tokens | BIT(tokenA)
+inline drawTokenA() { lastTokenA++; assert(lastTokenA < 8); tokenA = lastTokenA }
+inline drawTokenB() { lastTokenB++; assert(lastTokenB < 8); tokenB = lastTokenB }
+
+/* The token counts as the side's own from the peer's first `resume` on. */
+inline ownTokenA() {
+#if MISTAKE != 12
+  a.tokens = a.tokens | BIT(tokenA)
+#else
+  skip
+#endif
 }
 
-inline drawTokenB() {
-  lastTokenB++; assert(lastTokenB < 8); tokenB = lastTokenB; b.tokens = b.tokens | BIT(tokenB)
-}
+/* The token is committed at once, since B sends nothing before it is committed. */
+inline ownTokenB() { b.tokens = b.tokens | BIT(tokenB); bStore.tokens = b.tokens }
 
-/* A side begins a new instance with what its store has, and commits its token. */
+/* A side begins a new instance with what its store has. */
 inline openA(origin) {
   dropA(); up = 0;
   COPY_SENDER(a, aStore);
-  originA = origin; drawTokenA(); COMMIT_A;
+  originA = origin; drawTokenA();
   begun = a.left; whole = a.left; old = a.pending;
   doubt = doubt | a.left | (rolledBackA -> a.pending : 0)
 }
@@ -291,7 +299,7 @@ inline openA(origin) {
 inline openB(origin) {
   dropB(); up = 0;
   COPY_RECEIVER(b, bStore);
-  originB = origin; drawTokenB(); COMMIT_B;
+  originB = origin; drawTokenB();
   waiting = 0; waitingOld = 0; partial = 0; held = b.confirmed
 }
 
@@ -388,8 +396,8 @@ inline takeChunk() {
 
 init {
   d_step {
-    a.first = 1; a.epoch = 1; a.epochs = BIT(1); a.tokens = BIT(1);
-    b.own = 1; b.epochs = BIT(1); b.tokens = BIT(1);
+    a.first = 1; a.epoch = 1; a.epochs = BIT(1);
+    b.own = 1; b.epochs = BIT(1);
     do
     :: lastMessage < QUEUED_AT_START ->
        lastMessage++; a.pending = a.pending | BIT(lastMessage); a.queued = a.pending
@@ -515,10 +523,10 @@ init {
 #else
           beginEpoch(a.pending & (old | whole));
 #endif
-          drawTokenA(); COMMIT_A;
+          drawTokenA(); ownTokenA(); COMMIT_A;
           endA()
        :: else ->
-          ready[A] = 1;
+          ready[A] = 1; ownTokenA();
           if
           :: IN(resume[l].bEpoch, a.past) -> waitsA = 1      /* step 2 */
           :: else ->
@@ -653,10 +661,10 @@ init {
           b.tokens = b.tokens | BIT(resume[l].aPeerToken);
           lastEpochB++; assert(lastEpochB < 8);
           b.own = lastEpochB; b.epochs = b.epochs | BIT(lastEpochB);
-          drawTokenB(); COMMIT_B;
+          drawTokenB(); ownTokenB(); COMMIT_B;
           endB()
        :: else ->
-          ready[B] = 1;
+          ready[B] = 1; ownTokenB();
           if
           :: IN(k, b.past) -> waitsB = 1                     /* step 2 */
           :: else ->

@@ -45,7 +45,7 @@ struct StoreFileTests {
             let isEnd = Int.random(in: 0..<20, using: &generator) == 0
             let bytes = [UInt8](repeating: 7, count: length)
             return .message(.init(id: stored.nextID, bytes: isEnd ? nil : bytes))
-        case 6: return .mayHaveLeft(through: number)
+        case 6: return .mayHaveLeft(through: min(last, number))
         case 7, 8: return .retired(through: min(last, number))
         case 9:
             let count = Int.random(in: 0...stored.messages.count, using: &generator)
@@ -120,6 +120,13 @@ struct StoreFileTests {
         }
         for change in extra { expected.apply(change) }
         try store.commit(extra)
+        // An identifier that is there already becomes the newest, and displaces no other.
+        let oldest = expected.own[0]
+        let change = StoreChange.token(oldest)
+        expected.apply(change)
+        try store.commit([change])
+        #expect(expected.own.count == StoredEndpoint.mostIdentifiers)
+        #expect(expected.own.last == oldest)
         _ = consume store
         #expect(try open().stored == expected)
     }
@@ -143,6 +150,18 @@ struct StoreFileTests {
             ("UPDATE endpoint SET first = -1", "damaged"),
             ("DROP TABLE message", "no such table"), ("DROP TABLE dropped", "no such table"),
             ("INSERT INTO dropped VALUES (2, 1)", "reversed"),
+            ("INSERT INTO unknown VALUES (1, 3), (2, 2)", "overlap"),
+            ("INSERT INTO unknown VALUES (1, 1)", "do not fit"),
+            ("INSERT INTO dropped VALUES (1, 1)", "do not fit"),
+            ("INSERT INTO message VALUES (1, x'00')", "do not fit"),
+            ("UPDATE endpoint SET first = 0", "do not fit"),
+            ("UPDATE endpoint SET first = 4611686018427387903", "do not fit"),
+            ("UPDATE endpoint SET next_id = 0", "do not fit"),
+            ("UPDATE endpoint SET next_id = 9223372036854775807", "do not fit"),
+            ("UPDATE endpoint SET left_through = 1", "do not fit"),
+            ("UPDATE endpoint SET confirmed = 9223372036854775807", "do not fit"),
+            ("UPDATE endpoint SET decided = 1", "do not fit"),
+            ("UPDATE endpoint SET taken = 1", "do not fit"),
         ] {
             try? FileManager.default.removeItem(atPath: path)
             try make()
@@ -199,6 +218,32 @@ struct StoreFileTests {
         var taken: [UInt64] = []
         while let next = stored.fates.take() { taken.append(next.id) }
         #expect(taken == [1, 2, 3, 4, 5, 6])
+    }
+
+    @Test("after a rollback, messages that were dropped get the fate unknown in their order")
+    func droppedFromCopy() throws {
+        try make()
+        var expected = StoredEndpoint()
+        /// Commits the changes, and returns the fates of the five messages.
+        func fates(after changes: [StoreChange]) throws -> [Fates.Fate?] {
+            try open().commit(changes)
+            for change in changes { expected.apply(change) }
+            let stored = try open().stored
+            #expect(stored == expected)
+            return (1...UInt64(5)).map { stored.fates.fate(id: $0) }
+        }
+        let (first, second) = (Identifier(high: 1, low: 1), Identifier(high: 1, low: 2))
+        let messages = (1...UInt64(5)).map { StoreChange.message(.init(id: $0, bytes: [1])) }
+        var found = try fates(after: messages + [.dropped([2, 4])])
+        #expect(found == [nil, nil, nil, nil, nil])
+        found = try fates(after: [.epoch(first, keeping: [1, 3, 5]), .rolledBack])
+        #expect(found == [nil, nil, nil, nil, nil])
+        found = try fates(after: [.mayHaveLeft(through: 1), .retired(through: 1)])
+        #expect(found == [.confirmed, .unknown, nil, nil, nil])
+        found = try fates(after: [.dropped([3])])
+        #expect(found == [.confirmed, .unknown, .dropped, .unknown, nil])
+        found = try fates(after: [.epoch(second, keeping: [])])
+        #expect(found == [.confirmed, .unknown, .dropped, .unknown, .unknown])
     }
 
     @Test("a dropped message's bytes are in none of the store's files", arguments: [40, 30_000])

@@ -282,7 +282,7 @@ internal import Glibc
         var signals = sigset_t()
         unsafe sigemptyset(&signals)
         unsafe posix_spawnattr_setsigmask(&attributes, &signals)
-        for number in [SIGPIPE, SIGINT, SIGTERM] { unsafe sigaddset(&signals, number) }
+        for number in [SIGPIPE, SIGINT, SIGTERM, SIGHUP] { unsafe sigaddset(&signals, number) }
         unsafe posix_spawnattr_setsigdefault(&attributes, &signals)
         unsafe posix_spawnattr_setflags(
             &attributes,

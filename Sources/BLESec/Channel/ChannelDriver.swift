@@ -346,7 +346,11 @@ final class ChannelDriver {
 
     /// Adds the deadline of a call that waits for room or for an acknowledgement. At that time, all
     /// such calls are woken. Each caller removes its own deadline with ``removeCallDeadline(_:)``.
-    func addCallDeadline(_ deadline: UInt64) { callDeadlines.append(deadline) }
+    func addCallDeadline(_ deadline: UInt64) {
+        callDeadlines.append(deadline)
+        let time = MonotonicTime(nanoseconds: deadline)
+        if time < timer.deadline ?? .distantFuture { timer.arm(at: time) }
+    }
 
     func removeCallDeadline(_ deadline: UInt64) {
         guard let index = callDeadlines.firstIndex(of: deadline) else { return }
@@ -387,11 +391,13 @@ extension ChannelDriver: DeferredWork {
 extension ChannelDriver: LinkHandler, TimerHandler {
     func linkIsReadable() {
         checkCaller()
+        failIfLoopIsShutDown()
         read()
     }
 
     func linkIsWritable() {
         checkCaller()
+        failIfLoopIsShutDown()
         isLinkFull = false
         pump()
     }
@@ -404,6 +410,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
 
     func linkDidHangUp() {
         checkCaller()
+        failIfLoopIsShutDown()
         if canSend { sendError = ChannelError(.truncated, "the link to the peer broke") }
         machine.linkWasLost(now: now)
         // While a trust policy decides, nothing is read: unread bytes are dropped with the channel.
@@ -415,11 +422,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
 
     /// Handles a deadline, or the shutdown of the loop.
     func timerFired(_ timer: LoopTimer) {
-        if loop.isShutDown {
-            let error = ChannelError(.closed, "the channel's event loop was shut down")
-            machine.fail(error)
-            trust?.fail(error)
-        }
+        failIfLoopIsShutDown()
         let now = now
         trust?.handleTimeout(now: now)
         // When a stopped process continues, deadlines have passed, although bytes that arrived in
@@ -428,5 +431,14 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         read(calls: Self.callsBeforeDeadline, now: now)
         machine.handleTimeout(now: now)
         pump(now: now)
+    }
+
+    /// Ends the channel if the loop was shut down. The link reports the shutdown as an end of the
+    /// link, or the timer fires, and the channel's error is the same.
+    private func failIfLoopIsShutDown() {
+        guard loop.isShutDown else { return }
+        let error = ChannelError(.closed, "the channel's event loop was shut down")
+        machine.fail(error)
+        trust?.fail(error)
     }
 }

@@ -176,6 +176,9 @@ public actor SecureChannel {
     /// has no room are lost. The loop's shutdown may lose queued messages. A peer that is put on
     /// the deny list gets nothing more.
     ///
+    /// In direct mode, a long message leaves in pieces, and the peer receives each piece by itself
+    /// (``ChannelConfiguration/Mode/direct``).
+    ///
     /// A return does not mean that the peer has the message; see
     /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
     /// for a message above the limit, or `cancelled`.
@@ -336,7 +339,9 @@ public actor SecureChannel {
 
     // MARK: - Receiving
 
-    /// Returns the next whole message, or `nil` once the peer has sent its end and none is left.
+    /// Returns the next whole message, or `nil` once the peer has sent its end and none is left. In
+    /// direct mode, which carries a stream of bytes, returns the next piece of the stream;
+    /// ``byteStream`` is the fitting interface.
     ///
     /// The message then counts as taken, and this side acknowledges it unless acknowledgement is
     /// manual (``confirm(through:)``). Messages that arrived before a failure are still returned;

@@ -174,19 +174,24 @@ public actor SecureListener {
 
     /// Stops listening, and ends all handshakes and the channels that wait for ``accept()``.
     /// Accepted channels stay open.
+    ///
+    /// Returns when the handshakes have ended. Before ``failures()`` end, they report what the
+    /// program has to know of these handshakes, such as `mayBePaired`, but not that they were
+    /// cancelled.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
         acceptTask?.cancel()
         timer?.disarm()
-        for entry in halfOpen.values { entry.task.cancel() }
-        for (_, entry) in turnedAway { entry.task.cancel() }
+        let handshakes = halfOpen.values.map(\.task) + turnedAway.map { $0.entry.task }
+        for handshake in handshakes { handshake.cancel() }
         waiting.wake(.ready)
         waiting.wake(.room)
         let unclaimed = ready
         ready = []
         for channel in unclaimed { await channel.abort() }
         await listener.close()
+        for handshake in handshakes { await handshake.value }
         failureObservers.finish()
     }
 
@@ -195,11 +200,16 @@ public actor SecureListener {
     func start() {
         timer = LoopTimer(loop: loop, handler: self)
         let listener = listener
+        let gate = AcceptGate(loop, waiting)
         acceptTask = Task(executorPreference: loop) { [loop, channelLoops, weak self] in
             await listener.acceptAll(on: loop, linkLoop: { channelLoops.next }) {
                 [weak self] link in
-                guard let self else { return await link.loop.run { link.close() } }
-                await self.admit(link)
+                // While the link waits for room, the task does not keep the listener alive.
+                while let isAdmitted = await self?.admit(link) {
+                    if isAdmitted { return }
+                    await gate.wait { self?.assumeIsolated { $0.hasRoom(for: link) } ?? true }
+                }
+                await link.loop.run { link.close() }
             }
             // Without a call of `close()`, accepting ends only because the loop was shut down.
             // Tasks that wait in `accept()` must learn of that.
@@ -207,18 +217,15 @@ public actor SecureListener {
         }
     }
 
-    private func admit(_ link: any Link) async {
-        let address = link.peerAddress
-        await waitForRoom { ready.count < limits.backlog }
-        // A link beyond its address's limit needs no place, since it is turned away at once. So it
-        // neither takes a place from another address nor delays the links after it.
-        let isWithinAddressLimit = mayBegin(from: address)
-        if isWithinAddressLimit {
-            await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() }
-        }
+    /// Begins the handshake of a link. Returns false if the link has to wait for room.
+    private func admit(_ link: any Link) async -> Bool {
+        guard hasRoom(for: link) else { return false }
         guard !isClosed, !loop.isShutDown else {
-            return isOwn(link.loop) ? link.close() : link.loop.execute { link.close() }
+            if isOwn(link.loop) { link.close() } else { link.loop.execute { link.close() } }
+            return true
         }
+        let address = link.peerAddress
+        let isWithinAddressLimit = mayBegin(from: address)
         let progress = HandshakeProgress(channelLoops.countChannel(on: link.loop))
         let channel = SecureChannel(
             over: link, role: .acceptor, configuration: configuration, plans: plans,
@@ -226,17 +233,28 @@ public actor SecureListener {
         do throws(ChannelError) {
             // A channel on another loop is started by its handshake's task, which runs there.
             if isOwn(channel.loop) { try await channel.start() }
-            guard !isClosed else { return await channel.abort() }
-            shakeHands(channel, progress, address, isWithinAddressLimit: isWithinAddressLimit)
+            if isClosed {
+                await channel.abort()
+            } else {
+                shakeHands(channel, progress, address, isWithinAddressLimit: isWithinAddressLimit)
+            }
         } catch {
             failed(link.peerDescription, address, error)
         }
+        return true
     }
 
     private func isOwn(_ other: EventLoop) -> Bool { other === loop }
 
-    private func waitForRoom(_ hasRoom: () -> Bool) async {
-        try? await waiting.wait(for: .room, on: self) { isClosed || loop.isShutDown || hasRoom() }
+    /// Whether a link need not wait. After the listener's end, no link waits.
+    ///
+    /// A link beyond its address's limit needs no place, since it is turned away at once. So it
+    /// neither takes a place from another address nor delays the links after it.
+    private func hasRoom(for link: any Link) -> Bool {
+        if isClosed || loop.isShutDown { return true }
+        guard ready.count < limits.backlog else { return false }
+        return !mayBegin(from: link.peerAddress) || halfOpen.count < limits.handshakes
+            || makeRoom()
     }
 
     private func mayBegin(from address: LinkAddress?) -> Bool {
@@ -372,7 +390,8 @@ public actor SecureListener {
     private func failed(_ peer: String, _ address: LinkAddress?, _ error: ChannelError) {
         let failure = PeerFailure(peer: peer, address: address, error: error)
         onFailure?(failure)
-        failureObservers.tell(failure)
+        // A handshake that `close()` has cancelled is no failure of the peer.
+        if !isClosed || error.code != .cancelled { failureObservers.tell(failure) }
     }
 
     /// The numbers of handshakes under way, of links that were turned away and are not closed, and
@@ -382,6 +401,26 @@ public actor SecureListener {
     }
     /// Whether a handshake on another loop was asked to make room and has not answered.
     var isAsking: Bool { askedToken != nil }
+}
+
+/// Lets the task that accepts a listener's links wait for room, without a reference to the listener.
+private actor AcceptGate {
+    private nonisolated let loop: EventLoop
+    private let waiting: LoopCondition
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(_ loop: EventLoop, _ waiting: LoopCondition) {
+        self.loop = loop
+        self.waiting = waiting
+    }
+
+    /// Waits until `hasRoom` returns true, or until the task is cancelled.
+    func wait(until hasRoom: @Sendable () -> Bool) async {
+        try? await waiting.wait(for: .room, on: self, until: hasRoom)
+    }
 }
 
 extension SecureListener: TimerHandler {

@@ -206,6 +206,8 @@ final class ConnectionMachine {
         using generator: inout some RandomNumberGenerator
     ) -> Step {
         guard let history = current.take() else { return .nothing }
+        // Every further link to this peer would end in the same way.
+        if let error, error.code == .sessionLost { return .close(error) }
         let outcome = LinkOutcome(
             lasted: now.duration(since: history.ready), hasCarriedMessage: hasCarriedMessage,
             stableAfter: rules.stableAfter, backoff: rules.backoff)

@@ -57,7 +57,8 @@ public struct ReconnectPolicy: Sendable {
     /// The limit for finding the PSM or the GATT service, and opening the L2CAP channel or the
     /// stream over GATT; 20 seconds.
     public var opening = Duration.seconds(20)
-    /// The limit for the handshake, including a trust policy that asks a person; 90 seconds.
+    /// The limit for the handshake, including a trust policy that asks a person; 90 seconds. The
+    /// peer waits less for such a decision by default (``ChannelTimeouts/trustDecision``).
     public var handshaking = Duration.seconds(90)
     /// How long to wait after failures: the longest wait grows from 1 to 60 seconds.
     public var backoff = Backoff()

@@ -7,8 +7,9 @@ public enum Delivery: String, Sendable, Hashable {
     case delivered
     /// The peer's device has the message; whether its program has taken it is not reported.
     case received
-    /// The link was lost before an acknowledgement, or the waiting task was cancelled: the message
-    /// may or may not have arrived. It is not sent again.
+    /// The link or, with ``PeerConnection/Guarantee/exactlyOnce(_:)``, the state of a side was lost
+    /// before an acknowledgement: the message may or may not have arrived. It is not sent again.
+    /// ``PendingDelivery/delivery()`` also returns this if it ends before the fate is certain.
     case unknown
     /// The message was removed from the store before it was sent, with `blesec outbox`, and does
     /// not arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.
@@ -54,7 +55,11 @@ public struct PendingDelivery: Sendable {
     }
 
     /// Returns the fate of the message once it is certain; `unknown` if the task is cancelled
-    /// first.
+    /// first, or if the connection is over first.
+    ///
+    /// With ``PeerConnection/Guarantee/exactlyOnce(_:)``, a message whose wait was cancelled may
+    /// still be sent; so may, with a store, a message whose connection is over: the next connection
+    /// with the store sends it, and reports its fate in ``PeerConnection/deliveries``.
     public func delivery() async -> Delivery {
         switch source {
         case .link(let channel): await channel.delivery(of: number)

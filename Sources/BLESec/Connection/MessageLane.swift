@@ -29,7 +29,8 @@ final class MessageLane: Sendable {
         var isReleased = false
         /// The calls that wait until the store is closed.
         var closeWaiters: [CheckedContinuation<Void, Never>] = []
-        /// Whether a message has got its fate since the last ``takeNews()``.
+        /// Whether a message has got its fate, or the peer has confirmed this side's end, since the
+        /// last ``takeNews()``.
         var hasNewFate = false
         /// Whether the connection was told of news and has not called ``takeNews()`` yet.
         var isNewsPending = false
@@ -73,7 +74,7 @@ final class MessageLane: Sendable {
 
     /// What has changed, as ``takeNews()`` returns it.
     struct News {
-        /// Whether a message has got its fate.
+        /// Whether a message has got its fate, or the peer has confirmed this side's end.
         var hasFate: Bool
         /// Whether a stream is over, so that another one may be opened.
         var isStreamOver: Bool
@@ -119,7 +120,7 @@ final class MessageLane: Sendable {
                 endpoint: DeliveryEndpoint(
                     stored, hasStore: store != nil, limits: limits, using: &generator),
                 fates: stored.fates))
-        // Has the store commit what the new endpoint has changed, such as its token.
+        // Has the store commit what the new endpoint has changed, such as its first epoch.
         change { _ in }
     }
 
@@ -263,8 +264,8 @@ final class MessageLane: Sendable {
     /// The result of ``take()``.
     enum Taken {
         /// The peer's next message. If `mustTellChannel` is true, the channel has to send a record
-        /// or set a timer because of it.
-        case message([UInt8], mustTellChannel: Bool)
+        /// or set a timer because of it. If `isLast` is true, the peer's end follows, and is here.
+        case message([UInt8], mustTellChannel: Bool, isLast: Bool)
         /// The program has taken everything up to the peer's end.
         case end
         case nothing
@@ -278,14 +279,15 @@ final class MessageLane: Sendable {
                 let message = isConfirmed
                     ? state.endpoint.takeConfirmed() : state.endpoint.take()
             else { return state.endpoint.hasPeerFinished ? .end : .nothing }
+            let isLast = state.endpoint.hasPeerFinished
             // The channel is told of the first owed confirmation, for which it sets a timer, and
             // again as soon as it must send a record.
             let owed = state.endpoint.owedConfirmations
             guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
-                return .message(message, mustTellChannel: false)
+                return .message(message, mustTellChannel: false, isLast: isLast)
             }
             let wasTold = exchange(&state.isChannelToldOfDebt, with: state.link > 0)
-            return .message(message, mustTellChannel: !wasTold)
+            return .message(message, mustTellChannel: !wasTold, isLast: isLast)
         }
     }
 
@@ -561,7 +563,7 @@ extension MessageLane.State {
             switch event {
             case .confirmed(let id): decide(id, isUnknown: false)
             case .unknown(let id): decide(id, isUnknown: true)
-            case .finished: break
+            case .finished: hasNewFate = true
             case .storeRolledBack:
                 wasRolledBack = true
                 fates.makeDroppedUnknown()

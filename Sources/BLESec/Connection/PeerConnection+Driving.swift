@@ -10,6 +10,7 @@ extension PeerConnection {
         observeLane()
         // The store may have failed already.
         guard !machine.isClosed else { return }
+        if loop.isShutDown { return shut(.connectionLoopShutDown) }
         if case .nearby(let service) = route.kind {
             Task(executorPreference: loop) { [weak self] in
                 await service.observe { event in
@@ -44,9 +45,7 @@ extension PeerConnection {
     }
 
     func deadlineCame() {
-        if loop.isShutDown {
-            return shut(ChannelError(.closed, "the connection's event loop was shut down"))
-        }
+        if loop.isShutDown { return shut(.connectionLoopShutDown) }
         let wasOutOfRange = machine.status.state == .outOfRange
         let step = change { $0.timeout(at: loop.now, using: &generator) }
         if wasOutOfRange, step == .attempt, case .nearby(let service) = route.kind {
@@ -199,9 +198,12 @@ extension PeerConnection {
         attemptTask?.cancel()
         waiting.wake(.link)
         waiting.wake(.message)
+        // While the task waits for the channel, it does not keep the connection alive.
         Task(executorPreference: loop) { [weak self] in
             let reason = await channel.waitUntilEnding()
-            await self?.handleEnd(of: channel, reason)
+            guard await self?.handleEnd(of: channel, reason) == false else { return }
+            try? await channel.waitUntilOver()
+            await self?.ended(channel)
         }
         if let older { await endDuplicate(older) }
         if machine.hasFinished, lane == nil { try? await channel.finish() }
@@ -236,9 +238,13 @@ extension PeerConnection {
         await channel.abort()
     }
 
-    /// Handles a channel that is over, or whose peer has sent its end.
-    private func handleEnd(of channel: SecureChannel, _ reason: EndReason?) async {
-        guard let reason else { return await ended(channel) }
+    /// Handles a channel that is over, or whose peer has sent its end. Returns false if the channel
+    /// stays in use until it is over.
+    private func handleEnd(of channel: SecureChannel, _ reason: EndReason?) async -> Bool {
+        guard let reason else {
+            await ended(channel)
+            return true
+        }
         let hasCarriedMessage = await channel.hasCarriedMessage
         let isCurrent = current === channel
         let isFinal = lane?.hasToldPeerOfSettling ?? machine.rules.endsWithPeer
@@ -250,8 +256,7 @@ extension PeerConnection {
         switch ending {
         case .keepChannel:
             waiting.wake(.message)
-            try? await channel.waitUntilOver()
-            return await ended(channel)
+            return false
         case .closeConnection:
             leave(channel)
             shut(nil)
@@ -267,6 +272,7 @@ extension PeerConnection {
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
         await ended(channel)
+        return true
     }
 
     /// Stops using a channel that is still being closed.
@@ -324,5 +330,11 @@ extension PeerConnection {
         waiting.wakeAll()
         wakeAllStreams()
         releaseStore()
+    }
+}
+
+extension ChannelError {
+    static var connectionLoopShutDown: ChannelError {
+        ChannelError(.closed, "the connection's event loop was shut down")
     }
 }

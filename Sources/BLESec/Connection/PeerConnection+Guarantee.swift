@@ -182,12 +182,13 @@ extension PeerConnection {
     /// The peer's next message, or `end` if the peer sends no more; nil if the program has to wait.
     func receiveNow(from lane: MessageLane) throws(ChannelError) -> Received? {
         switch lane.take() {
-        case .message(let message, let mustTellChannel):
+        case .message(let message, let mustTellChannel, let isLast):
             if mustTellChannel { tellChannel() }
             waiting.wake(.change)
+            // After its end, the peer opens no more streams either.
+            if isLast { waiting.wake(.stream) }
             return .message(message)
         case .end:
-            // The peer opens no more streams either.
             waiting.wake(.stream)
             return .end
         case .nothing:
@@ -348,11 +349,7 @@ extension PeerConnection {
             throw machine.status.failure ?? Self.incomplete(lane, limit)
         }
         await waitForPeerToEnd()
-        while !lane.isCommitted, lane.failure == nil {
-            try await waitForChange(until: .distantFuture) {
-                lane.isCommitted || lane.failure != nil
-            }
-        }
+        try await waiting.wait(for: .change, on: self) { lane.isCommitted || lane.failure != nil }
         shut(nil)
         let failure = lane.failure
         await lane.closeStore()
@@ -399,7 +396,9 @@ extension PeerConnection {
     ) async throws(ChannelError) {
         let isCancelled = await waiting.wait(
             for: .change, until: deadline, isolation: self, unless: isTrue)
-        if isCancelled { throw .waitCancelled }
+        guard isCancelled else { return }
+        if loop.isShutDown { throw .connectionLoopShutDown }
+        throw .waitCancelled
     }
 
     private static func incomplete(_ lane: MessageLane, _ limit: Duration) -> ChannelError {

@@ -254,6 +254,8 @@ extension PeerConnection {
                 if let bytes, bytes.isEmpty { break }
                 // The peer may send more now, or must learn that everything was taken.
                 tellChannel()
+                // A call that is closing the connection must notice this progress.
+                waiting.wake(.change)
                 return bytes
             }
             if machine.isClosed { throw machine.closedError }

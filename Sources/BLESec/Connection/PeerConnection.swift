@@ -149,10 +149,15 @@ public actor PeerConnection {
     }
 
     /// Reports the status if a state was entered since `before`, and arms the timer for the
-    /// status's deadline.
+    /// status's deadline. The timer of an open connection is always armed, because it also fires
+    /// when the loop is shut down.
     func reportStatus(since before: ConnectionStatus) {
         let status = machine.status
-        timer?.arm(at: status.deadline ?? .distantFuture)
+        if machine.isClosed {
+            timer?.disarm()
+        } else {
+            timer?.arm(at: min(status.deadline ?? .distantFuture, LoopTimer.latestTime))
+        }
         guard status.state != before.state || status.since != before.since else { return }
         observers.tell(status)
         if machine.isClosed { observers.finish() }

@@ -135,12 +135,17 @@ final class PairingStage: UnauthenticatedStage {
     }
 
     /// Returns `error`, or `mayBePaired` if this side has confirmed and cannot know whether the
-    /// peer has stored this side's key.
+    /// peer has stored this side's key. An error by which one side refuses the other gets the
+    /// peer's identity.
     ///
     /// The acceptor stores the dialer's key only after the dialer's `done`. So a dialer knows that
     /// this pairing has failed if, before the dialer stores the acceptor's key, either side refuses
     /// or the acceptor breaks the protocol.
     private func reason(for error: ChannelError, whileBinding isBinding: Bool) -> ChannelError {
+        var error = error
+        if [.refused, .untrusted].contains(error.code) {
+            error.claimed = ClaimedIdentity(agreement.peer)
+        }
         let hasSurelyFailed =
             parameters.role == .dialer && !isBinding
             && [.refused, .untrusted, .protocolViolation, .limitExceeded].contains(error.code)

@@ -67,7 +67,10 @@ final class ReadyExchange: UnauthenticatedStage {
             let expected = expectedPayload
             guard constantTimeEqual(payload.span, expected.span) else { throw .wrongReady }
             return true
-        case .reject: throw try Self.rejection(payload)
+        case .reject:
+            var error = try Self.rejection(payload)
+            error.claimed = ClaimedIdentity(agreement.peer)
+            throw error
         case let type:
             guard type.isIgnorable else { throw .violation("a record before its ready") }
             return false

@@ -45,6 +45,30 @@ extension TrustPolicy {
             }
         }
 
+        /// Whether this side should give up, since a channel that was to pair has failed with
+        /// `error`: it cannot pair with anybody any more, or a person has to act first.
+        ///
+        /// A listener gives up when no try of its code is left. It does not yet give up while the
+        /// code is reserved for another peer than the one that failed: that peer's last
+        /// confirmations may be under way.
+        ///
+        /// A dialer that is refused gives up so that it does not dial again with the same code
+        /// before a person has checked the code. But if no try was used, or if the peer is not the
+        /// inviter, it has only met another device.
+        package func isOver(after error: ChannelError, as role: ChannelRole) -> Bool {
+            switch (self, role) {
+            case (.code(let code), .acceptor):
+                guard error.code == .untrusted, code.triesLeft == 0 else { return false }
+                return code.owner.map { $0 == error.claimed?.fingerprint } ?? true
+            case (_, .acceptor): return false
+            case (.code(let code), .dialer):
+                return error.isRefusal && code.triesLeft < PairingCode.maximumTries
+            case (.invitation(let invitation), .dialer):
+                return error.isRefusal && error.claimed?.fingerprint == invitation.key
+            case (.comparing, .dialer): return error.isRefusal
+            }
+        }
+
         /// Ends the invitation, the code or the comparison, since a peer has paired with it.
         func didPair() {
             switch self {
@@ -107,4 +131,9 @@ extension TrustPolicy {
     package var pairingRule: PairingRule? {
         if case .pairing(let rule) = rule { rule } else { nil }
     }
+}
+
+extension ChannelError {
+    /// Whether one side has refused the other.
+    fileprivate var isRefusal: Bool { [.refused, .untrusted].contains(code) }
 }

@@ -57,6 +57,8 @@ extension TrustPolicy {
 
         /// The reason why nobody can pair with the code any more; nil while it is valid.
         package var refusal: String? { tries.refusal(of: Self.name) }
+        /// The first key that this side has verified, for which the code is reserved.
+        var owner: Fingerprint? { tries.owner }
         func spend() throws(ChannelError) { try tries.spend(Self.name) }
         /// Reserves the code for the first key that this side has verified; see
         /// ``PairingTries/reserve(for:)``.

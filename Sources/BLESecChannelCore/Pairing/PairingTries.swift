@@ -27,6 +27,9 @@ final class PairingTries: Sendable {
             ? nil : "\(what) was tried \(Self.maximum) times; make a new one"
     }
 
+    /// The verified key that the code or the comparison is reserved for.
+    var owner: Fingerprint? { state.withLock { $0.owner } }
+
     /// Counts one try; throws if none is left.
     func spend(_ what: String) throws(ChannelError) {
         if let refusal = refusal(of: what) { throw ChannelError(.untrusted, refusal) }

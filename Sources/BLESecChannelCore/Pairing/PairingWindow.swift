@@ -10,6 +10,11 @@ extension TrustPolicy {
             /// The keys that have a place.
             var placed: Set<Fingerprint> = []
             var closed = false
+
+            /// Whether the key has one of `places` places, or can get one.
+            func admits(_ key: Fingerprint, places: Int) -> Bool {
+                !closed && (placed.contains(key) || placed.count < places)
+            }
         }
 
         private let state = Locked(State())
@@ -35,6 +40,11 @@ extension TrustPolicy {
                 && ContinuousClock.now < deadline
         }
 
+        /// Whether ``givePlace(to:)`` would return a name now.
+        func mayEnrol(_ key: Fingerprint) -> Bool {
+            state.withLock { $0.admits(key, places: places) } && ContinuousClock.now < deadline
+        }
+
         /// Closes the window at once.
         public func close() { state.withLock { $0.closed = true } }
 
@@ -44,8 +54,7 @@ extension TrustPolicy {
         func givePlace(to key: Fingerprint) -> String? {
             guard ContinuousClock.now < deadline else { return nil }
             let hasPlace = state.withLock { state in
-                guard !state.closed, state.placed.contains(key) || state.placed.count < places
-                else { return false }
+                guard state.admits(key, places: places) else { return false }
                 state.placed.insert(key)
                 return true
             }

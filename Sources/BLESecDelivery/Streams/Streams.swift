@@ -214,7 +214,10 @@ package final class Streams {
         _ handle: Handle, atMost most: Int
     ) throws(Failure) -> [UInt8]? {
         guard let stream = streams[handle] else { throw .sessionLost }
-        if stream.receiving.hasBytes { return change(handle) { $0.receiving.take(most) } }
+        if stream.receiving.hasBytes {
+            readCount += 1
+            return change(handle) { $0.receiving.take(most) }
+        }
         if let code = stream.receiving.resetCode ?? stream.receiving.stopCode {
             throw .reset(code: code)
         }
@@ -253,6 +256,9 @@ package final class Streams {
             stream.receiving.stop(0)
         }
     }
+
+    /// How often ``read(_:atMost:)`` has returned bytes.
+    private(set) var readCount: UInt64 = 0
 
     /// Whether something has changed for the program since the last ``takeTouched()``.
     package var hasNews: Bool { hasForgotten || !touched.isEmpty }

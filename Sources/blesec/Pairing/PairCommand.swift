@@ -58,9 +58,10 @@ enum PairCommand {
                 + "tried three times on each side, within 120 seconds. An invitation proves both sides "
                 + "with one scan. Whoever sees it can pair in place of the other side, and only the "
                 + "first key that uses it is accepted.",
-            "If the link is lost after the last confirmation, a side may not know whether the other side "
-                + "has finished. It then prints `may be paired`, and the exit status is 75. Run the same "
-                + "command on both sides again within 24 hours, with any code: it completes the pairing.",
+            "If the link is lost after the last confirmation, or the command ends then, a side may not "
+                + "know whether the other side has finished. It then prints `may be paired`, and the exit "
+                + "status is 75, or after a signal that of the signal. Run the same command on both sides "
+                + "again within 24 hours, with any code: it completes the pairing.",
             "Without --identity, this side's key is in the file `identity` in the directory of "
                 + "remembered peers. If there is no such file, it is made with a new key. Commands "
                 + "that name a remembered peer use this key too.",
@@ -107,8 +108,17 @@ enum PairCommand {
             timeLimit: try TimeLimit(arguments))
         let interruption = Interruption()
         let offer = request.showsSecret ? PairingOffer(way, png: arguments.value(png)) : nil
-        let channel = try await interruption.cancelling { () async throws(ChannelError) in
-            try await session.pair { () throws(ChannelError) in try offer?.show() }
+        let channel = try await interruption.cancelling {
+            () async throws(ChannelError) -> SecureChannel in
+            do throws(ChannelError) {
+                return try await session.pair { () throws(ChannelError) in try offer?.show() }
+            } catch {
+                // After a signal, the command ends with the signal's error, which does not say this.
+                if error.code == .mayBePaired, interruption.error != nil {
+                    Diagnostics.note(error.reason, "may-be-paired", error.members, at: -1)
+                }
+                throw error
+            }
         }
         try await finish(channel, name, folder, session)
     }
@@ -212,7 +222,7 @@ enum PairCommand {
         _ channel: SecureChannel, _ name: String, _ folder: StateFolder, _ session: PairingSession
     ) async throws(ChannelError) {
         let key = await channel.peer.fingerprint
-        if let key, let endpoint = session.dialedEndpoint?.absolute {
+        if let key, let endpoint = session.dialedEndpoint(of: channel)?.absolute {
             do throws(ChannelError) {
                 try folder.lastAddresses.record(
                     "\(endpoint) \(endpoint.addressType.rawValue)", of: key)

@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// One run of `blesec pair`: it meets peers until one of them is paired, no try of the code is
-/// left, or the time is over.
+/// One run of `blesec pair`: it meets peers until one of them is paired, a failure ends the run
+/// (`TrustPolicy.Pairing.isOver`), or the time is over.
 final class PairingSession: Sendable {
     private let way: TrustPolicy.Pairing
     private let place: PairingPlace
@@ -13,10 +13,13 @@ final class PairingSession: Sendable {
     private let log = FailureLog()
     /// Closes the listener or the service.
     private let ending = Locked<(@Sendable () async -> Void)?>(nil)
-    private let dialed = Locked<Endpoint?>(nil)
+    /// The endpoint that was last dialed, and the description of the link to it.
+    private let dialed = Locked<(linkDescription: String, endpoint: Endpoint)?>(nil)
     /// The errors that end the wait for a peer; only the first one counts.
     private let failed: AsyncStream<ChannelError>
     private let fail: AsyncStream<ChannelError>.Continuation
+    /// The first `mayBePaired` of a peer.
+    private let uncertainty = Locked<ChannelError?>(nil)
 
     init(
         way: TrustPolicy.Pairing, place: PairingPlace, configuration: ChannelConfiguration,
@@ -30,8 +33,14 @@ final class PairingSession: Sendable {
         (failed, fail) = AsyncStream.makeStream()
     }
 
-    /// The endpoint that was dialed last.
-    var dialedEndpoint: Endpoint? { dialed.withLock { $0 } }
+    /// The endpoint at which this side has dialed the channel's peer; nil if the peer has dialed, or
+    /// if the channel's link has no endpoint.
+    func dialedEndpoint(of channel: SecureChannel) -> Endpoint? {
+        guard let dialed = dialed.withLock({ $0 }),
+            dialed.linkDescription == channel.linkDescription
+        else { return nil }
+        return dialed.endpoint
+    }
 
     /// Closes the listener or the service.
     func end() async {
@@ -49,7 +58,8 @@ final class PairingSession: Sendable {
             return try await waitForPeer(next)
         } catch {
             await end()
-            throw error
+            // The end may have interrupted the last confirmations with a peer.
+            throw uncertainty.withLock { $0 } ?? error
         }
     }
 
@@ -59,17 +69,23 @@ final class PairingSession: Sendable {
         let configuration = configuration
         switch place.meeting {
         case .dialing(let endpoint):
-            dialed.withLock { $0 = endpoint }
-            return { () async throws(ChannelError) in
-                try await SecureChannel.dial(endpoint, configuration: configuration)
+            return { [dialed] () async throws(ChannelError) in
+                let channel = try await SecureChannel.dial(endpoint, configuration: configuration)
+                dialed.withLock { $0 = (channel.linkDescription, endpoint) }
+                return channel
             }
         case .listening(let endpoint):
             let listener = try await SecureListener.listen(
                 on: endpoint, configuration: configuration)
-            ending.withLock { $0 = { await listener.close() } }
             let failures = await listener.failures()
-            Task(executorPreference: listener.loop) { [weak self] in
-                for await failure in failures { self?.note(failure) }
+            let watching = Task(executorPreference: listener.loop) { [weak self] in
+                for await failure in failures { self?.note(failure, as: .acceptor) }
+            }
+            ending.withLock {
+                $0 = {
+                    await listener.close()
+                    await watching.value
+                }
             }
             ChannelNotes.listening(listener.localEndpoint)
             return { () async throws(ChannelError) in try await listener.accept() }
@@ -129,31 +145,29 @@ final class PairingSession: Sendable {
 
     private func note(_ event: NearbyEvent) {
         switch event {
-        case .handshaking(_, let endpoint?): dialed.withLock { $0 = endpoint }
+        case .handshaking(let candidate, let endpoint):
+            dialed.withLock {
+                $0 = endpoint.map {
+                    (linkDescription: candidate.address.description, endpoint: $0)
+                }
+            }
         case .dialFailed(let candidate, let error):
-            note(PeerFailure(peer: candidate.address.description, error: error))
-            // Ends the wait. Otherwise the service would dial again with the same code, before a
-            // person has checked the code.
-            if [.refused, .untrusted].contains(error.code), hasUsedTry { fail.yield(error) }
-        case .acceptFailed(let failure): note(failure)
+            note(PeerFailure(peer: candidate.address.description, error: error), as: .dialer)
+        case .acceptFailed(let failure): note(failure, as: .acceptor)
         case .adapter(let state): NearbyNotes.adapter(state)
         default: break
         }
     }
 
-    /// Whether at least one try of the code has been used. Always true for an invitation and for a
-    /// comparison.
-    private var hasUsedTry: Bool {
-        guard case .code(let code) = way else { return true }
-        return code.triesLeft < TrustPolicy.PairingCode.maximumTries
-    }
-
-    private func note(_ failure: PeerFailure) {
-        if failure.error.code == .mayBePaired {
-            fail.yield(failure.error)
+    /// Notes that a channel, on which this side has `role`, has failed.
+    private func note(_ failure: PeerFailure, as role: ChannelRole) {
+        let error = failure.error
+        if error.code == .mayBePaired {
+            uncertainty.withLock { $0 = $0 ?? error }
+            fail.yield(error)
         } else {
             log.note(failure)
-            if case .code(let code) = way, code.triesLeft == 0 { fail.yield(failure.error) }
+            if way.isOver(after: error, as: role) { fail.yield(error) }
         }
     }
 }

@@ -17,10 +17,10 @@ enum PeersForgetCommand {
         name: "blesec peers forget", summary: "forget a remembered peer", operands: ["NAME"],
         options: [store, yes, PeerMemory.state, .json],
         description: [
-            "Removes the name of a peer with its comment, an unfinished pairing under this name, "
+            "Removes the name of a peer with its comment, every unfinished pairing under this name, "
                 + "and the last address of the peer's key. If another name has the same key, the "
                 + "address stays. From then on, --remember NAME accepts another key, as for a new "
-                + "name.",
+                + "name. NAME may also be a name that only an unfinished pairing has.",
             "With --store DIR, the messages for the peer in DIR of which no byte has been sent are "
                 + "dropped, as by `blesec outbox DIR drop`: the peer never gets them. A message "
                 + "that may have arrived cannot be dropped. It stays in DIR, and the command says "
@@ -57,7 +57,8 @@ enum PeersForgetCommand {
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let remembered = try RememberedPeers(arguments)
-        let (peer, folder) = try remembered.find(arguments.operands[0], arguments)
+        let (peer, folder) = try remembered.find(
+            arguments.operands[0], arguments, orUnfinished: true)
         let others = remembered.peers.filter { $0.key == peer.key && $0.name != peer.name }
         // The stores are opened before anything is removed: a store in use stops the command.
         var waiting: [Waiting] = []
@@ -113,9 +114,12 @@ enum PeersForgetCommand {
         _ isPairingUnfinished: Bool, in folder: StateFolder
     ) -> [String] {
         var lines = ["This will be removed from \(folder.path):"]
-        lines.append("  the name `\(peer.name)` of the key \(peer.key)")
+        if peer.isKnown { lines.append("  the name `\(peer.name)` of the key \(peer.key)") }
         if !peer.comment.isEmpty { lines.append("  its comment `\(peer.comment)`") }
-        if isPairingUnfinished { lines.append("  the unfinished pairing as `\(peer.name)`") }
+        if isPairingUnfinished {
+            let key = peer.isKnown ? "" : " with the key \(peer.key)"
+            lines.append("  the unfinished pairing as `\(peer.name)`\(key)")
+        }
         if let other = others.first {
             let address = peer.address == nil ? "" : ", and its last address stays"
             lines.append("The key stays known as `\(other.name)`\(address).")
@@ -166,24 +170,21 @@ enum PeersForgetCommand {
         return (dropped, kept)
     }
 
-    /// Whether an unfinished pairing would bind the name to the key again.
+    /// Whether an unfinished pairing, with this key or another one, could bind the name again.
     private static func hasUnfinishedPairing(
         _ peer: RememberedPeer, _ folder: StateFolder
     ) throws(ChannelError) -> Bool {
-        try folder.knownPeers.pendingPeer(peer.key)?.name == peer.name
+        try folder.knownPeers.pendingPeers().contains { $0.name == peer.name }
     }
 
-    /// Removes the pairing, the address, and last the name, so that an interrupted command can be
-    /// started again with the name. Returns whether an address was removed.
+    /// Removes the address, and last the name with its unfinished pairings, so that an interrupted
+    /// command can be started again with the name. Returns whether an address was removed.
     private static func forget(
         _ peer: RememberedPeer, _ folder: StateFolder
     ) throws(ChannelError) -> Bool {
         // The file is read again, since another process may have changed it during the question.
         let names = try folder.knownPeers.peers().filter { $0.key == peer.key }.map(\.name)
         let hasOtherName = names.contains { $0 != peer.name }
-        if try hasUnfinishedPairing(peer, folder) {
-            try folder.knownPeers.forgetPending(peer.key)
-        }
         let isAddressRemoved = hasOtherName ? false : try folder.lastAddresses.remove(peer.key)
         let isRemoved = try folder.knownPeers.remove(peer.name, boundTo: peer.key)
         if !isRemoved, let other = try folder.knownPeers.key(named: peer.name) {

@@ -6,17 +6,28 @@ internal import BLESecToolKit
 struct RememberedPeer: Sendable {
     let name: String
     let key: Fingerprint
+    /// Whether the name belongs to the key; false if only a pairing that is not complete has it.
+    let isKnown: Bool
     /// The comments of all lines with the name.
     var comment: String
     /// The last address of the key, as an endpoint, and the type of the address; nil if there is
     /// none.
     let address: (endpoint: String, type: AddressType?)?
 
+    init(_ line: KnownPeersFile.Peer, address: String?) {
+        (name, key, comment, isKnown) = (line.name, line.key, line.comment, true)
+        self.address = Self.split(address)
+    }
+
+    init(_ pending: TrustPolicy.PendingPeer, address: String?) {
+        (name, key, comment, isKnown) = (pending.name, pending.key, "", false)
+        self.address = Self.split(address)
+    }
+
     /// Splits an address as ``PeerMemory`` records it. An address in another form, which somebody
     /// has written by hand, has no type.
-    init(_ line: KnownPeersFile.Peer, address: String?) {
-        (name, key, comment) = (line.name, line.key, line.comment)
-        self.address = address.map { text in
+    private static func split(_ address: String?) -> (endpoint: String, type: AddressType?)? {
+        address.map { text in
             guard let space = text.lastIndex(of: " "),
                 let type = AddressType(rawValue: String(text[text.index(after: space)...]))
             else { return (text, nil) }

@@ -7,6 +7,7 @@ struct RememberedPeers: Sendable {
     private let folder: StateFolder?
     /// Each name once, in the order of the file.
     let peers: [RememberedPeer]
+    private let addresses: [Fingerprint: String]
 
     /// Opens the folder, and reads its files of known peers and of last addresses.
     ///
@@ -22,7 +23,7 @@ struct RememberedPeers: Sendable {
             guard error.code == .noSuchFile, !arguments.has(PeerMemory.state) else { throw error }
             folder = nil
         }
-        let addresses = try folder?.lastAddresses.addresses() ?? [:]
+        addresses = try folder?.lastAddresses.addresses() ?? [:]
         var peers: [RememberedPeer] = []
         var indexes: [String: Int] = [:]
         for line in try folder?.knownPeers.peers() ?? [] {
@@ -38,13 +39,15 @@ struct RememberedPeers: Sendable {
     }
 
     /// The peer that an operand names, and the folder. The operand is the peer's name, or what
-    /// `blesec peers list` prints for that name.
+    /// `blesec peers list` prints for that name. With `orUnfinished`, it may also be a name that
+    /// only a pairing has that is not complete.
     ///
     /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name
     ///   of one peer and the printed name of another.
     func find(
-        _ operand: String, _ arguments: Arguments
+        _ operand: String, _ arguments: Arguments, orUnfinished: Bool = false
     ) throws(ChannelError) -> (peer: RememberedPeer, folder: StateFolder) {
+        let peers = try orUnfinished ? peers + unfinished() : peers
         let found = peers.filter { $0.name == operand || $0.listedName == operand }
         guard let folder, let peer = found.first else {
             throw ChannelError(
@@ -60,5 +63,13 @@ struct RememberedPeers: Sendable {
                     + "another; write \(ways.alternatives)")
         }
         return (peer, folder)
+    }
+
+    /// The names that only pairings have that are not complete, each once, with the newest key.
+    private func unfinished() throws(ChannelError) -> [RememberedPeer] {
+        var names = Set(peers.map(\.name))
+        let pending = try folder?.knownPeers.pendingPeers() ?? []
+        return pending.reversed().filter { names.insert($0.name).inserted }
+            .map { RememberedPeer($0, address: addresses[$0.key]) }
     }
 }
