@@ -33,7 +33,7 @@ public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible 
     /// The underlying cause, if a lower layer detected the failure.
     public var underlying: Underlying?
     /// With the code `untrusted`: the identity that the refused peer claimed. With `refused` and
-    /// `busy`, after the handshake: the identity that the peer claimed which refused this side.
+    /// `busy`, after the handshake: the identity claimed by the peer that refused this side.
     public var claimed: ClaimedIdentity?
 
     /// Makes an error.

@@ -40,7 +40,7 @@ package struct Fates: Sendable, Equatable {
     /// Decides the fate of a message: unknown, or else confirmed.
     package mutating func add(id: UInt64, isUnknown: Bool) {
         decide(through: max(decided, id))
-        guard isUnknown else { return }
+        guard isUnknown, !unknown.contains(where: { $0.contains(id) }) else { return }
         let earlier = unknown.lastIndex { $0.upperBound < id }
         if let earlier, unknown[earlier].upperBound + 1 == id {
             unknown[earlier] = unknown[earlier].lowerBound...id
@@ -108,7 +108,7 @@ package struct Fates: Sendable, Equatable {
         return unknown.contains { $0.contains(id) } ? .unknown : .confirmed
     }
 
-    /// How many messages have an unknown fate.
+    /// How many messages have an unknown fate, or will have it (``makeDroppedUnknown()``).
     package var unknownCount: Int { unknown.reduce(0) { $0 + $1.count } }
     /// How many messages were dropped.
     package var droppedCount: Int { dropped.reduce(0) { $0 + $1.count } }

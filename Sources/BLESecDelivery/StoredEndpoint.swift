@@ -16,7 +16,8 @@ package struct StoredEndpoint: Sendable, Equatable {
         }
     }
 
-    /// The tokens of this side's instances, and its epochs; oldest first. An instance that has not
+    /// The tokens of this side's instances, and its epochs; the newest, or the one that was made the
+    /// newest again, is the last. An instance that has not
     /// received a `resume` of the peer has no token here, since the peer cannot name it.
     package var own: [Identifier] = []
     package var epoch = Identifier.none

@@ -119,7 +119,7 @@ package actor Bluetoothd {
             }
             let isCancelled = await waiting.wait(
                 for: .change, until: deadline, isolation: self, unless: { changes != seen })
-            if isCancelled {
+            if isCancelled, !loop.isShutDown {
                 throw DiscoveryError(
                     .cancelled, "cannot \(action): the task that waited was cancelled")
             }

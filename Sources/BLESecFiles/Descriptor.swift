@@ -5,7 +5,8 @@ internal import Glibc
 struct FileFailure: Error, Equatable {
     var problem: FileProblem
     var text: String
-    /// Whether there is no file or folder at the path, or something else, such as a symbolic link.
+    /// Whether the path leads to nothing, or to something that is neither a file nor a folder, such
+    /// as a symbolic link or a socket.
     private(set) var isAbsent = false
 
     init(_ problem: FileProblem, _ text: String) {
@@ -22,7 +23,7 @@ struct FileFailure: Error, Equatable {
             }
         let reason = unsafe strerror(number).map { unsafe String(cString: $0) }
         text = "\(what): \(reason ?? "error \(number)")"
-        isAbsent = [ENOENT, ENOTDIR, ELOOP].contains(number)
+        isAbsent = [ENOENT, ENOTDIR, ELOOP, ENXIO].contains(number)
     }
 }
 

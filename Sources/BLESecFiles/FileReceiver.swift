@@ -233,6 +233,7 @@ final class FileReceiver {
         guard let name = state.name else { throw FileViolation("an end without a file") }
         FileFrame.done(name).append(to: &answers)
         phase = .done
+        (heldFolder, tree, reservation) = (nil, nil, nil)
         return answers
     }
 
@@ -272,7 +273,6 @@ final class FileReceiver {
     /// offer, and the folders of incomplete files if they are empty.
     func forget() {
         guard phase == .done, let offer else { return }
-        (heldFolder, tree, reservation) = (nil, nil, nil)
         folder?.forget(offer)
         folder = nil
     }

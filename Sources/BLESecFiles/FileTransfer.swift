@@ -118,7 +118,8 @@ public final class FileTransfer: Sendable {
     }
 
     /// Waits until the receiver has stored everything, and returns the name under which it has
-    /// stored it.
+    /// stored it. The sender of an incoming transfer may not know of this yet: before the program
+    /// ends, close the connection with ``PeerConnection/close(_:within:)``, which waits for that.
     ///
     /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
     ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not

@@ -30,7 +30,10 @@ struct OutgoingFiles: Sendable {
                 let now = ContinuousClock.now
                 busySince = error.code == .busy ? busySince ?? now : nil
                 let mayStillWait = busySince.map { now - $0 < Self.patience } ?? false
-                guard error.code == .sessionLost || mayStillWait else {
+                // A connection that has closed stays closed, also if it has closed with `sessionLost`.
+                guard error.code == .sessionLost || mayStillWait,
+                    await connection.status.state != .closed
+                else {
                     return transfer.end(.failure(error))
                 }
                 // The receiver's process was replaced, or its earlier transfer has not ended yet.

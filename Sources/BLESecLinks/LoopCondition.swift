@@ -19,7 +19,7 @@ package enum LoopEvent: Sendable {
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
 /// A woken task must check again whether it can continue, since other tasks may run first. A
-/// `LoopCondition` belongs to one actor of the loop.
+/// `LoopCondition` is used by actors of one loop.
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.

@@ -348,7 +348,7 @@ final class SQLiteStore: EndpointStore {
             try database.run(
                 """
                 INSERT INTO unknown SELECT ?, ?
-                    WHERE NOT EXISTS (SELECT 1 FROM unknown WHERE last = ?)
+                    WHERE NOT EXISTS (SELECT 1 FROM unknown WHERE ? BETWEEN first AND last)
                 """, row[0], row[0], row[0])
         }
         let count = try database.run("SELECT count(*) FROM unknown").first?.first?.number ?? 0
@@ -367,8 +367,8 @@ final class SQLiteStore: EndpointStore {
 extension StoredEndpoint {
     /// Whether an endpoint can have these numbers. With others, it would stop the process.
     fileprivate var hasPossibleNumbers: Bool {
-        // The peer chooses the numbers of its own messages. This side counts its messages from 1,
-        // and will never have counted so far.
+        // The peer chooses the numbers of its own messages, so `confirmed` may have any value. This
+        // side counts its messages from 1, and never reaches half of the greatest number.
         let most = Resume.greatestNumber / 2
         guard (1...most).contains(first), (1...most).contains(nextID),
             confirmed <= Resume.greatestNumber, mayHaveLeft < first + UInt64(messages.count)

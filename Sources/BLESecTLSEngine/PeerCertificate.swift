@@ -68,12 +68,12 @@ struct PeerCertificate {
         }
     }
 
-    /// Throws if a certificate of the path is revoked, or an authority above the path.
+    /// Throws if a certificate of the path, or an accepted authority above it, is revoked.
     ///
     /// In the path, each certificate is followed by its issuer's certificate. The path ends at the
     /// first accepted authority, and other accepted authorities may have issued that authority's
-    /// certificate, as a root does for an intermediate. Their lists count as well. An authority
-    /// counts as its own issuer too.
+    /// certificate, as a root does for an intermediate. Their lists count as well. An authority's
+    /// own list counts for its own certificate, too.
     private func checkRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
         guard let list = try context.revoked?.current(at: now) else { return }
         for (certificate, issuer) in zip(path, path.dropFirst()) {

@@ -29,9 +29,9 @@ internal import CBLESecOpenSSL
     var changesKey = false
     /// Whether the peer has announced that it sends no more.
     private(set) var isPeerDone = false
-    /// TLS records that have to be sent before this side's next record. If the peer has requested a
-    /// change of this side's key, OpenSSL writes the `KeyUpdate` when this side sends, or before
-    /// that when it reads the peer's next handshake message.
+    /// TLS records that have to be sent before this side's next record. After the peer has requested
+    /// a change of this side's key, OpenSSL writes the `KeyUpdate` with this side's next record. But
+    /// if another handshake message of the peer arrives first, OpenSSL writes it while it reads.
     private(set) var owedRecords: [UInt8] = []
     /// The number of records received since the last one with data.
     private var silentRecords = 0
@@ -171,12 +171,16 @@ internal import CBLESecOpenSSL
             throw ChannelError(
                 .limitExceeded, "the peer sends one TLS record after another without data")
         }
-        if pipe.hasFlight { owedRecords += pipe.takeFlight() }
+        if pipe.hasFlight {
+            let flight = pipe.takeFlight()
+            // After this side's close_notify, nothing more is sent.
+            if unsafe SSL_get_shutdown(ssl) & SSL_SENT_SHUTDOWN == 0 { owedRecords += flight }
+        }
         guard owedRecords.count <= Self.mostOwedBytes else {
             throw ChannelError(
                 .limitExceeded,
-                "the peer requests one change of this side's key after another, while this side "
-                    + "has nothing to send")
+                "the peer requests one change of this side's key after another, and this side "
+                    + "could send no record meanwhile")
         }
         return total
     }

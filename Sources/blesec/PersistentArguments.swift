@@ -35,7 +35,8 @@ enum PersistentArguments {
         help:
             "Keep what is not confirmed yet in DIR, so that it outlives this process; to continue, "
             + "start the same command again. DIR is for one transfer: when everything was sent, "
-            + "more input is refused with status 65. `blesec outbox DIR list` shows what waits. "
+            + "standard input is not read, and if bytes wait there at the end, the exit status is "
+            + "65. With --input, more bytes are refused with status 65. `blesec outbox DIR list` shows what waits. "
             + "Goes with --persist, one --peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",

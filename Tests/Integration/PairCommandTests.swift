@@ -166,6 +166,7 @@ extension Integration {
             let configuration = try configuration(code, store, name: "alice")
             let endpoint = try Endpoint(parsing: endpoint)
             let dialing = Task(executorPreference: EventLoop.shared) { () -> ChannelError? in
+                defer { gate.giveUp() }
                 do throws(ChannelError) {
                     let channel = try await SecureChannel.dial(
                         endpoint, configuration: configuration)
@@ -320,6 +321,8 @@ private struct HeldStore: TrustStore {
         unsafe sem_timedwait(semaphore, &limit)
     }
 
+    /// Ends ``wait()``, since no thread arrives any more.
+    func giveUp() { arrival.finish() }
     /// Returns when a thread has arrived.
     func wait() async { for await _ in arrivals { return } }
     /// Lets one thread pass.

@@ -433,8 +433,8 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         pump(now: now)
     }
 
-    /// Ends the channel if the loop was shut down. The link reports the shutdown as an end of the
-    /// link, or the timer fires, and the channel's error is the same.
+    /// Ends the channel if the loop was shut down. The link's handler or the timer is called first,
+    /// depending on the link. So each of them calls this, and the channel's error is the same.
     private func failIfLoopIsShutDown() {
         guard loop.isShutDown else { return }
         let error = ChannelError(.closed, "the channel's event loop was shut down")

@@ -175,9 +175,9 @@ public actor SecureListener {
     /// Stops listening, and ends all handshakes and the channels that wait for ``accept()``.
     /// Accepted channels stay open.
     ///
-    /// Returns when the handshakes have ended. Before ``failures()`` end, they report what the
-    /// program has to know of these handshakes, such as `mayBePaired`, but not that they were
-    /// cancelled.
+    /// Returns when the handshakes have ended; a further call returns at once. ``failures()`` end
+    /// then. Until then they report failures that the program has to know, such as `mayBePaired`,
+    /// but not that a handshake was cancelled.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -417,9 +417,11 @@ private actor AcceptGate {
         self.waiting = waiting
     }
 
-    /// Waits until `hasRoom` returns true, or until the task is cancelled.
+    /// Waits until `hasRoom` may return true, or until the task is cancelled or the loop is shut
+    /// down.
     func wait(until hasRoom: @Sendable () -> Bool) async {
-        try? await waiting.wait(for: .room, on: self, until: hasRoom)
+        _ = await waiting.wait(
+            for: .room, until: .distantFuture, isolation: self, unless: hasRoom)
     }
 }
 

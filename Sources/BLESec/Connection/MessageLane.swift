@@ -335,7 +335,7 @@ final class MessageLane: Sendable {
     var isCommitted: Bool { look { $0.isCommitted } }
     /// The error after which the store commits nothing more.
     var failure: ChannelError? { state.withLock { $0.failure } }
-    /// A number that grows whenever messages of either side make progress.
+    /// See ``DeliveryEndpoint/progressCount``.
     var progressCount: UInt64 { look { $0.progressCount } }
     /// How many messages have no fate yet.
     var pendingCount: Int { look { $0.pending.count } }

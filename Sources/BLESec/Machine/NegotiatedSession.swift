@@ -479,8 +479,14 @@ final class NegotiatedSession: Session {
     /// close the link.
     override func didProgress(now: UInt64) {
         if effect != .none { port?.didReceiveAll(exchange(&effect, with: .none)) }
-        if isComplete { beginClosing(now: now) }
+        guard isComplete else { return }
+        if records.outbound.isEmpty { hasLinkTakenAll = true }
+        beginClosing(now: now)
     }
+
+    /// Whether both sides are done, and the link has taken this side's last acknowledgement. What is
+    /// sealed after that, such as a pong, does not matter.
+    private var hasLinkTakenAll = false
 
     /// The dialer closes the link once its last acknowledgement has left, because the acceptor
     /// needs that acknowledgement.
@@ -491,7 +497,7 @@ final class NegotiatedSession: Session {
     override func closeTimedOut() throws(ChannelError) -> Step {
         let limit = closeTimeout
         if isComplete {
-            guard records.outbound.isEmpty else {
+            guard hasLinkTakenAll else {
                 throw ChannelError(
                     .unacknowledged,
                     "the link did not take the last acknowledgement, so the peer does not know "
@@ -512,8 +518,8 @@ final class NegotiatedSession: Session {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
-        // While bytes wait for the link, the peer may lack this side's last acknowledgement.
-        if isComplete, records.outbound.isEmpty { return .complete }
+        // Until the link has taken this side's last acknowledgement, the peer lacks it.
+        if hasLinkTakenAll { return .complete }
         guard acknowledgements.hasReceivedEnd else {
             throw ChannelError(
                 .truncated, "the link ended before the peer said that it was done",

@@ -43,7 +43,8 @@ actor NearbyDialer {
 
     isolated deinit { scanTask?.cancel() }
     var peers: [PeerTable.Entry] { policy.table.entries }
-    var isEndingLinks: Bool { !releases.isEmpty }
+    /// Whether links are being ended, or still have to be.
+    var isEndingLinks: Bool { !releases.isEmpty || !dials.isEmpty || !links.addresses.isEmpty }
     func tagChanged(to tag: AdvertisementTag) { policy.ownTag = tag }
 
     func start() async throws(DiscoveryError) {
@@ -187,8 +188,9 @@ actor NearbyDialer {
             if error.code == .collision {
                 collided.insert(address)
             } else if await setup.adapter.device(address).isConnected {
-                // The link may be the peer's, or one of this dial that came up too late: then only
-                // this side can end it.
+                // The link may be the peer's: then the peer gets time to open its channel. Or it is
+                // one of this dial that came up too late: then only this side can end it.
+                if setup.options.accepts { try? await loop.sleep(for: Self.acceptTimeout) }
                 links.insert(address)
             }
             throw ChannelError(discovery: error).during(.connecting)
@@ -212,8 +214,10 @@ actor NearbyDialer {
     /// An accepted link has not become a channel.
     func acceptFailed(from address: DeviceAddress) {
         policy.acceptFailed(from: address)
+        // Begun now, so that `run()` cannot dial the address before.
+        let release = beginRelease(address)
         Task(executorPreference: loop) {
-            await self.release(address)
+            await release?.value
             await self.run()
         }
     }

@@ -266,7 +266,8 @@ public actor NearbyService {
     }
 
     private func acceptFailed(_ failure: PeerFailure) {
-        report(.acceptFailed(failure))
+        // A handshake that `close()` has cancelled is no failure of the peer.
+        if !isClosed || failure.error.code != .cancelled { report(.acceptFailed(failure)) }
         // Many failures of peers stop the advertising. Links that the handshake limits turned away
         // do not count as failures, because most such links cost little.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }

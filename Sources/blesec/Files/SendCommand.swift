@@ -83,6 +83,7 @@ enum SendCommand {
         for path in paths {
             let start = ContinuousClock.now
             let transfer: FileTransfer
+            let omitted = Locked<ChannelError?>(nil)
             do throws(ChannelError) {
                 transfer = try await connection.sendFile(path, sendsHidden: sendsHidden) {
                     omission in
@@ -93,7 +94,7 @@ enum SendCommand {
                     guard omission.problem != .other else { return }
                     let error = ChannelError(
                         .incomplete, "some files of \(path) were not sent")
-                    firstError.withLock { $0 = $0 ?? error }
+                    omitted.withLock { $0 = $0 ?? error }
                 }
             } catch {
                 Diagnostics.print(error)
@@ -108,6 +109,9 @@ enum SendCommand {
                     "sent \(transfer.name)\(name == transfer.name ? "" : " as \(name)"): "
                         + TransferText.summary(transfer, seconds: seconds), "sent",
                     TransferText.members(transfer, name, seconds: seconds))
+                if let error = omitted.withLock({ $0 }) {
+                    firstError.withLock { $0 = $0 ?? error }
+                }
             } catch {
                 display.end(
                     transfer, "\(transfer.name): \(error.reason)", "not-sent",
