@@ -57,7 +57,7 @@ private final class TLSScene {
     /// suspended for the trust decision; this peer has its decision already, so it continues.
     private static func hand(_ flight: [UInt8], to peer: TLSSession) throws {
         var rest = flight
-        while let length = try TLSRecords.length(rest.span, isFirst: true), length <= rest.count {
+        while let length = try TLSRecords.length(rest.span, isHello: true), length <= rest.count {
             let step = try unsafe rest.withUnsafeBufferPointer { buffer in
                 guard let base = buffer.baseAddress else { return TLSSession.Step.wantsMore }
                 return try unsafe peer.advance(with: base, count: length)

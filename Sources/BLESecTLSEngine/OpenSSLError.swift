@@ -103,6 +103,15 @@ extension ChannelError {
         .openSSL(.internal, "OpenSSL cannot set up TLS with this configuration")
     }
 
+    /// OpenSSL could not write a TLS record after the handshake. If it gives no reason, the fault is
+    /// not the peer's.
+    static func tlsWrite() -> ChannelError {
+        guard let error = OpenSSLError.takeLast() else {
+            return ChannelError(.internal, "OpenSSL cannot write a TLS record")
+        }
+        return ChannelError(tls: error, peerAlertEndsSession: true)
+    }
+
     static var malformedRecord: ChannelError {
         ChannelError(.protocolViolation, "the peer's bytes are not a TLS record")
     }

@@ -26,6 +26,7 @@ struct PeerCertificate {
             // Deny and revocation lists contain fingerprints of the canonical encoding only, so
             // other encodings are refused first.
             guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
+            guard path.allSatisfy(\.hasStrongKey) else { throw .weakKey }
             if context.authorities != nil { uri = try certificate.onlyURI() }
         } catch {
             throw ChannelError(error)

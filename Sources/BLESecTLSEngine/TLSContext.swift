@@ -25,6 +25,9 @@ internal import CBLESecOpenSSL
     private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
     /// OpenSSL's security level: keys and signatures of 112 bits of security or more.
     private static let securityLevel: Int32 = 2
+    /// The bits of security of that level. OpenSSL applies the level to a peer's key only when it
+    /// verifies the path to an authority, so ``PeerCertificate`` checks every key itself.
+    static let leastSecurityBits: Int32 = 112
     /// The signature algorithms: those of Ed25519 and P-256 first, then others of the security
     /// level. Each one adds four bytes to a handshake, two in each direction.
     private static let signatures =

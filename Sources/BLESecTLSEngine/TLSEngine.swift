@@ -7,8 +7,6 @@ internal import CBLESecOpenSSL
 package struct TLSEngine: ~Copyable, SecureEngine {
     /// The overhead of a TLS record in bytes: header, content type and tag.
     package static let overhead = TLSRecords.headerLength + 1 + 16
-    /// The length in bytes of the largest plaintext of one TLS record.
-    private static let longestPlaintext = 16 << 10
     /// The length in bytes of a record with `KeyUpdate`.
     private static let keyUpdateLength = overhead + 5
     /// The length in bytes of a record with the alert `close_notify`.
@@ -20,7 +18,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var failure: ChannelError?
     /// The last bytes that a failed handshake sends, such as an alert.
     private var finalBytes: [UInt8] = []
-    /// Whether this is an acceptor that has not read anything yet.
+    /// Whether this is an acceptor that has not answered the first ClientHello yet.
     private var isAwaitingHello: Bool
     /// Whether a dialer's handshake waits for the trust policy's decision.
     private var isSuspended = false
@@ -31,6 +29,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     /// a refused peer too, since no record, not even `reject`, can be sealed before that call.
     private var isRefused = false
     private var records = TLSRecords()
+    /// The length in bytes of the longest plaintext that this side sends in one TLS record.
+    private var longestPlaintext = TLSSession.defaultLongestPlaintext
     /// Whether the channel is in negotiated mode, in which TLS carries the records of blesec/1. In
     /// direct mode, TLS carries the application's bytes alone.
     private let isNegotiated: Bool
@@ -58,7 +58,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     /// True: the alert `close_notify` proves that its sender sends no more.
     package var provesEnd: Bool { true }
     /// The length in bytes of the payload that fills one TLS record.
-    package var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
+    package var bulkPayload: Int { longestPlaintext - TLSRecords.lengthSize - 1 }
 
     package var phase: EnginePhase {
         if let failure { return .failing(failure) }
@@ -95,13 +95,14 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         var used = 0
         while failure == nil, !isSuspended, !isDone {
             let length = try TLSRecords.length(
-                bytes.extracting(droppingFirst: used), isFirst: isAwaitingHello)
+                bytes.extracting(droppingFirst: used), isHello: isAwaitingHello)
             guard let length, bytes.count - used >= length else { break }
             try unsafe bytes.withUnsafeBufferPointer { buffer throws(ChannelError) in
                 try unsafe advance(buffer.baseAddress.map { unsafe $0 + used }, count: length)
             }
             used += length
-            isAwaitingHello = false
+            // A ClientHello may be spread over several records. OpenSSL answers the last one.
+            if let session, session.pipe.hasFlight { isAwaitingHello = false }
         }
         return failure == nil ? used : bytes.count
     }
@@ -157,6 +158,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
             case .suspended: isSuspended = true
             case .done:
                 guard session.identity != nil else { throw ChannelError(CertificateFault.missing) }
+                longestPlaintext = session.longestPlaintext
                 isDone = true
             }
         } catch {
@@ -174,7 +176,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         let count = count + (isNegotiated ? TLSRecords.lengthSize : 0)
         let owedLength = session?.owedRecords.count ?? 0
         guard count > 0 else { return owedLength + Self.closeNotifyLength }
-        let records = (count + Self.longestPlaintext - 1) / Self.longestPlaintext
+        let records = (count + longestPlaintext - 1) / longestPlaintext
         return owedLength + pendingLength + records * Self.overhead + count
     }
 
@@ -205,7 +207,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
                 return
             }
             // The plaintext is at the end of the room, and its ciphertext is written from the start
-            // on: OpenSSL has read each piece of plaintext before it overwrites the piece.
+            // on. The room has an overhead for each TLS record, so OpenSSL has read each piece of
+            // plaintext before it overwrites the piece.
             var next = unsafe start + room - plaintext
             if isNegotiated {
                 unsafe next[0] = UInt8(truncatingIfNeeded: count >> 8)

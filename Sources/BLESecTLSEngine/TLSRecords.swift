@@ -29,13 +29,13 @@ struct TLSRecords {
     /// The length in bytes of the TLS record at the start of `bytes`, with its header; `nil` if
     /// `bytes` is shorter than the header.
     ///
-    /// All records have version 1.2, except that a dialer's first record may have an older one (RFC
-    /// 8446 §5.1).
-    static func length(_ bytes: Span<UInt8>, isFirst: Bool = false) throws(ChannelError) -> Int? {
+    /// All records have version 1.2, except that those of a dialer's first ClientHello may have an
+    /// older one (RFC 8446 §5.1).
+    static func length(_ bytes: Span<UInt8>, isHello: Bool = false) throws(ChannelError) -> Int? {
         // Bytes that cannot begin a TLS 1.3 record are refused without waiting for a header.
         guard bytes.isEmpty || (20...23).contains(bytes[0]) else { throw .malformedRecord }
         guard bytes.count >= headerLength else { return nil }
-        guard bytes[1] == 3, isFirst || bytes[2] == 3 else { throw .malformedRecord }
+        guard bytes[1] == 3, isHello || bytes[2] == 3 else { throw .malformedRecord }
         let length = Int(bytes[3]) << 8 | Int(bytes[4])
         guard length <= longestCiphertext else { throw .malformedRecord }
         return headerLength + length

@@ -41,6 +41,8 @@ internal import CBLESecOpenSSL
     private static let mostSilentRecords = 32
     /// The greatest length of ``owedRecords`` in bytes: about 75 changes of key.
     private static let mostOwedBytes = 2 << 10
+    /// The value of ``longestPlaintext`` if the dialer asks for no other.
+    static let defaultLongestPlaintext = 16 << 10
 
     init(_ context: TLSContext, role: ChannelRole, isNegotiated: Bool) throws(ChannelError) {
         OpenSSLError.clear()
@@ -189,6 +191,14 @@ internal import CBLESecOpenSSL
     /// ticket, may be spread over several TLS records. OpenSSL writes nothing until it is complete.
     var isInsideHandshakeMessage: Bool { unsafe SSL_in_init(ssl) != 0 }
 
+    /// The length in bytes of the longest plaintext that OpenSSL writes into one record, known after
+    /// the handshake. A dialer may ask for short records with the extension max_fragment_length (RFC
+    /// 6066 §4), in which 1 to 4 stand for 512 to 4,096 bytes.
+    var longestPlaintext: Int {
+        let code = unsafe SSL_SESSION_get_max_fragment_length(SSL_get_session(ssl))
+        return (1...4).contains(code) ? 256 << Int(code) : Self.defaultLongestPlaintext
+    }
+
     /// Whether a change of key must precede the next record, on this side's or the peer's request.
     var owesKeyUpdate: Bool {
         unsafe changesKey || SSL_get_key_update_type(ssl) != SSL_KEY_UPDATE_NONE
@@ -206,13 +216,13 @@ internal import CBLESecOpenSSL
             if changesKey {
                 changesKey = false
                 guard unsafe SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 else {
-                    throw ChannelError(tls: OpenSSLError.takeLast(), peerAlertEndsSession: true)
+                    throw .tlsWrite()
                 }
             }
             var written = 0
             guard unsafe SSL_write_ex(ssl, start + room - count, count, &written) == 1,
                 written == count
-            else { throw ChannelError(tls: OpenSSLError.takeLast(), peerAlertEndsSession: true) }
+            else { throw .tlsWrite() }
         }
     }
 
@@ -221,9 +231,7 @@ internal import CBLESecOpenSSL
         to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
         try unsafe writing(to: start, room: room) { () throws(ChannelError) in
-            guard unsafe SSL_shutdown(ssl) >= 0 else {
-                throw ChannelError(tls: OpenSSLError.takeLast(), peerAlertEndsSession: true)
-            }
+            guard unsafe SSL_shutdown(ssl) >= 0 else { throw .tlsWrite() }
         }
     }
 

@@ -420,6 +420,32 @@ struct RefusalTests {
         }
     }
 
+    @Test("a key that is too short is refused without an authority too, even if anyone is trusted")
+    func weakKey() throws {
+        for (newKey, isAccepted) in [("rsa:1024", false), ("rsa:2048", true)] {
+            let setup = try Refusable.Setup()
+            let behaviour = try setup.issued(
+                TestAuthority.deviceExtensions("rogue"), newKey: [newKey])
+            var configuration = ChannelConfiguration(identity: nil, trust: TrustPolicy.anyone)
+            configuration.protocols = [TLSContext.protocolName]
+            configuration.tls = try TLSContext(identity: setup.authority.identity("victim"))
+            for role in [ChannelRole.dialer, .acceptor] {
+                let peer = try MaliciousTLSPeer(
+                    role, behaviour, in: setup.authority.folder, victim: configuration)
+                try peer.run()
+                guard !isAccepted else {
+                    #expect(peer.isHandshakeDone && peer.types == [.ready], "\(role)")
+                    continue
+                }
+                #expect(peer.alert == 40, "\(role)")
+                #expect(peer.types.isEmpty && peer.reportedIdentity == nil, "\(role)")
+                let failure = try #require(peer.endLinkReturningVictimFailure())
+                #expect(failure.code == .untrusted, "\(role): \(failure.reason)")
+                #expect(failure.reason.contains("too weak"), "\(role): \(failure.reason)")
+            }
+        }
+    }
+
     @Test(
         "a peer with a certificate from an intermediate is accepted if it sends the intermediate's certificate too"
     )

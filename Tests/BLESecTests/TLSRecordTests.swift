@@ -223,6 +223,42 @@ struct TLSRecordTests {
         #expect(peer.unprocessedBytes == 0)
     }
 
+    /// A dialer with the second list of groups has to send a second ClientHello.
+    @Test(
+        "the first ClientHello may take several records of version 1.0; later records have 1.2",
+        arguments: ["X25519", "P-521:P-256"])
+    func recordVersion(groups: String) throws {
+        let fixture = try CertificateFixture.shared()
+        for isOldLater in [false, true] {
+            let peer = try MaliciousTLSPeer(
+                .dialer, .init(groups: groups), in: fixture.authority.folder,
+                victim: fixture.configuration(.acceptor))
+            peer.tamper = { [unowned peer] bytes in
+                switch peer.flights.count {
+                case 0: return Self.inTwoRecords(bytes)
+                case 1 where isOldLater: return [bytes[0], 3, 1] + bytes[3...]
+                default: return bytes
+                }
+            }
+            try peer.run()
+            #expect(peer.flights.count == (groups == "X25519" || isOldLater ? 2 : 3))
+            #expect(peer.types == (isOldLater ? [] : [.ready]))
+            guard isOldLater else { continue }
+            #expect(peer.endLinkReturningVictimFailure()?.code == .protocolViolation)
+        }
+    }
+
+    /// The content of the handshake record `record` in two records of version 1.0.
+    private static func inTwoRecords(_ record: [UInt8]) -> [UInt8] {
+        let half = (record.count - 5) / 2
+        var records: [UInt8] = []
+        for part in [record[5..<5 + half], record[(5 + half)...]] {
+            records += [22, 3, 1, UInt8(part.count >> 8), UInt8(part.count & 0xFF)]
+            records += part
+        }
+        return records
+    }
+
     @Test("a changed record ends the channel without an alert", arguments: roles)
     func changed(role: ChannelRole) throws {
         let peer = try MaliciousTLSPeer.ready(role)

@@ -34,6 +34,29 @@ extension Integration {
             try exchange(tool, client, pair)
         }
 
+        @Test(
+            "a listener exchanges 1 MiB each way with a client that asks for TLS records of 512 bytes"
+        )
+        func shortRecords() throws {
+            let pair = try CertifiedPair()
+            let tool = try pair.tool("listen", "--direct", within: 60)
+            _ = try tool.line("listening on ")
+            let client = try pair.openSSL("s_client", "-maxfraglen", "512")
+            try exchange(tool, client, pair)
+        }
+
+        @Test(
+            "a listener exchanges 1 MiB each way with a client whose ClientHello takes two records")
+        func longHello() throws {
+            let pair = try CertifiedPair()
+            let tool = try pair.tool("listen", "--direct", within: 60)
+            _ = try tool.line("listening on ")
+            let names = (0..<12).map { "\(10 + $0)" + String(repeating: "a", count: 43) }
+            let client = try pair.openSSL(
+                "s_client", "-max_send_frag", "512", "-alpn", names.joined(separator: ","))
+            try exchange(tool, client, pair)
+        }
+
         /// Sends all bytes both ways, and then ends both sides. When the tool ends its data,
         /// `openssl` stops, even if `openssl` still has bytes to send; so the tool's input ends
         /// only after all bytes have arrived on both sides.

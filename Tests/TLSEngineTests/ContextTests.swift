@@ -213,6 +213,33 @@ struct ContextTests {
         #expect(!CanonicalKey.matches([]))
     }
 
+    @Test("a ClientHello offers no compression of certificates (RFC 8879)")
+    func certificateCompression() throws {
+        var dialer = try TLSEngine(
+            authority.context("dialer"), role: .dialer, isNegotiated: true)
+        let hello = try dialer.nextHandshake() ?? []
+        // After the headers of the record and of the message, a version and 32 random bytes: the
+        // session identifier, the suites, the compression methods, and the extensions.
+        var rest = hello.dropFirst(5 + 4 + 2 + 32)
+        func takeList(_ lengthSize: Int) -> ArraySlice<UInt8> {
+            let length: Int = rest.prefix(lengthSize).reduce(0) { $0 << 8 | Int($1) }
+            let list = rest.dropFirst(lengthSize).prefix(length)
+            rest = rest.dropFirst(lengthSize + length)
+            return list
+        }
+        for lengthSize in [1, 2, 1] { _ = takeList(lengthSize) }
+        rest = takeList(2)
+        var extensions: [[UInt8]] = []
+        while !rest.isEmpty {
+            extensions.append(Array(rest.prefix(2)))
+            rest = rest.dropFirst(2)
+            _ = takeList(2)
+        }
+        #expect(extensions.contains([0, 51]), "key_share")
+        // Only OpenSSL from 3.2 on knows this extension.
+        #expect(!extensions.contains([0, 27]), "compress_certificate")
+    }
+
     /// The SubjectPublicKeyInfo of a new key, made with these options of `openssl genpkey`.
     private func freshKey(_ options: [String]) throws -> [UInt8] {
         let key = authority.folder.file("fresh.key")

@@ -1,8 +1,10 @@
 import BLESecChannelCore
 import BLESecPrimitives
-import BLESecTLSEngine
+import CBLESecOpenSSL
 import TestSupport
 import Testing
+
+@testable import BLESecTLSEngine
 
 @Suite("Established TLS engines")
 struct EstablishedTests {
@@ -64,6 +66,41 @@ struct EstablishedTests {
         #expect(record.count == length)
         #expect(try pair.acceptor.opened(record) == [[9] + payload])
         #expect(try pair.dialer.opened(pair.acceptor.sealed(9, payload)) == [[9] + payload])
+    }
+
+    /// `code` stands for records of 512, 1,024, 2,048 or 4,096 bytes of content.
+    @Test(
+        "a dialer that asks for short TLS records gets them, in a resumed session too",
+        arguments: 1...4)
+    func shortRecords(code: Int) throws {
+        let authority = try TestAuthority()
+        var options = TLSOptions()
+        options.resumes = true
+        let dialer = try authority.context("dialer", options: options)
+        let acceptor = try authority.context("acceptor", options: options)
+        #expect(
+            unsafe SSL_CTX_set_tlsext_max_fragment_length(dialer.pointer, UInt8(code)) == 1)
+        let longest = 256 << code
+        var handshakeCounts: [Int] = []
+        for _ in 0..<2 {
+            var pair = try EnginePair(dialer, acceptor)
+            try pair.shakeHands()
+            handshakeCounts.append(pair.sentCounts.values.reduce(0, +))
+            try pair.readTickets()
+            #expect(pair.acceptor.bulkPayload == longest - 3)
+            for count in [0, longest - 3, longest - 2, 20_000, 65_518] {
+                let payload = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 7) }
+                try pair.acceptor.rekeySending()
+                let length = pair.acceptor.sealedLength(count + 1)
+                let record = try pair.acceptor.sealed(9, payload)
+                #expect(record.count == length)
+                #expect(try pair.dialer.opened(record) == [[9] + payload])
+                #expect(
+                    try pair.acceptor.opened(pair.dialer.sealed(9, payload)) == [[9] + payload])
+            }
+        }
+        // The second handshake has resumed the session of the first.
+        #expect(handshakeCounts[1] < handshakeCounts[0] - 500)
     }
 
     @Test("a record of more than 65,518 bytes is refused before it is sent")
