@@ -126,7 +126,7 @@ extension ChannelError.Code {
     /// Some files of a folder were not stored.
     public static let incomplete = Self(rawValue: "incomplete")
     /// A pairing was interrupted after this side's last confirmation: the peer may have completed
-    /// it.
+    /// it. Or it is complete, and a listener was closed before the program had the channel.
     public static let mayBePaired = Self(rawValue: "may-be-paired")
     /// An unexpected internal failure, for example of randomness, memory or a library.
     public static let `internal` = Self(rawValue: "internal")

@@ -4,9 +4,8 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
-    /// How many bytes more than ``readAhead`` may wait after the link has ended, or while this side
-    /// waits for an acknowledgement; 1 MiB. The acknowledgement may arrive after messages of the
-    /// peer.
+    /// How many bytes more than ``readAhead`` may wait while this side waits for an acknowledgement,
+    /// which may arrive after messages of the peer; 1 MiB. After the link has ended, as many again.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
@@ -49,16 +48,19 @@ public struct ChannelTimeouts: Sendable {
     /// message proves the peer's key; 60 seconds.
     public var proof: Duration = .seconds(60)
     /// The time without any progress after which a peer counts as dead; 60 seconds. A ping is sent
-    /// when nothing has arrived for half of this time.
+    /// when nothing has arrived for half of this time. Negotiated mode only: in direct mode silence
+    /// is no error.
     public var idle: Duration = .seconds(60)
     /// From a record's first byte to its last; 30 seconds.
     public var record: Duration = .seconds(30)
-    /// From one part of a message to the next, while this side reads; 60 seconds.
+    /// From one part of a message to the next, while this side reads; 60 seconds. Negotiated mode
+    /// only: in direct mode silence between the pieces of a message is no error.
     public var message: Duration = .seconds(60)
     /// For the peer to acknowledge a message for which `SecureChannel.deliver` waits; 60 seconds.
     public var delivery: Duration = .seconds(60)
     /// From `close()`, or from the last progress after it (such as an acknowledgement), until both
-    /// sides have acknowledged everything; 10 seconds.
+    /// sides have acknowledged everything; 10 seconds. In direct mode also from the end of both
+    /// sides, with or without `close()`, until the link has passed on what it has taken.
     public var close: Duration = .seconds(10)
     /// The age at which a session ends, so that a new one must be made; 24 hours. In negotiated
     /// mode this side then sends its end with the reason `expired`. In direct mode, which has no

@@ -23,8 +23,10 @@ public protocol Link: AnyObject, Sendable {
     /// - Parameter bytes: at least one byte, at most ``maximumSDU``.
     /// - Returns: the number of bytes taken: all, a part, or 0 when the send would block.
     /// - Throws: ``LinkError/Code/tooLarge`` above ``maximumSDU`` (nothing is sent, and the link
-    ///   stays open), ``LinkError/Code/closed`` after ``close()`` or ``halfClose()``, or the error
-    ///   that ended the link.
+    ///   stays open), ``LinkError/Code/unavailable`` with the system error `ENOBUFS` or `ENOMEM` if
+    ///   the kernel has no memory for it now (nothing is sent, and a later call may succeed),
+    ///   ``LinkError/Code/closed`` after ``close()`` or ``halfClose()``, or the error that ended the
+    ///   link.
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int
 
     /// Appends received bytes to `buffer`, up to its free capacity.
@@ -56,6 +58,12 @@ public protocol Link: AnyObject, Sendable {
     /// Closing the link while the queue is not empty may lose the queued bytes (on L2CAP it does).
     /// A link that cannot know returns true. No handler is called on a change: check again later.
     var isDrained: Bool { get }
+
+    /// How much waits in this end's own send queue, 0 if ``isDrained`` is true. The unit is the
+    /// link's (on L2CAP, the kernel adds its overhead), so compare only values of one link: a
+    /// smaller value means that the link has passed something on, which restarts the close deadline
+    /// of a direct channel. The default implementation returns 0 or 1, and so never restarts it.
+    var queuedBytes: Int { get }
 
     /// Whether the link keeps its own send queue short. Initially false.
     ///
@@ -89,6 +97,9 @@ public protocol Link: AnyObject, Sendable {
 }
 
 extension Link {
+    /// 0 if ``isDrained`` is true, otherwise 1.
+    public var queuedBytes: Int { isDrained ? 0 : 1 }
+
     /// False: a link without a send queue of its own ignores a change.
     public var keepsQueueShort: Bool {
         get { false }

@@ -1,3 +1,5 @@
+import Glibc
+
 /// The error of a link that could not be made, or that ended.
 public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
     /// The kind of failure, for a program to compare.
@@ -56,4 +58,9 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
 
     /// The reason.
     public var description: String { reason }
+
+    /// Whether the kernel had no memory for a call, which may succeed a little later.
+    package var isTemporary: Bool {
+        code == .unavailable && (systemError == ENOBUFS || systemError == ENOMEM)
+    }
 }

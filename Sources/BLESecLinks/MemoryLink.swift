@@ -107,9 +107,12 @@ public final class MemoryLink: Link, @unchecked Sendable {
     public var keepsQueueShort = false { didSet { if keepsQueueShort != oldValue { schedule() } } }
 
     /// Whether the peer has received everything.
-    public var isDrained: Bool {
+    public var isDrained: Bool { queuedBytes == 0 }
+
+    /// How many bytes the peer has not received yet.
+    public var queuedBytes: Int {
         loop.assertCurrent()
-        return wire[side].queue.isEmpty
+        return wire[side].queue.count
     }
 
     /// Ends the sending direction, unless the link was made with `dropsQueueOnClose`.

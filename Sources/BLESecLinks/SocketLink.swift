@@ -101,7 +101,7 @@ package final class SocketLink: Link, @unchecked Sendable {
             cannot: "send to \(peerDescription)")
         // A send that is too large, or a temporary lack of memory, does not end the link. After any
         // error, received bytes can still be read.
-        if failure.code != .tooLarge && failure.code != .unavailable {
+        if failure.code != .tooLarge && !failure.isTemporary {
             sendFailure = failure
             wantsWrite = false
         }
@@ -170,16 +170,18 @@ package final class SocketLink: Link, @unchecked Sendable {
     #endif
     package var wantsWrite = false { didSet { if wantsWrite != oldValue { updateInterest() } } }
 
-    package var isDrained: Bool {
+    package var isDrained: Bool { queuedBytes == 0 }
+
+    package var queuedBytes: Int {
         loop.assertCurrent()
         let descriptor = source.fileDescriptor
-        guard descriptor >= 0 else { return true }
+        guard descriptor >= 0 else { return 0 }
         do throws(SystemError) {
             let queuedOrFree = try Socket.outputQueue(descriptor)
-            if !traits.isBluetooth { return queuedOrFree == 0 }
-            return queuedOrFree >= Int(try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF))
+            if !traits.isBluetooth { return queuedOrFree }
+            return max(0, Int(try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF)) - queuedOrFree)
         } catch {
-            return true
+            return 0
         }
     }
 

@@ -12,6 +12,9 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// nothing.
     public static let heldBytes = 65_536
 
+    /// How long bytes wait after the kernel had no memory for them.
+    private static let retryDelay = Duration.milliseconds(20)
+
     private let link: any Link
     private var faults: [Fault]
     private var readLimit: Int?
@@ -92,6 +95,12 @@ public final class FaultyLink: Link, @unchecked Sendable {
     public var peerAddress: LinkAddress? { link.peerAddress }
     /// See `Link`.
     public var isDrained: Bool { outbox.isEmpty && swapped.isEmpty && (isCut || link.isDrained) }
+    /// See `Link`.
+    public var queuedBytes: Int {
+        if isDrained { return 0 }
+        let waiting = outbox.reduce(0) { $0 + $1.bytes.count }
+        return swapped.reduce(waiting) { $0 + $1.count } + (isCut ? 0 : link.queuedBytes)
+    }
 
     /// See `Link`.
     public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
@@ -222,16 +231,18 @@ extension FaultyLink {
 
     private func flush() {
         while isDue, let first = outbox.first?.bytes {
-            var count = 0
+            let count: Int
             do throws(LinkError) {
                 count = try link.send(first.span)
             } catch {
-                // While the kernel has no memory for a send, the bytes wait, as without room.
-                if error.code != .unavailable {
+                if error.isTemporary {
+                    // A link with room would report room at once, so the bytes wait for the timer.
+                    outbox[0].due = loop.now.advanced(by: Self.retryDelay)
+                } else {
                     sendFailure = error
                     discardWaiting()
-                    break
                 }
+                break
             }
             if count == first.count {
                 outbox.removeFirst()
@@ -247,10 +258,10 @@ extension FaultyLink {
 
     private func updateInterest() {
         link.wantsWrite = wantsWrite && hasRoom || isDue
-        guard delay != nil, !isHeld, !isCut else { return }
+        guard !isHeld, !isCut, let due = outbox.first?.due, due > loop.now else { return }
         let timer = timer ?? LoopTimer(loop: loop, handler: self)
         self.timer = timer
-        if let due = outbox.first?.due, due > loop.now { timer.arm(at: due) }
+        timer.arm(at: due)
     }
 
     private func nextReadLimit() -> Int {

@@ -39,6 +39,38 @@ struct BackpressureTests {
         try await sending.value
     }
 
+    @Test("when the kernel has no memory for a send, the send is repeated after 20 ms")
+    func noMemory() async throws {
+        let fixture = try ChannelFixture()
+        let (near, far) = await fixture.links()
+        let link = CountingLink(near)
+        let dialer = try fixture.channel(over: link, .dialer)
+        let acceptor = try fixture.channel(over: far, .acceptor)
+        for opening in [fixture.opening(dialer), fixture.opening(acceptor)] {
+            try await opening.value
+        }
+        let before = await fixture.loop.run { () -> Int in
+            link.failuresLeft = 3
+            return link.attempts
+        }
+        for index in 0..<10 as Range<UInt8> { try await dialer.send([index]) }
+        for attempts in 1...3 {
+            await fixture.clock.settle()
+            #expect(await fixture.loop.run { link.attempts } == before + attempts)
+            #expect(await acceptor.traffic.unreceivedBytes == 0)
+            await fixture.clock.advance(by: .milliseconds(20))
+        }
+        for index in 0..<10 as Range<UInt8> { #expect(try await acceptor.receive() == [index]) }
+        #expect(await dialer.failure == nil)
+        // The wait ends with the channel.
+        await fixture.loop.run { link.failuresLeft = .max }
+        try await dialer.send([10])
+        await fixture.clock.settle()
+        await dialer.abort()
+        await acceptor.abort()
+        await fixture.finish()
+    }
+
     @Test("a message longer than every buffer arrives if the peer waits for it")
     func longMessage() async throws {
         let fixture = try ChannelFixture()

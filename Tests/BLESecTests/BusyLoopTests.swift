@@ -110,6 +110,63 @@ struct BusyLoopTests {
         await loop.shutdown()
     }
 
+    /// Sends until the link and the buffers of both sides are full in both directions.
+    private static func fill(
+        _ channels: [SecureChannel], _ loop: EventLoop
+    ) async throws -> [Task<Void, any Error>] {
+        let tasks = channels.map { channel in
+            Task(executorPreference: loop) {
+                while true { try await channel.send([UInt8](repeating: 7, count: 10_000)) }
+            }
+        }
+        for channel in channels {
+            var queued: UInt64 = 0
+            repeat {
+                queued = await channel.traffic.queuedMessages
+                try await loop.sleep(for: .milliseconds(50))
+            } while await channel.traffic.queuedMessages != queued
+        }
+        return tasks
+    }
+
+    @Test("a lost link whose messages wait for the program does not keep the loop busy")
+    func lostWhileFull() async throws {
+        let loop = EventLoop(name: "busy")
+        let pinned = try PinnedPeers()
+        let (near, far) = await loop.run { MemoryLink.pair(loop: loop, capacity: 4 << 20) }
+        async let dialed = SecureChannel.open(
+            over: near, role: .dialer, configuration: try pinned.configuration(.dialer))
+        async let accepted = SecureChannel.open(
+            over: far, role: .acceptor, configuration: try pinned.configuration(.acceptor))
+        let (dialer, acceptor) = try await (dialed, accepted)
+        let tasks = try await Self.fill([dialer, acceptor], loop)
+        await acceptor.abort()
+        let turn = await loop.run { loop.turn }
+        try await loop.sleep(for: .milliseconds(200))
+        #expect(await loop.run { loop.turn } < turn + 100)
+        // More waits in the link than the dialer reads ahead, so the program has to receive first.
+        #expect(await dialer.failure == nil)
+        await #expect(throws: ChannelError(.truncated, "")) { try await Self.receiveAll(dialer) }
+        for task in tasks { #expect(await failure(of: task) != nil) }
+        await dialer.abort()
+        await loop.shutdown()
+    }
+
+    @Test("a side whose wait for an acknowledgement has filled its buffers learns of the lost link")
+    func lostAfterWaiting() async throws {
+        let loop = EventLoop(name: "busy")
+        let (dialer, acceptor) = try await Self.channel(try PinnedPeers(), loop)
+        let delivering = Task(executorPreference: loop) {
+            _ = try await dialer.deliver([1], within: .seconds(600))
+        }
+        let tasks = try await Self.fill([dialer, acceptor], loop)
+        #expect(await failure(of: delivering) == .limitExceeded)
+        await acceptor.abort()
+        for task in tasks { #expect(await failure(of: task) != nil) }
+        await dialer.abort()
+        await loop.shutdown()
+    }
+
     @Test("a loop whose thread stopped for 5 s reads what has arrived, and then checks for silence")
     func stoppedThread() async throws {
         let pinned = try PinnedPeers()

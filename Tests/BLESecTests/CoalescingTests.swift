@@ -1,6 +1,7 @@
 import BLESecChannelCore
 import BLESecLinks
 import BLESecTesting
+import Glibc
 import Testing
 
 @testable import BLESec
@@ -265,12 +266,18 @@ final class CountingLink: Link, @unchecked Sendable {
     var discards = false
     /// Whether sends take nothing.
     var isFull = false
+    /// How many further sends fail because the kernel has no memory for them.
+    var failuresLeft = 0
 
     init(_ link: any Link) { self.link = link }
 
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         attempts += 1
         if isFull { return 0 }
+        if failuresLeft > 0 {
+            failuresLeft -= 1
+            throw LinkError(.unavailable, "the kernel has no memory for it", systemError: ENOBUFS)
+        }
         let count = discards ? bytes.count : try link.send(bytes)
         if count > 0 { sendCount += 1 }
         byteCount += count

@@ -62,6 +62,23 @@ struct DeadlineTests {
         #expect(peer.victimFailure == .unacknowledged)
     }
 
+    @Test("a peer that vanishes before it acknowledges this side's end is named as the reason")
+    func unacknowledgedEnd() throws {
+        let pair = try PinnedPeers().pair()
+        pair.run()
+        pair.acceptor.end()
+        pair.run()
+        pair.dialer.close(now: pair.now)
+        #expect(pair.step(.dialer))
+        #expect(pair.acceptor.hasPeerEnded == true)
+        // The acceptor's last acknowledgement is lost.
+        _ = pair.take(.acceptor)
+        pair.passTime(.seconds(10))
+        let error = pair.dialer.outcome?.error
+        #expect(error?.code == .timedOut)
+        #expect(error?.reason.contains("did not acknowledge this side's end") == true)
+    }
+
     @Test("if a full link delays an acknowledgement, the next timeout is not in the past")
     func ackWhileBlocked() throws {
         let peer = try MaliciousNoisePeer.ready()

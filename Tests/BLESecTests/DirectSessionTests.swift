@@ -66,6 +66,133 @@ struct DirectSessionTests {
         #expect(pair.acceptor.outcome != nil && pair.acceptor.outcome?.code == nil)
     }
 
+    /// Expects how far the dialer may close a link without half-close now.
+    private static func expect(
+        _ shutdown: LinkShutdown, _ pair: MachinePair, _ comment: Comment
+    ) {
+        #expect(
+            pair.dialer.permittedLinkShutdown(canHalfClose: false, now: pair.now) == shutdown,
+            comment)
+    }
+
+    @Test("a direct Noise dialer that has ended keeps the link while its program does not read")
+    func slowReader() throws {
+        let pair = try Self.pair(CertificateFixture.noise)
+        let message = [UInt8](repeating: 7, count: 16_384)
+        for _ in 0..<20 { _ = try pair.acceptor.queue(message) }
+        pair.dialer.end()
+        pair.run()
+        #expect(!pair.dialer.wantsBytes && pair.dialer.unprocessedBytes > 0)
+        for _ in 0..<3 {
+            pair.passTime(.seconds(1))
+            Self.expect(.stay, pair, "records wait")
+        }
+        var count = 0
+        while count <= 20 {
+            let wasFull = !pair.dialer.wantsBytes
+            guard let next = pair.dialer.takeMessage(now: pair.now) else { break }
+            #expect(next == message)
+            count += 1
+            pair.dialer.resumeReading(wasFull: wasFull, now: pair.now)
+        }
+        #expect(count == 20 && pair.dialer.unprocessedBytes == 0)
+        // The second begins when the program reads again.
+        pair.passTime(.milliseconds(999))
+        Self.expect(.stay, pair, "the second is not over")
+        pair.passTime(.milliseconds(1))
+        Self.expect(.closeWhenDrained, pair, "the second is over")
+    }
+
+    @Test("a direct Noise dialer that has ended keeps the link while a record is incomplete")
+    func incompleteRecord() throws {
+        let pair = try Self.pair(CertificateFixture.noise)
+        pair.dialer.end()
+        pair.run()
+        _ = try pair.acceptor.queue([1, 2, 3])
+        let bytes = pair.take(.acceptor)
+        pair.deliver(Array(bytes.dropLast()), to: .dialer)
+        pair.passTime(.seconds(2))
+        Self.expect(.stay, pair, "a byte is missing")
+        pair.deliver(Array(bytes.suffix(1)), to: .dialer)
+        #expect(pair.dialer.takeMessage(now: pair.now) == [1, 2, 3])
+        pair.passTime(.seconds(1))
+        Self.expect(.closeWhenDrained, pair, "the record is whole")
+    }
+
+    @Test("a close whose program does not read fails with a reason that does not blame the peer")
+    func closeWithoutReading() throws {
+        let pair = try Self.pair(CertificateFixture.noise) { $0.limits.readAhead = 1 }
+        let message = [UInt8](repeating: 7, count: 16_384)
+        pair.dialer.close(within: .seconds(5), now: pair.now)
+        // A side that closes reads up to 1 MiB more.
+        for _ in 0..<64 { _ = try pair.acceptor.queue(message) }
+        pair.acceptor.end()
+        pair.run()
+        #expect(!pair.dialer.wantsBytes && !pair.dialer.hasPeerEnded)
+        pair.passTime(.seconds(5))
+        let error = pair.dialer.outcome?.error
+        #expect(error?.code == .timedOut)
+        #expect(error?.reason.contains("this side did not receive") == true)
+    }
+
+    @Test(
+        "after both ends, a close fails at its deadline if the link does not drain, and says so",
+        arguments: [CertificateFixture.noise, CertificateFixture.tls])
+    func undrainedLink(offer: String) throws {
+        let pair = try Self.pair(offer)
+        pair.acceptor.end()
+        pair.dialer.close(within: .seconds(5), now: pair.now)
+        pair.run()
+        pair.passTime(.seconds(4))
+        // Something leaves the queue, which restarts the deadline.
+        pair.dialer.linkDidPassOn(now: pair.now)
+        pair.passTime(.seconds(4))
+        #expect(pair.dialer.outcome == nil)
+        pair.passTime(.seconds(1))
+        let error = pair.dialer.outcome?.error
+        #expect(error?.code == .timedOut)
+        #expect(error?.reason.contains("the link did not pass on everything") == true)
+    }
+
+    @Test(
+        "after both ends, without a close, the link gets the close deadline to drain",
+        arguments: [ChannelRole.dialer, .acceptor])
+    func undrainedLinkWithoutClose(last: ChannelRole) throws {
+        let pair = try Self.pair(CertificateFixture.tls)
+        if last == .dialer { pair.acceptor.end() } else { pair.dialer.end() }
+        pair.run()
+        pair.passTime(.seconds(60))
+        if last == .dialer { pair.dialer.end() } else { pair.acceptor.end() }
+        pair.run()
+        let deadline = pair.now.after(ChannelTimeouts().close)
+        #expect(pair.dialer.nextTimeout(now: pair.now) == deadline)
+        #expect(pair.acceptor.nextTimeout(now: pair.now) == deadline)
+        pair.passTime(ChannelTimeouts().close)
+        #expect(pair.dialer.outcome?.code == .timedOut)
+        #expect(pair.acceptor.outcome?.code == .timedOut)
+    }
+
+    @Test("a link whose other direction has ended gets the close deadline to drain, too")
+    func undrainedLinkAfterHalfClose() throws {
+        let pair = try Self.pair(CertificateFixture.noise)
+        pair.acceptor.end()
+        _ = pair.acceptor.transmit(now: pair.now)
+        pair.acceptor.linkEnded(nil, canSend: true, now: pair.now)
+        #expect(pair.acceptor.outcome == nil && pair.acceptor.hasPeerEnded)
+        let deadline = pair.now.after(ChannelTimeouts().close)
+        #expect(pair.acceptor.nextTimeout(now: pair.now) == deadline)
+    }
+
+    @Test(
+        "a direct channel in which nothing arrives for ten minutes stays open",
+        arguments: [CertificateFixture.noise, CertificateFixture.tls])
+    func silence(offer: String) throws {
+        let pair = try Self.pair(offer)
+        for _ in 0..<10 { pair.passTime(.seconds(60)) }
+        #expect(pair.dialer.outcome == nil && pair.acceptor.outcome == nil)
+        #expect(!pair.hasBytes)
+    }
+
     @Test("a Noise message after the peer's end breaks the protocol", arguments: [0, 9])
     func messageAfterEnd(length: Int) throws {
         let pair = try Self.pair(CertificateFixture.noise)

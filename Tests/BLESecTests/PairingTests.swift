@@ -593,6 +593,28 @@ struct PairingTests {
         await meeting.loop.shutdown()
     }
 
+    @Test(
+        "a listener that is closed reports a peer that is paired and whose channel nobody has taken",
+        .timeLimit(.minutes(1)))
+    func closedBeforeAccept() async throws {
+        let meeting = try Meeting()
+        let code = TrustPolicy.PairingCode()
+        let listener = try await listen(meeting, code)
+        let failures = await listener.failures()
+        let way = TrustPolicy.Pairing.code(try TrustPolicy.PairingCode(code.digits))
+        let dialed = try await SecureChannel.dial(
+            listener.localEndpoint,
+            configuration: meeting.configuration(meeting.alice, way, .code, name: "bob"))
+        while !Task.isCancelled, await listener.load.ready == 0 { await Task.yield() }
+        await listener.close()
+        var codes: [ChannelError.Code] = []
+        for await failure in failures { codes.append(failure.error.code) }
+        #expect(codes == [.mayBePaired])
+        #expect(try meeting.knowEachOther(.code))
+        await dialed.abort()
+        await meeting.loop.shutdown()
+    }
+
     @Test("a third device uses up the tries with guesses, and then the right code is refused, too")
     func interference() async throws {
         let meeting = try Meeting()

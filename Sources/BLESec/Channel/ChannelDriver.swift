@@ -36,9 +36,16 @@ final class ChannelDriver {
     private var hasLinkEnded = false
     /// Whether the link took nothing when it was last tried, and has not reported room since.
     private var isLinkFull = false
+    /// When the link is tried again after the kernel had no memory for a send; nil if it had. The
+    /// link cannot report that there is memory again.
+    private var retryTime: UInt64?
     /// Whether the link was asked to keep its queue short.
     private var isQueueShort = false
     private var halfClose = HalfClose.possible
+    /// The link's ``Link/queuedBytes`` when this side last waited for the queue to drain.
+    private var lastQueued = Int.max
+    /// The time until the next check whether that queue is empty.
+    private var drainPause = shortestDrainPause
     /// How many messages the peer had acknowledged when tasks waiting for more were last woken.
     private var lastAcknowledged: UInt64 = 0
     /// The turn of the loop in which the link was last given bytes.
@@ -59,8 +66,12 @@ final class ChannelDriver {
     private static let callsBeforeDeadline = 32
     /// When messages of this many bytes are queued, they do not wait for the end of the turn.
     private static let flushSize = 32 << 10
-    /// The time between two checks whether the link's own queue is empty, before the link closes.
-    private static let drainPoll: Duration = .milliseconds(2)
+    /// How long to wait after the kernel had no memory for a send.
+    private static let retryDelay: Duration = .milliseconds(20)
+    /// The least and the most time between two checks whether the link's own queue is empty, before
+    /// the link closes.
+    private static let shortestDrainPause = Duration.milliseconds(2)
+    private static let longestDrainPause = Duration.milliseconds(128)
 
     init(over link: any Link, _ machine: consuming ChannelMachine, _ trust: TrustRequests) {
         self.link = link
@@ -281,6 +292,7 @@ final class ChannelDriver {
             isQueueShort = machine.keepsQueueShort
             link.keepsQueueShort = isQueueShort
         }
+        if !isLinkFull { retryTime = nil }
         // A full link reports when it has room; trying earlier would cost a system call each time.
         while calls > 0, canSend, !machine.isOver, !isLinkFull {
             calls -= 1
@@ -297,23 +309,42 @@ final class ChannelDriver {
                     return
                 }
             } catch {
+                if error.isTemporary {
+                    // Waits as for a full link, but a link with room would report room at once.
+                    machine.linkDidBlock()
+                    (isLinkFull, link.wantsWrite) = (true, false)
+                    retryTime = now.after(Self.retryDelay)
+                    return
+                }
                 // What the peer sent before the link broke is still read.
                 sendError = ChannelError(link: error)
                 machine.linkWasLost(now: now)
-                link.wantsWrite = false
                 if hasLinkEnded { linkEnded(sendError) }
             }
         }
-        guard canSend else { return }
+        guard canSend else {
+            // A link that has hung up reports room in every turn while writes are wanted.
+            link.wantsWrite = false
+            return
+        }
         machine.sealPending(now: now)
-        link.wantsWrite = machine.hasUnsentBytes
+        link.wantsWrite = retryTime == nil && machine.hasUnsentBytes
     }
 
     private func shutDownLink(now: UInt64) {
         if permittedShutdown(now: now) == .halfClose, halfClose == .possible {
             halfClose = link.halfClose() ? .done : .unsupported
         }
-        guard permittedShutdown(now: now) == .closeWhenDrained, link.isDrained else { return }
+        guard permittedShutdown(now: now) == .closeWhenDrained else { return }
+        let queued = link.queuedBytes
+        if queued < lastQueued {
+            machine.linkDidPassOn(now: now)
+            drainPause = Self.shortestDrainPause
+        } else {
+            drainPause = min(drainPause * 2, Self.longestDrainPause)
+        }
+        lastQueued = queued
+        guard queued == 0 else { return }
         link.close()
         machine.didCloseLink()
     }
@@ -360,10 +391,12 @@ final class ChannelDriver {
     private func nextTimeout(now: UInt64) -> UInt64 {
         // Tasks whose deadline has passed are already woken, and remove their own deadlines.
         let callDeadline = callDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
+        // Not one call: with more than three arguments it would allocate an array.
         let deadline = min(
-            machine.nextTimeout(now: now), callDeadline, trust?.rememberDeadline ?? .max)
+            machine.nextTimeout(now: now), min(callDeadline, retryTime ?? .max),
+            trust?.rememberDeadline ?? .max)
         let isDraining = permittedShutdown(now: now) == .closeWhenDrained
-        return isDraining ? min(deadline, now.after(Self.drainPoll)) : deadline
+        return isDraining ? min(deadline, now.after(drainPause)) : deadline
     }
 
     private func wake(now: UInt64) {
@@ -425,10 +458,13 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         failIfLoopIsShutDown()
         let now = now
         trust?.handleTimeout(now: now)
+        if let retryTime, retryTime <= now { isLinkFull = false }
         // When a stopped process continues, deadlines have passed, although bytes that arrived in
         // time are unread. These bytes are read first, so that the peer does not count as silent.
         stopWatching()
         read(calls: Self.callsBeforeDeadline, now: now)
+        // What has left the link's own queue meanwhile counts as well.
+        shutDownLink(now: now)
         machine.handleTimeout(now: now)
         pump(now: now)
     }

@@ -101,6 +101,8 @@ public actor SecureChannel {
             // A channel that became ready and then ended may have messages, so it is returned.
             try await remember()
         } catch {
+            // The session may have begun after this call was cancelled, and before it noticed.
+            if driver.machine.isReady, let failure = discard() { throw failure.error }
             driver.fail(error)
             // The peer may have completed a pairing although this call fails. The caller must learn
             // that in place of `error`.
@@ -497,7 +499,9 @@ public actor SecureChannel {
     /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer has
     ///   ended without having sent everything; `unacknowledged` when the fate of a sent message is
     ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, at the
-    ///   close deadline, the peer has not ended or its messages still wait to be received here.
+    ///   close deadline, the peer has not ended, its messages still wait to be received here, or it
+    ///   has not acknowledged this side's end. In direct mode also `timedOut` when both sides have
+    ///   ended and nothing has left the link's own queue for that time.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
         // Queued messages leave first, because bytes that are processed next may end the channel.
         if !driver.onlyReadyWaits { driver.flushPending() }
@@ -528,6 +532,16 @@ public actor SecureChannel {
     public func abort() { abort(ChannelError(.closed, "the channel was aborted on this side")) }
     /// Ends the channel at once; waiting calls throw `error`.
     func abort(_ error: ChannelError) { driver.fail(error) }
+
+    /// Ends a ready channel that the program has not got. Returns a failure if the channel has
+    /// paired: the program must learn that, because both sides have stored each other's key.
+    func discard() -> PeerFailure? {
+        abort()
+        guard configuration.trust.pairingRule != nil else { return nil }
+        let error = ChannelError(
+            .mayBePaired, "the peer is paired, but its channel ended before the program had it")
+        return PeerFailure(peer: linkDescription, address: linkAddress, error: error)
+    }
 
     private var now: UInt64 { loop.now.nanoseconds }
 

@@ -176,8 +176,9 @@ public actor SecureListener {
     /// Accepted channels stay open.
     ///
     /// Returns when the handshakes have ended; a further call returns at once. ``failures()`` end
-    /// then. Until then they report failures that the program has to know, such as `mayBePaired`,
-    /// but not that a handshake was cancelled.
+    /// then. Until then they report failures that the program has to know, such as `mayBePaired`
+    /// (also for a peer that is paired and whose channel waited for ``accept()``), but not that a
+    /// handshake was cancelled.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -189,7 +190,7 @@ public actor SecureListener {
         waiting.wake(.room)
         let unclaimed = ready
         ready = []
-        for channel in unclaimed { await channel.abort() }
+        for channel in unclaimed { await discard(channel) }
         await listener.close()
         for handshake in handshakes { await handshake.value }
         failureObservers.finish()
@@ -239,7 +240,7 @@ public actor SecureListener {
                 shakeHands(channel, progress, address, isWithinAddressLimit: isWithinAddressLimit)
             }
         } catch {
-            failed(link.peerDescription, address, error)
+            failed(PeerFailure(peer: link.peerDescription, address: address, error: error))
         }
         return true
     }
@@ -380,18 +381,24 @@ public actor SecureListener {
         turnedAway.removeAll { $0.token == token }
         waiting.wake(.room)
         if let failure {
-            return failed(channel.linkDescription, channel.linkAddress, failure)
+            return failed(
+                PeerFailure(
+                    peer: channel.linkDescription, address: channel.linkAddress, error: failure))
         }
-        guard !isClosed else { return await channel.abort() }
+        guard !isClosed else { return await discard(channel) }
         ready.append(channel)
         waiting.wake(.ready)
     }
 
-    private func failed(_ peer: String, _ address: LinkAddress?, _ error: ChannelError) {
-        let failure = PeerFailure(peer: peer, address: address, error: error)
+    /// Ends a ready channel that ``accept()`` has not returned.
+    private func discard(_ channel: SecureChannel) async {
+        if let failure = await channel.discard() { failed(failure) }
+    }
+
+    private func failed(_ failure: PeerFailure) {
         onFailure?(failure)
         // A handshake that `close()` has cancelled is no failure of the peer.
-        if !isClosed || error.code != .cancelled { failureObservers.tell(failure) }
+        if !isClosed || failure.error.code != .cancelled { failureObservers.tell(failure) }
     }
 
     /// The numbers of handshakes under way, of links that were turned away and are not closed, and

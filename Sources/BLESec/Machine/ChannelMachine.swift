@@ -167,6 +167,9 @@ struct ChannelMachine: ~Copyable {
         return .sent
     }
 
+    /// Records that the link could take nothing.
+    mutating func linkDidBlock() { stage?.didBlock() }
+
     /// No further record is sealed while at least this many sealed bytes wait. If the link keeps
     /// its queue short, this number is so small that only one long record, or several short ones,
     /// wait.
@@ -209,12 +212,19 @@ struct ChannelMachine: ~Copyable {
     /// With `canSend`, perhaps only the peer's direction has ended (relevant in direct mode only).
     mutating func linkEnded(_ error: ChannelError?, canSend: Bool = false, now: UInt64) {
         perform { stage throws(ChannelError) in try stage.linkEnded(error, canSend: canSend) }
+        if !isOver { session?.didProgress(now: now) }
     }
 
     /// How far the driver may close the link.
     func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         guard !isOver, let session, session.records.outbound.isEmpty else { return .stay }
         return session.permittedLinkShutdown(canHalfClose: canHalfClose, now: now)
+    }
+
+    /// Records that the link's own queue has become shorter. In negotiated mode this changes
+    /// nothing: the peer acknowledges what it gets, and could prolong the close with pings.
+    mutating func linkDidPassOn(now: UInt64) {
+        (session as? DirectSession)?.restartClosing(now: now)
     }
 
     /// Records that the driver has closed the link after ``LinkShutdown/closeWhenDrained``.

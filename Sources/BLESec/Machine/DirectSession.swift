@@ -9,7 +9,7 @@ internal import BLESecNoise
 ///
 /// If the link cannot be half-closed, a dialer that has sent its empty record closes the link when
 /// the peer's empty record has arrived. Over Noise the peer's may never come, so a second in which
-/// nothing arrives is enough.
+/// nothing arrives is enough, if the program has room for more and no record is incomplete.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
     /// When this side's end was sealed; nil before that.
@@ -79,8 +79,13 @@ final class DirectSession: Session {
 
     /// When this side may close a link without half-close although the peer has not ended. Nil over
     /// TLS, for an acceptor, and before this side's end.
+    ///
+    /// Also nil while this side does not read, since its silence is then not the peer's, and while
+    /// bytes of a record wait, which closing would discard.
     private var quietTime: UInt64? {
-        guard let endTime, parameters.role == .dialer, !records.engine.provesEnd else { return nil }
+        guard let endTime, parameters.role == .dialer, !records.engine.provesEnd, wantsBytes,
+            records.inbound.isEmpty
+        else { return nil }
         return max(endTime, activity.lastActivity).after(.seconds(1))
     }
 
@@ -99,6 +104,23 @@ final class DirectSession: Session {
         let step = try super.handleTimeout(now: now)
         try checkRecordDeadline(now: now)
         return step
+    }
+
+    /// Starts the close deadline once only the link's own queue is left to wait for. The driver asks
+    /// the link again and again whether that queue is empty, and must not do so for ever.
+    override func didProgress(now: UInt64) {
+        if hasSealedEnd, peerHasEnded, records.outbound.isEmpty { beginClosing(now: now) }
+    }
+
+    override func closeTimedOut() throws(ChannelError) -> Step {
+        if peerHasEnded {
+            throw .late("the link did not pass on everything that was sent within", closeTimeout)
+        }
+        if !wantsBytes {
+            throw .late(
+                "this side did not receive all of the peer's messages within", closeTimeout)
+        }
+        return try super.closeTimedOut()
     }
 
     override func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {

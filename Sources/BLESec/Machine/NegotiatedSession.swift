@@ -510,6 +510,11 @@ final class NegotiatedSession: Session {
                 "the fate of what the peer has not acknowledged is unknown; no acknowledgement "
                     + "came within", limit, .unacknowledged)
         }
+        if acknowledgements.isReceivingComplete {
+            throw .late(
+                "everything from the peer has arrived here, but the peer did not acknowledge this "
+                    + "side's end within", limit)
+        }
         if acknowledgements.hasReceivedEnd {
             throw .late(
                 "this side did not receive and confirm all of the peer's messages within", limit)

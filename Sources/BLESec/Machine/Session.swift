@@ -149,7 +149,7 @@ class Session: ChannelStage {
     }
 
     final override func didBlock() { activity.didBlock() }
-    /// Called after bytes were sent or processed.
+    /// Called after bytes were sent or processed, and when the link's end does not end the session.
     func didProgress(now: UInt64) {}
 
     /// Called when a ``DeliveryPort`` may have got records to send.
@@ -163,8 +163,9 @@ class Session: ChannelStage {
     final override var wantsBytes: Bool { takesRecords && inbox.byteCount < readAhead }
 
     private var readAhead: Int {
-        limits.readAhead
-            + (isLinkLost || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
+        // A wait for an acknowledgement that is over may have filled the room of such waits.
+        let extraRooms = isLinkLost ? 2 : awaitsAcknowledgement ? 1 : 0
+        return limits.readAhead + extraRooms * ChannelLimits.extraReadAhead
     }
 
     /// Whether this side waits for an acknowledgement, which may arrive after the peer's messages.

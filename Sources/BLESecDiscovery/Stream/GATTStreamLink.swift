@@ -113,9 +113,12 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 
     /// Whether bluetoothd has accepted everything that was sent.
-    var isDrained: Bool {
+    var isDrained: Bool { queuedBytes == 0 }
+
+    /// How many sends bluetoothd has not accepted yet.
+    var queuedBytes: Int {
         loop.assertCurrent()
-        return unansweredCount == 0
+        return unansweredCount
     }
 
     /// Not supported: the end of a stream ends both directions.

@@ -53,6 +53,7 @@ final class MeteredLink: Link {
         set { inner.keepsQueueShort = newValue }
     }
     var isDrained: Bool { inner.isDrained }
+    var queuedBytes: Int { inner.queuedBytes }
     var peerDescription: String { inner.peerDescription }
     var peerAddress: LinkAddress? { inner.peerAddress }
     func setHandler(_ handler: (any LinkHandler)?) { inner.setHandler(handler) }
