@@ -10,6 +10,8 @@ internal import Glibc
 /// step. A file that other users could have written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
     package let path: String
+    /// ``path`` without symbolic links.
+    package let realPath: String
     package let knownPeers: KnownPeersFile
     package let lastAddresses: LastAddressesFile
     /// The path of the file with this side's own identity, which pairing makes.
@@ -34,7 +36,7 @@ package struct StateFolder: Sendable {
         knownPeers = KnownPeersFile(self.path + "/known_peers")
         lastAddresses = LastAddressesFile(self.path + "/last_addresses")
         do throws(TrustedFile.Failure) {
-            _ = try TrustedFile(privateDirectory: self.path)
+            realPath = try TrustedFile(privateDirectory: self.path).path
         } catch {
             guard case .system(ENOTDIR) = error else { throw error.channelError(for: self.path) }
             throw .system(.badKey, "\(self.path) is no directory", ENOTDIR)

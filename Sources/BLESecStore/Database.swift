@@ -23,7 +23,7 @@ internal import CBLESecSQLite
     private let handle: OpaquePointer
     private var statements: [String: Statement] = [:]
 
-    /// Opens the database at `path`, which must exist. SQLite follows no symbolic link at `path`.
+    /// Opens the database at `path`, which must exist. No part of `path` may be a symbolic link.
     init(_ path: String) throws(Failure) {
         var opened: OpaquePointer?
         let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW

@@ -57,9 +57,9 @@ package struct Outbox: Sendable {
         let folder = try StateFolder(directory)
         var outboxes: [Outbox] = []
         var failures: [ChannelError] = []
-        for name in try names(in: folder.path).sorted() where isStore(name) {
+        for name in try names(in: folder.realPath).sorted() where isStore(name) {
             do throws(StoreFailure) {
-                outboxes.append(try Outbox(at: "\(folder.path)/\(name)"))
+                outboxes.append(try Outbox(at: "\(folder.realPath)/\(name)"))
             } catch {
                 failures.append(ChannelError(.store, error.reason))
             }

@@ -29,7 +29,7 @@ extension PeerConnection.Store {
         in directory: String, own: Fingerprint, peer: Fingerprint
     ) throws(ChannelError) -> Self {
         let folder = try StateFolder.make(directory)
-        let path = "\(folder.path)/\(fileName(own: own, peer: peer))"
+        let path = "\(folder.realPath)/\(fileName(own: own, peer: peer))"
         do throws(StoreFailure) {
             try make(at: path, own: own.description, peer: peer.description)
             let store = try SQLiteStore(

@@ -474,6 +474,24 @@ struct StoredConnectionTests {
         await listener.close()
     }
 
+    @Test("a store below a symbolic link is the same store as at the path without it")
+    func symbolicLink() async throws {
+        let real = folder.file("real")
+        try FileManager.default.createDirectory(
+            atPath: real, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o700]
+        )
+        let link = folder.file("link")
+        try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: "real")
+        let key = fixture.pinned.dialer.fingerprint
+        let store = try PeerConnection.Store.open(in: link + "/stores", own: key, peer: key)
+        #expect(throws: ChannelError(.store, "")) {
+            _ = try PeerConnection.Store.open(in: real + "/stores", own: key, peer: key)
+        }
+        let (outboxes, failures) = try Outbox.open(in: link + "/stores")
+        #expect(outboxes.isEmpty && failures.count == 1)
+        withExtendedLifetime(store) {}
+    }
+
     @Test("a store in use, and a directory that others may enter, are refused")
     func refused() async throws {
         let first = try delivery(.dialer)

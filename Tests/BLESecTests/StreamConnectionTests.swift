@@ -141,6 +141,7 @@ struct StreamConnectionTests {
             while try await opened.read() != nil {}
         }
         #expect(opened.resetCode == 7)
+        #expect(accepted.resetCode == nil, "this side's own code")
         await #expect(throws: ChannelError(.streamReset, "")) { try await accepted.write([4]) }
 
         // A reader's stop ends the peer's write, even while that write waits for room.

@@ -113,9 +113,12 @@ extension PeerConnection {
     private func nextDelivery() async -> (number: UInt64, delivery: Delivery)? {
         guard let lane else { return nil }
         while true {
+            // Before the look for a fate, since a commit on its thread may decide the last one, and
+            // end the connection, in between.
+            let isOver = isOver
             if let (number, fate) = lane.takeFate() { return (number, fate) }
             guard !isOver, !Task.isCancelled else { return nil }
-            try? await waiting.wait(for: .acknowledgement, on: self) { lane.hasFate || isOver }
+            try? await waiting.wait(for: .acknowledgement, on: self) { lane.hasFate || self.isOver }
         }
     }
 }

@@ -13,6 +13,8 @@ struct SendingHalf: Sendable {
     private(set) var limit: UInt64 = 0
     private(set) var isFinished = false
     private(set) var resetCode: UInt32?
+    /// The code of the peer's first `stop`, if it came before the peer was done with this direction.
+    private(set) var stopCode: UInt32?
     /// Whether `fin` has been sent on the current link, or `reset` if the direction was reset.
     private var hasSentEnd = false
     /// Whether any link has carried `fin` or `reset`, so that the peer may be done with this
@@ -53,6 +55,7 @@ struct SendingHalf: Sendable {
     mutating func stop(_ code: UInt32) -> Bool {
         guard !isStopped else { return false }
         isStopped = true
+        if stopCode == nil, !isDone { stopCode = code }
         reset(code)
         return true
     }

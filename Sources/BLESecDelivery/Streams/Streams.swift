@@ -190,7 +190,7 @@ package final class Streams {
 
     /// The code with which a direction was given up.
     package func resetCode(_ handle: Handle) -> UInt32? {
-        streams[handle].flatMap { $0.receiving.resetCode ?? $0.sending.resetCode }
+        streams[handle].flatMap { $0.receiving.resetCode ?? $0.sending.stopCode }
     }
 
     /// Whether a program that waits for room may go on: there is room, or the stream takes no more.
