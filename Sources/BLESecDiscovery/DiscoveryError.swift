@@ -70,8 +70,18 @@ extension DiscoveryError {
             case "Disconnected", "ServiceUnknown", "NameHasNoOwner":
                 (.noService, "bluetoothd does not run (`systemctl start bluetooth`)")
             case "NotReady": (.adapterOff, "the adapter is off (`bluetoothctl power on`)")
-            case "AccessDenied", "NotAuthorized", "NotPermitted":
-                (.permission, "the system's D-Bus policy does not allow it")
+            case "AccessDenied": (.permission, "the system's D-Bus policy does not allow it")
+            case "NotPermitted" where error.text.hasPrefix("Maximum advertisements"):
+                (
+                    .exhausted,
+                    "the adapter has no room for another advertisement: end a program that advertises"
+                )
+            // bluetoothd also passes on a refusal by the other device.
+            case "NotAuthorized", "NotPermitted":
+                (
+                    .failed,
+                    error.text.isEmpty ? "bluetoothd or the device does not permit it" : error.text
+                )
             case "UnknownObject", "DoesNotExist": (.notFound, "it is not there any more")
             case "ConnectionAttemptFailed", "NotConnected", "NotAvailable":
                 (.unreachable, "the device cannot be reached")

@@ -10,25 +10,27 @@ actor Registrations {
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
     private static let advertisingRotation = Duration.milliseconds(2_500)
 
-    private enum State {
+    enum State {
         /// The request has to be sent.
         case lapsed
         /// The request is about to be sent, or was sent and is not answered yet.
         case asking
         case granted
         case refused(DiscoveryError)
+        /// bluetoothd has granted the request, and dropped it on its own.
+        case dropped
         /// The request is not needed for now.
         case paused
     }
 
-    private struct Entry {
+    struct Entry {
         let request: RegistrationRequest
         var state = State.lapsed {
             didSet {
                 switch state {
                 case .refused(let error): refusal = error
                 case .granted: refusal = nil
-                case .lapsed, .asking, .paused: break
+                case .lapsed, .asking, .dropped, .paused: break
                 }
             }
         }
@@ -41,6 +43,17 @@ actor Registrations {
         /// Restarts a scan after its interval.
         var renewal: Task<Void, Never>?
 
+        /// bluetoothd has dropped the request on its own, for example because it stops.
+        mutating func wasDropped() { state = .dropped }
+
+        /// Marks a refused or dropped request as one to send again.
+        mutating func retry() {
+            switch state {
+            case .refused, .dropped: state = .lapsed
+            case .lapsed, .asking, .granted, .paused: break
+            }
+        }
+
         /// Whether this is a scan on `adapter` that is needed now. If `onlyIfGranted` is true, only
         /// a scan that bluetoothd has granted counts.
         func needsScan(on adapter: AdapterName, onlyIfGranted: Bool = false) -> Bool {
@@ -48,7 +61,7 @@ actor Registrations {
             return switch state {
             case .granted: true
             case .lapsed, .asking: !onlyIfGranted
-            case .refused, .paused: false
+            case .refused, .dropped, .paused: false
             }
         }
     }
@@ -101,7 +114,7 @@ actor Registrations {
         case .granted: .success(())
         case .refused(let error): .failure(error)
         case nil: .failure(DiscoveryError(.closed, "cannot \(request.action): it was ended"))
-        case .lapsed, .asking, .paused: nil
+        case .lapsed, .asking, .dropped, .paused: nil
         }
     }
 
@@ -152,7 +165,7 @@ actor Registrations {
         entries[token]?.renewal?.cancel()
         switch entry.state {
         case .granted, .asking: queue(token) { await $0.cancel(entry.request) }
-        case .lapsed, .refused, .paused: break
+        case .lapsed, .refused, .dropped, .paused: break
         }
         await entries[token]?.lastCall?.value
     }
@@ -186,19 +199,17 @@ actor Registrations {
         }
     }
 
-    /// Sends refused requests again.
+    /// Sends refused and dropped requests again.
     func retry() {
-        for (token, entry) in entries {
-            if case .refused = entry.state { entries[token]?.state = .lapsed }
-        }
+        for token in entries.keys { entries[token]?.retry() }
         settle()
     }
 
-    /// bluetoothd has dropped an object on its own: registers it again, after a delay.
+    /// bluetoothd has dropped an object on its own, for example because it stops: registers it
+    /// again, after a delay.
     func dropped(_ path: String) {
         for (token, entry) in entries where entry.request.path == path {
-            entries[token]?.state = .refused(
-                DiscoveryError(.failed, "cannot \(entry.request.action): bluetoothd dropped it"))
+            entries[token]?.wasDropped()
         }
         bluetoothd?.assumeIsolated { $0.retrySoon() }
     }

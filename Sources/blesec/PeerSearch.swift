@@ -22,6 +22,8 @@ final class PeerSearch: Sendable {
         /// a different key, refuses this side, or is this device itself.
         var addressError: ChannelError?
         var service: NearbyService?
+        /// Where the last search reports its state.
+        var progress: PeerRoute.Progress?
     }
     private let state: Locked<State>
 
@@ -71,17 +73,21 @@ final class PeerSearch: Sendable {
         _ progress: @escaping PeerRoute.Progress
     ) async throws(ChannelError) -> SecureChannel {
         let service = try await service()
-        await service.observe { event in
-            switch event {
-            case .dialing: progress(.dialing)
-            case .opening: progress(.opening)
-            case .handshaking: progress(.handshaking)
-            case .dialFailed: progress(.searching)
-            case .adapter, .advertising, .acceptFailed, .duplicate: break
-            }
-        }
+        state.withLock { $0.progress = progress }
         progress(.searching)
         return try await service.next()
+    }
+
+    /// Reports the state that an event of the service means for the last search.
+    private func report(_ event: NearbyEvent) {
+        guard let progress = state.withLock({ $0.progress }) else { return }
+        switch event {
+        case .dialing: progress(.dialing)
+        case .opening: progress(.opening)
+        case .handshaking: progress(.handshaking)
+        case .dialFailed: progress(.searching)
+        case .adapter, .advertising, .acceptFailed, .duplicate: break
+        }
     }
 
     /// Ends the search. A channel that the search has made stays open.
@@ -115,8 +121,11 @@ final class PeerSearch: Sendable {
     private func service() async throws(ChannelError) -> NearbyService {
         if let service = state.withLock({ $0.service }) { return service }
         let service = try await NearbyService.start(
-            settings.service, configuration: configuration, options: settings.options,
-            onEvent: notes.onEvent)
+            settings.service, configuration: configuration, options: settings.options
+        ) { [weak self, onEvent = notes.onEvent] event in
+            onEvent(event)
+            self?.report(event)
+        }
         if let addressError = state.withLock({ $0.addressError }) {
             let text = "\(addressError.reason); looking for it elsewhere"
             Diagnostics.note(text, "elsewhere", addressError.members)

@@ -16,6 +16,30 @@ import Testing
         }
     }
 
+    @Test(
+        "a refusal by the D-Bus policy, a full adapter, and a refusal by the device are told apart",
+        arguments: [
+            (
+                "org.freedesktop.DBus.Error.AccessDenied", "Rejected send message",
+                ChannelError.Code.permission, "the system's D-Bus policy does not allow it"
+            ),
+            (
+                "org.bluez.Error.NotPermitted", "Maximum advertisements reached", .limitExceeded,
+                "the adapter has no room for another advertisement: end a program that advertises"
+            ),
+            ("org.bluez.Error.NotPermitted", "Not paired", .link, "Not paired"),
+            (
+                "org.bluez.Error.NotAuthorized", "", .link,
+                "bluetoothd or the device does not permit it"
+            ),
+        ])
+    func refusals(_ name: String, _ text: String, _ code: ChannelError.Code, _ cause: String) {
+        let error = DiscoveryError(bus: BusError(name: name, text: text), cannot: "act")
+        #expect(error.reason == "cannot act: \(cause)")
+        #expect(error.busError == name)
+        #expect(ChannelError(discovery: error).code == code)
+    }
+
     @Test("a channel error has the name of the D-Bus error, or the loader's message, as its cause")
     func causes() {
         let byBus = DiscoveryError(.noService, "bus", busError: "org.bluez.Error.Failed")

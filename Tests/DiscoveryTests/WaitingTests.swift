@@ -1,6 +1,7 @@
 import BLESecLinks
 import Testing
 
+@testable import BLESec
 @testable import BLESecDiscovery
 
 @Suite("Waiting for bluetoothd")
@@ -42,5 +43,32 @@ struct WaitingTests {
         await #expect(throws: DiscoveryError.self) { try await next.value }
         await #expect(throws: DiscoveryError.self) { try await adapter.state(otherThan: .on) }
         await loop.shutdown()
+    }
+
+    @Test("an advertiser that is still open does not prevent the loop's shutdown")
+    func advertiser() async throws {
+        let loop = EventLoop(name: "test")
+        let bluetoothd = await Bluetoothd.connect(loop: loop)
+        // No adapter has this name, so the advertiser waits for it.
+        let setup = NearbySetup(
+            service: .blesec, adapter: BluetoothAdapter(AdapterName("none"), of: bluetoothd),
+            configuration: ChannelConfiguration(identity: try .generate(), trust: .anyone),
+            options: NearbyOptions())
+        let listener = try await RenewableListener.listen(on: nil, loop: loop) { _ in }
+        let advertiser = NearbyAdvertiser(setup, listener: listener, of: nil)
+        try await advertiser.start()
+        await loop.settle()
+        // If the loop does not end, its thread would keep this test from ending, too.
+        let end = Task { await loop.shutdown() }
+        let limit = Task {
+            try await Task.sleep(for: .seconds(30))
+            Issue.record("30 s after its shutdown began, the loop still runs")
+            await advertiser.close()
+        }
+        await end.value
+        limit.cancel()
+        await advertiser.close()
+        await listener.close()
+        await bluetoothd.close()
     }
 }

@@ -13,7 +13,8 @@ extension PeerConnection {
         if loop.isShutDown { return shut(.connectionLoopShutDown) }
         if case .nearby(let service) = route.kind {
             Task(executorPreference: loop) { [weak self] in
-                await service.observe { event in
+                guard let self else { return }
+                await service.observe(for: self) { [weak self] event in
                     self?.loop.execute { self?.assumeIsolated { $0.heard(event) } }
                 }
             }

@@ -27,8 +27,9 @@ actor NearbyAdvertiser {
     /// The GATT service, as published.
     private var application: Registration?
     private var advertisement: Registration?
-    /// Wakes the task when bluetoothd refuses to repeat the advertisement, or grants it again.
-    private var refusalTask: Task<Void, Never>?
+    /// Wake the task when bluetoothd refuses to repeat the registration, or grants it again.
+    private var applicationWatch: Task<Void, Never>?
+    private var advertisementWatch: Task<Void, Never>?
     /// The payload of the published advertisement.
     private var advertised: AdvertisementPayload?
     /// The byte stream over GATT, if this side offers it.
@@ -44,7 +45,7 @@ actor NearbyAdvertiser {
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-    init(_ setup: NearbySetup, listener: RenewableListener, of service: NearbyService) {
+    init(_ setup: NearbySetup, listener: RenewableListener, of service: NearbyService?) {
         self.setup = setup
         self.listener = listener
         self.service = service
@@ -54,7 +55,8 @@ actor NearbyAdvertiser {
     isolated deinit {
         task?.cancel()
         sleepTask?.cancel()
-        refusalTask?.cancel()
+        applicationWatch?.cancel()
+        advertisementWatch?.cancel()
     }
 
     /// Publishes for the first time, and keeps the advertisement up to date from then on.
@@ -80,7 +82,8 @@ actor NearbyAdvertiser {
         isClosed = true
         task?.cancel()
         sleepTask?.cancel()
-        refusalTask?.cancel()
+        applicationWatch?.cancel()
+        advertisementWatch?.cancel()
     }
 
     /// Withdraws what is published; does not wait for bluetoothd to do so.
@@ -100,16 +103,18 @@ actor NearbyAdvertiser {
     /// renewal time, and when a suspension begins, so that these peers lose the PSM soon.
     ///
     /// - Returns: a task that sleeps until the next time at which there is something to do, or
-    ///   until ``updateSoon()`` cancels it; `nil` once the advertiser is closed.
+    ///   until ``updateSoon()`` cancels it; `nil` once the advertiser is closed, or the loop is
+    ///   shut down. No task sleeps then, so the caller would go on without a pause.
     private func keepAdvertising() async -> Task<Void, Never>? {
-        guard !isClosed else { return nil }
+        guard !isClosed, !loop.isShutDown else { return nil }
         mustUpdate = false
         let stop = throttle.resumptionTime(asOf: loop.now)
         let isStopping = stop != nil && stop != lastResumption
         if isStopping || loop.now >= renewal ?? .distantFuture {
             lastResumption = stop ?? lastResumption
             renewal = nil
-            await renew()
+            await renew(
+                grace: isStopping ? RenewableListener.graceInFlood : RenewableListener.grace)
         }
         let renewal = renewal ?? loop.now.advanced(by: setup.options.renewal)
         self.renewal = renewal
@@ -118,7 +123,9 @@ actor NearbyAdvertiser {
         var state = resumption == nil ? AdvertisingState.on : .crowded
         do throws(DiscoveryError) {
             try await publish(advertises: resumption == nil)
-            if let refusal = await advertisement?.refusal { throw refusal }
+            for registration in [application, advertisement] {
+                if let refusal = await registration?.refusal { throw refusal }
+            }
         } catch {
             state = .failed(ChannelError(discovery: error))
             next = min(next, loop.now.advanced(by: Self.retryDelay))
@@ -138,11 +145,12 @@ actor NearbyAdvertiser {
         return sleepTask
     }
 
-    /// Makes a new tag and PSM, so that an observer cannot track this device by them.
-    private func renew() async {
+    /// Makes a new tag and PSM, so that an observer cannot track this device by them. The old PSMs
+    /// are served for `grace`.
+    private func renew(grace: Duration) async {
         makeTag()
         do throws(LinkError) {
-            try await listener.renew()
+            try await listener.renew(grace: grace)
         } catch {
             // The old PSM stays in use.
             await service?.renewalFailed(ChannelError(link: error))
@@ -173,23 +181,29 @@ actor NearbyAdvertiser {
         if application == nil {
             let application = try await setup.adapter.publish(gattApplication())
             self.application = application
+            if !isClosed { applicationWatch = watch(application) }
             streams?.application = application
         }
         let payload = advertises ? payload(psm) : nil
         guard payload != advertised else { return }
         // An adapter has room for few advertisements, so the old one is withdrawn first.
         advertised = nil
-        refusalTask?.cancel()
+        advertisementWatch?.cancel()
         await advertisement.take()?.end()
         guard let payload, !isClosed else { return }
         let fresh = try await setup.adapter.advertise(
             Advertisement(service: setup.service, payload: payload, carrier: setup.options.carrier))
         advertisement = fresh
         advertised = payload
-        guard !isClosed else { return }
-        refusalTask = Task(executorPreference: loop) { [weak self] in
+        if !isClosed { advertisementWatch = watch(fresh) }
+    }
+
+    /// A task that wakes the advertiser's task whenever bluetoothd refuses to repeat a registration,
+    /// or grants it again.
+    private func watch(_ registration: Registration) -> Task<Void, Never> {
+        Task(executorPreference: loop) { [weak self] in
             var isRefused = false
-            while (try? await fresh.waitForChange(wasRefused: isRefused)) != nil {
+            while (try? await registration.waitForChange(wasRefused: isRefused)) != nil {
                 isRefused.toggle()
                 await self?.updateSoon()
             }

@@ -90,7 +90,7 @@ public enum AdvertisingState: Sendable {
     /// Within 10 s, the peers of 32 accepted links have failed to authenticate: the service stops
     /// advertising for 30 s, and then advertises with a new tag and PSM.
     case crowded
-    /// What the service publishes could not be updated, or bluetoothd refuses to advertise it
-    /// again; the service will try again.
+    /// What the service publishes could not be updated, or bluetoothd refuses to publish it again;
+    /// the service will try again.
     case failed(ChannelError)
 }

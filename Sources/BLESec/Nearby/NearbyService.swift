@@ -21,7 +21,8 @@ public actor NearbyService {
     /// The adapter in use, such as `hci0`.
     public nonisolated var adapter: String { setup.adapter.name.description }
     private nonisolated let setup: NearbySetup
-    private var eventHandlers: [@Sendable (NearbyEvent) -> Void]
+    private let onEvent: @Sendable (NearbyEvent) -> Void
+    private var eventHandlers = NearbyEventHandlers()
     private var statusObservers = Observers<NearbyStatus>()
     private var failureObservers = Observers<PeerFailure>()
     private var adapterState = AdapterState.on
@@ -51,7 +52,8 @@ public actor NearbyService {
     ///   - options: whether and how to find peers and be found.
     ///   - loop: the loop on which the service and its channels run.
     /// - Throws: ``ChannelError``: `configuration`, `noSuchAdapter` if bluetoothd does not run or
-    ///   the adapter is off, `permission`.
+    ///   the adapter is off, `limitExceeded` if the adapter has no room for another advertisement,
+    ///   `permission`.
     public static func start(
         _ service: BluetoothUUID = .blesec, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared
@@ -85,7 +87,7 @@ public actor NearbyService {
 
     private init(_ setup: NearbySetup, _ onEvent: @escaping @Sendable (NearbyEvent) -> Void) {
         self.setup = setup
-        eventHandlers = [onEvent]
+        self.onEvent = onEvent
         loop = setup.loop
         waiting = LoopCondition(loop: setup.loop)
     }
@@ -130,13 +132,16 @@ public actor NearbyService {
         advertiser?.assumeIsolated { $0.updateSoon() }
     }
 
-    /// Also reports events to `observer`, on the loop.
-    package func observe(_ observer: @escaping @Sendable (NearbyEvent) -> Void) {
-        eventHandlers.append(observer)
+    /// Also reports events to `handler`, on the loop, for as long as `owner` lives.
+    func observe(
+        for owner: some AnyObject & Sendable, _ handler: @escaping @Sendable (NearbyEvent) -> Void
+    ) {
+        eventHandlers.add(handler, for: owner)
     }
 
     func report(_ event: NearbyEvent) {
-        for handle in eventHandlers { handle(event) }
+        onEvent(event)
+        eventHandlers.tell(event)
         switch event {
         case .dialFailed(let candidate, let error):
             failureObservers.tell(PeerFailure(peer: candidate.address.description, error: error))
@@ -196,7 +201,7 @@ public actor NearbyService {
         await dialer?.close()
         let unclaimed = ready
         ready = []
-        for channel in unclaimed { await channel.abort() }
+        for channel in unclaimed { await discard(channel) }
         waiting.wake(.ready)
         waiting.wake(.room)
         await secureListener?.close()
@@ -320,8 +325,13 @@ public actor NearbyService {
             if await channel.hasWaitingMessages { offer(channel) }
             return
         }
-        guard !isClosed else { return await channel.abort() }
+        guard !isClosed else { return await discard(channel) }
         offer(channel)
+    }
+
+    /// Ends a ready channel that ``next()`` has not returned.
+    private func discard(_ channel: SecureChannel) async {
+        if let failure = await channel.discard() { report(.acceptFailed(failure)) }
     }
 
     private func offer(_ channel: SecureChannel) {

@@ -10,7 +10,11 @@ internal import BLESecLinks
 /// second channel on a PSM whose channel died while the LE connection stayed up.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
-    private static let grace = Duration.seconds(60)
+    static let grace = Duration.seconds(60)
+    /// How long the old PSMs are served when they are flooded. With the default time limits, every
+    /// link over them has failed within `AdvertisingThrottle.cooldown`, before the service
+    /// advertises again.
+    static let graceInFlood = Duration.seconds(5)
     /// How many links may wait for ``accept()``. Further links over L2CAP wait in the kernel.
     private static let backlog = 4
     /// No new PSM is opened for a device while this many PSMs are served: an adapter has 128
@@ -86,11 +90,11 @@ actor RenewableListener: LinkListener {
     isolated deinit { for served in servedPSMs.values { served.task.cancel() } }
 
     /// Listens on a new PSM, which is then in the advertisement and in the characteristic; the old
-    /// ones are closed after ``grace``.
-    func renew() throws(LinkError) {
+    /// ones are closed after `grace`, ``grace`` or ``graceInFlood``.
+    func renew(grace: Duration) throws(LinkError) {
         guard let fresh = try open() else { return }
         advertisedListener = fresh
-        publish(fresh)
+        publish(fresh, grace: grace)
     }
 
     /// The PSM for a device that reads the characteristic; `nil` without L2CAP.
@@ -186,16 +190,17 @@ actor RenewableListener: LinkListener {
     }
 
     /// Puts a PSM into the characteristic, and retires the PSMs that are no longer published.
-    private func publish(_ fresh: L2CAPListener) {
+    private func publish(_ fresh: L2CAPListener, grace: Duration = RenewableListener.grace) {
         characteristicListener = fresh
         users = []
         for (key, served) in servedPSMs
         where served.listener !== advertisedListener
-            && served.listener !== characteristicListener && !served.isRetiring
+            && served.listener !== characteristicListener
+            && (!served.isRetiring || grace < Self.grace)
         {
             servedPSMs[key]?.isRetiring = true
             Task(executorPreference: loop) { [loop, weak self, weak listener = served.listener] in
-                try? await loop.sleep(for: Self.grace)
+                try? await loop.sleep(for: grace)
                 if let listener { await self?.end(listener) }
             }
         }
