@@ -190,9 +190,12 @@ final class Descriptor: Sendable {
     /// has a lock.
     func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
 
-    /// Takes a shared lock until the descriptor is closed, or makes its exclusive lock a shared
-    /// lock; false if another descriptor has an exclusive lock.
+    /// Takes a shared lock until the descriptor is closed; false if another descriptor has an
+    /// exclusive lock.
     func lockShared() -> Bool { flock(number, LOCK_SH | LOCK_NB) == 0 }
+
+    /// Gives up the descriptor's lock.
+    func unlock() { flock(number, LOCK_UN) }
 
     /// Renames a file or folder, and returns true; returns false if the new name exists already.
     func renameNoReplace(

@@ -15,12 +15,11 @@ final class FileFolder {
 
     let rules: Rules
     let folder: Descriptor
-    /// The folder with the peer's incomplete files, in `allPartial`.
+    /// The folder with the peer's incomplete files, in `allPartial`. Its name is a hash of the
+    /// peer's key.
     let partial: Descriptor
     /// The folder with the incomplete files of all peers.
     private let allPartial: Descriptor
-    /// The name of `partial`: a hash of the peer's key.
-    private let peer: String
 
     /// How long incomplete files, and notes about stored ones, are kept after their last change, in
     /// seconds.
@@ -33,7 +32,6 @@ final class FileFolder {
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
         self.rules = rules
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
-        self.peer = Self.hex(sha256(peer))
         for _ in 0..<Self.attempts {
             let allPartial = try folder.folder(FileName.partialFolder, mode: 0o700)
             guard let status = allPartial.status else { break }
@@ -50,7 +48,7 @@ final class FileFolder {
                 continue
             }
             self.allPartial = allPartial
-            partial = try allPartial.folder(self.peer, mode: 0o700)
+            partial = try allPartial.folder(Self.hex(sha256(peer)), mode: 0o700)
             return
         }
         throw FileFailure(.cannotWrite, "\(path)/\(FileName.partialFolder) is in use")
@@ -58,20 +56,23 @@ final class FileFolder {
 
     private static let attempts = 200
 
-    /// Removes the note about the stored offer, and the folders of incomplete files if they are
-    /// empty and nobody else uses them. Called when the sender knows that everything is stored.
+    /// Removes the note about the stored offer, and then what ``removeEmpty()`` removes. Called when
+    /// the sender knows that everything is stored.
     func forget(_ offer: FileFrame.Offer) {
         partial.remove(Self.noteName(offer))
         removeEmpty()
     }
 
-    /// Removes the folders of incomplete files if they are empty and nobody else uses them.
+    /// Removes the folders of incomplete files that are empty, those of other peers too, if nobody
+    /// else uses any of them. After this call, the object is not used any more.
     func removeEmpty() {
+        // Whoever makes or uses a peer's folder has a shared lock.
         if allPartial.lock() {
-            allPartial.remove(peer, isFolder: true)
+            for peer in (try? allPartial.names()) ?? [] { allPartial.remove(peer, isFolder: true) }
             folder.remove(FileName.partialFolder, isFolder: true)
         }
-        _ = allPartial.lockShared()
+        // If two transfers end at once, neither may keep the other from removing the folders.
+        allPartial.unlock()
     }
 
     /// The first 16 bytes in hexadecimal digits.

@@ -120,26 +120,23 @@ final class FileReceiver {
     /// Accepts the offer. Returns the bytes for the peer.
     func accept(into folder: FileFolder) -> [UInt8] {
         guard phase == .offered, let offer else { return [] }
+        self.folder = folder
         do throws(FileFailure) {
             guard FileName.isAllowed(offer.name, allowsHidden: folder.rules.allowsHidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
             let heldFolder = try folder.open(offer)
+            self.heldFolder = heldFolder
             if let name = folder.storedName(offer) {
                 // An earlier process may have ended after it gave the file this name, but before it
                 // made the name durable.
                 try folder.folder.synchronize()
                 state.name = name
                 folder.remove(offer, ifEmpty: true)
+                self.heldFolder = nil
             } else {
-                let reservation: FileFolder.Reservation
-                do throws(FileFailure) {
-                    reservation = try folder.reserve(offer, in: heldFolder)
-                } catch {
-                    folder.remove(offer, ifEmpty: true)
-                    throw error
-                }
-                (self.heldFolder, self.reservation) = (heldFolder, reservation)
+                let reservation = try folder.reserve(offer, in: heldFolder)
+                self.reservation = reservation
                 // Unowned is safe, since the receiver owns the reservation.
                 reservation.unwritten = { [unowned self] in unwritten }
                 unannounced = Set(try heldFolder.names())
@@ -152,10 +149,10 @@ final class FileReceiver {
                 }
             }
         } catch {
+            close()
             let failure = Self.asReported(error)
             return refuse(failure.problem, failure.text)
         }
-        self.folder = folder
         phase = .receiving
         return bytes(.accept)
     }
@@ -280,11 +277,12 @@ final class FileReceiver {
     /// Called when nothing more comes: removes the folders that hold nothing for a later transfer.
     func close() {
         guard phase != .done, let offer else { return }
-        (current, complete) = (nil, [])
-        let isHeld = heldFolder != nil
+        (current, complete, tree, reservation) = (nil, [], nil, nil)
         heldFolder?.remove(FileFolder.tree, isFolder: true)
-        (heldFolder, tree, reservation) = (nil, nil, nil)
-        if isHeld { folder?.remove(offer, ifEmpty: true) }
+        // The folder is locked until it is removed: another transfer might have begun to use it.
+        // If it is removed already, its name may be that of another transfer's folder by now.
+        if heldFolder?.hasPath == true { folder?.remove(offer, ifEmpty: true) }
+        heldFolder = nil
         folder?.removeEmpty()
         folder = nil
     }
@@ -364,7 +362,9 @@ final class FileReceiver {
                 let path = announced[0].entry.path
                 state.failures.append(FileTransfer.Failure(path: path, problem: problem))
                 // The held bytes of a file that has changed are of no use.
-                if problem == .changed, let current { heldFolder?.remove(current.partialName) }
+                if problem == .changed {
+                    heldFolder?.remove(FileFolder.partialName(announced[0].entry))
+                }
             }
             try endCurrent(&answers)
         default: throw FileViolation("a frame that does not belong here")

@@ -10,6 +10,9 @@ final class FileSender {
         case wait
         /// End this side's direction of the stream.
         case finish
+        /// Give the stream up: a file that the peer had already has changed since the offer, so the
+        /// transfer must not become done.
+        case giveUp
     }
 
     /// How far the transfer is.
@@ -18,6 +21,8 @@ final class FileSender {
         var isAccepted = false
         /// Whether this side has sent everything.
         var hasSentAll = false
+        /// Whether the last step was ``Step/giveUp``.
+        var hasGivenUp = false
         /// How many bytes the peer has on its disk, according to its `received` frames.
         var received: UInt64 = 0
         /// How many bytes the peer had before this transfer, according to its answers.
@@ -74,6 +79,8 @@ final class FileSender {
     /// Whether the peer has asked for the data of the current file, and has then reported that it
     /// cannot store the file.
     private var hasFailedMidway = false
+    /// Whether a file that the peer had already has changed since the offer.
+    private var hasStaleFile = false
 
     /// The approximate length of the bytes in a step.
     private static let stepSize = 256 << 10
@@ -100,12 +107,21 @@ final class FileSender {
             announce(to: &bytes)
             if announced.isEmpty, announcedEntryCount == source.entries.count {
                 state.hasSentAll = true
-                return bytes.isEmpty ? .finish : .send(bytes)
+                return bytes.isEmpty ? lastStep() : .send(bytes)
             }
             isWaiting = !sendCurrent(to: &bytes)
         }
         if !bytes.isEmpty { return .send(bytes) }
         return hasBacklog ? .send([]) : .wait
+    }
+
+    /// The step after everything was sent.
+    private func lastStep() -> Step {
+        guard hasStaleFile else { return .finish }
+        // The peer stores the other files first, so that a later transfer need not send them.
+        guard state.ended == currentIndex else { return .wait }
+        state.hasGivenUp = true
+        return .giveUp
     }
 
     private func announce(to bytes: inout [UInt8]) {
@@ -134,7 +150,10 @@ final class FileSender {
         do throws(FileFailure) {
             if current == nil {
                 switch answer {
-                case .have, .failed:
+                case .have:
+                    endStored()
+                    return true
+                case .failed:
                     endCurrent()
                     return true
                 case .from(let start): try openCurrent(at: start)
@@ -150,7 +169,7 @@ final class FileSender {
     private func openCurrent(at start: UInt64) throws(FileFailure) {
         let (entry, version) = announced[0]
         guard let file = try source.open(entry, version) else {
-            throw FileFailure(.changed, "changed since it was announced")
+            throw FileFailure(.changed, Self.changedSinceOffer)
         }
         current = Current(
             descriptor: file, entry: entry, version: version, start: start, position: start,
@@ -192,6 +211,10 @@ final class FileSender {
         guard source.isUnchanged(file.descriptor, file.entry, file.version) else {
             throw FileFailure(.changed, "changed while it was sent")
         }
+        // In `/proc`, for example, files have the size 0.
+        guard try file.descriptor.read(at: file.position, atMost: 1).isEmpty else {
+            throw FileFailure(.changed, "has more bytes than its size says")
+        }
         FileFrame.end(file.hash.current).append(to: &bytes)
         endCurrent()
         return true
@@ -200,6 +223,21 @@ final class FileSender {
     /// Whether a part of the current file must still be hashed. If so, the sender continues with
     /// that, and does not wait for the peer.
     private var hasBacklog: Bool { current.map { $0.hash.count < $0.position } ?? false }
+
+    /// Ends a file that the peer has already. If the file has changed since the offer, the peer has
+    /// an old version. No frame can say this, because the file has ended for the peer.
+    private func endStored() {
+        let (entry, version) = announced[0]
+        if !source.isInPlace(entry, version) {
+            hasStaleFile = true
+            state.failures.append(
+                FileTransfer.Failure(
+                    path: entry.path, problem: .changed, text: Self.changedSinceOffer))
+        }
+        endCurrent()
+    }
+
+    private static let changedSinceOffer = "changed since it was offered"
 
     private func endCurrent() {
         current = nil

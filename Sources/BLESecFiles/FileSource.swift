@@ -218,7 +218,11 @@ final class FileSource {
 
     /// Whether the file is still the one that was opened, unchanged and in its place.
     func isUnchanged(_ file: Descriptor, _ entry: FileEntry, _ version: Version) -> Bool {
-        guard file.status.map(Version.init) == version else { return false }
+        file.status.map(Version.init) == version && isInPlace(entry, version)
+    }
+
+    /// Whether the file that was examined is still in its place, and unchanged.
+    func isInPlace(_ entry: FileEntry, _ version: Version) -> Bool {
         if offer.isFolder {
             guard let (folder, name) = try? place(of: entry) else { return false }
             return folder.status(of: name).map(Version.init) == version

@@ -119,12 +119,13 @@ public final class FileTransfer: Sendable {
 
     /// Waits until the receiver has stored everything, and returns the name under which it has
     /// stored it. The sender of an incoming transfer may not know of this yet: before the program
-    /// ends, close the connection with ``PeerConnection/close(_:within:)``, which waits for that.
+    /// ends, close the connection with `PeerConnection.close(within:)`, which waits for that.
     ///
     /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
     ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not
     ///   stored; `cancelled` after ``cancel()`` on either side; `sessionLost` for an incoming
-    ///   transfer when the sender's process was replaced; the error that closed the connection.
+    ///   transfer when the sender's process was replaced before everything was stored; the error
+    ///   that closed the connection.
     @discardableResult
     public func finish() async throws(ChannelError) -> String {
         let result = await withCheckedContinuation { waiter in

@@ -48,15 +48,20 @@ struct IncomingFiles: Sendable {
             await stream.giveUp(
                 error.code == .protocolViolation
                     ? .violation : isCancelled ? .cancelled : .other)
-            let failures = await thread.run { [receiver] in
+            let state = await thread.run { [receiver] in
                 receiver.value.close()
-                return receiver.value.state.failures.listed
+                return receiver.value.state
+            }
+            // Everything may be stored already. The note about it stays, since the sender may not
+            // have learned of that.
+            if let name = state.name, state.failures.count == 0 {
+                return transfer.end(.success(name))
             }
             transfer.end(
                 .failure(
                     isCancelled
                         ? ChannelError(.cancelled, "receiving was ended on this side")
-                        : OutgoingFiles.explained(error, stream)), failures)
+                        : OutgoingFiles.explained(error, stream)), state.failures.listed)
         }
     }
 
@@ -104,8 +109,8 @@ struct IncomingFiles: Sendable {
         // At most one tick is queued at a time, so that ticks do not delay the data behind them.
         let isTickQueued = Locked(false)
         let ticking = Task(executorPreference: connection.loop) {
-            while !Task.isCancelled {
-                try? await connection.loop.sleep(for: Self.tickInterval)
+            // The sleep throws after a cancellation, and after the loop's shutdown.
+            while (try? await connection.loop.sleep(for: Self.tickInterval)) != nil {
                 let wasQueued = isTickQueued.withLock { isQueued in
                     defer { isQueued = true }
                     return isQueued

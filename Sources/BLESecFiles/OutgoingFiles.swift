@@ -99,7 +99,9 @@ struct OutgoingFiles: Sendable {
             let isViolation = failure.code == .protocolViolation
             await stream.giveUp(
                 isViolation ? .violation : transfer.isCancelled ? .cancelled : .other)
-            throw Self.explained(failure, stream)
+            guard state.hasGivenUp, !transfer.isCancelled else {
+                throw Self.explained(failure, stream)
+            }
         }
         if let refusal = state.refusal {
             throw ChannelError(refused: transfer.name, refusal)
@@ -159,6 +161,9 @@ struct OutgoingFiles: Sendable {
             case .finish:
                 report(await thread.run { sender.value.state })
                 return await stream.finish()
+            case .giveUp:
+                // This ends the reader, too. The files' failures are reported instead.
+                throw ChannelError(.fileChanged, "files that the peer has already have changed")
             }
             if Task.isCancelled {
                 throw ChannelError(.cancelled, "sending was ended on this side")

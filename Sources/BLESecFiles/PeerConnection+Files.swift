@@ -17,7 +17,7 @@ extension PeerConnection {
     ///   - onOmission: called for each file or folder inside the folder that cannot be sent.
     /// - Throws: `noSuchFile` when the file or folder cannot be read; `refused` for a name that
     ///   cannot be sent; `limitExceeded` when there are too many threads. Without
-    ///   ``Guarantee/exactlyOnce(_:)``, the transfer fails with `configuration`.
+    ///   `Guarantee.exactlyOnce`, the transfer fails with `configuration`.
     public nonisolated func sendFile(
         _ path: String, sendsHidden: Bool = false,
         onOmission: @Sendable (FileTransfer.Failure) -> Void = { _ in }

@@ -58,6 +58,43 @@ struct FileChainTests {
         }
     }
 
+    @Test(
+        "a stored file that has changed since it was offered again is not reported as sent",
+        arguments: [false, true])
+    func changedSinceOffer(isFolder: Bool) throws {
+        let scratch = TemporaryFolder()
+        try scratch.makeFolder("in")
+        try scratch.makeFolder("tree")
+        try scratch.write("tree/a", [1, 2, 3])
+        let path = scratch.path(isFolder ? "tree" : "tree/a")
+        func transfer(beforeAnswer change: () throws -> Void) throws -> FileSender {
+            let sender = FileSender(try FileSource(path, sendsHidden: false))
+            let receiver = FileReceiver()
+            for _ in 0..<100 {
+                switch sender.next() {
+                case .send(let bytes): try sender.receive(try receiver.receive(bytes))
+                case .wait: try sender.receive(receiver.tick())
+                case .finish:
+                    try sender.receive(try receiver.finish())
+                    return sender
+                case .giveUp: return sender
+                }
+                guard receiver.hasOffer else { continue }
+                try change()
+                let folder = try FileFolder(scratch.path("in"), from: [7], FileFolder.Rules())
+                try sender.receive(receiver.accept(into: folder))
+            }
+            throw FileFailure(.other, "the sender does not end")
+        }
+        // The receiver keeps a note about what it has stored, as if the sender had not learned that.
+        let first = try transfer {}
+        #expect(first.state.name == (isFolder ? "tree" : "a"))
+        let second = try transfer { try scratch.write("tree/a", [4, 5, 6, 7]) }
+        #expect(second.state.hasGivenUp && second.state.name == nil)
+        #expect(second.state.failures.listed.map(\.path) == ["a"])
+        #expect(second.state.failures.listed.map(\.problem) == [.changed])
+    }
+
     @Test("a receiver that answers with random frames causes no trap", arguments: 0..<60)
     func hostileReceiver(index: Int) throws {
         var generator = SeededGenerator(seed: Self.first + UInt64(index))
@@ -218,6 +255,7 @@ private struct FileChain {
                 case .send(let bytes): toReceiver += bytes
                 case .wait: break
                 case .finish: hasFinished = true
+                case .giveUp: throw FileFailure(.changed, "the source has not changed")
                 }
             }
             let piece = Array(toReceiver.prefix(1 + generator.below(200_000)))

@@ -10,21 +10,36 @@ import Testing
 struct FileConnectionTests {
     private let scratch = TemporaryFolder()
 
+    /// The configuration of a side with a new key.
+    private func configuration() throws -> ChannelConfiguration {
+        var configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
+        configuration.carriesDelivery = true
+        configuration.allowsExposedIdentity = true
+        return configuration
+    }
+
+    private func endpoint() throws -> Endpoint {
+        try Endpoint(parsing: "unix:\(scratch.path("socket"))")
+    }
+
+    /// A connection that accepts the links of the other side.
+    private func accepting() async throws -> PeerConnection {
+        let listener = try await SecureListener.listen(
+            on: try endpoint(), configuration: try configuration())
+        return await PeerConnection.start(.accepting(from: listener), delivery: .exactlyOnce())
+    }
+
+    private func dialing(_ configuration: ChannelConfiguration) async throws -> PeerConnection {
+        await PeerConnection.start(
+            .dialing(try endpoint(), configuration: configuration), delivery: .exactlyOnce())
+    }
+
     /// Connects two sides, runs `body` with them, and aborts both.
     private func connected(
         _ body: (_ sender: PeerConnection, _ receiver: PeerConnection) async throws -> Void
     ) async throws {
-        var configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
-        configuration.carriesDelivery = true
-        configuration.allowsExposedIdentity = true
-        var senderConfiguration = configuration
-        senderConfiguration.identity = try .generate()
-        let endpoint = try Endpoint(parsing: "unix:\(scratch.path("socket"))")
-        let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
-        let receiver = await PeerConnection.start(
-            .accepting(from: listener), delivery: .exactlyOnce())
-        let sender = await PeerConnection.start(
-            .dialing(endpoint, configuration: senderConfiguration), delivery: .exactlyOnce())
+        let receiver = try await accepting()
+        let sender = try await dialing(try configuration())
         try await body(sender, receiver)
         await sender.abort()
         await receiver.abort()
@@ -100,6 +115,59 @@ struct FileConnectionTests {
             }
             #expect(scratch.names(in: "in") == ["tree"])
         }
+    }
+
+    @Test(
+        "if a file that the receiver has already changes after the offer, the transfer fails, and the next one sends the file",
+        .timeLimit(.minutes(1)))
+    func changesAfterOffer() async throws {
+        try scratch.makeFolder("tree")
+        for name in ["a", "b"] { try scratch.write("tree/\(name)", [1, 2, 3]) }
+        try scratch.makeFolder("in")
+        try await connected { sender, receiver in
+            // The first transfer stores only `a`. In the second one, that is an old version.
+            for (attempt, changed) in ["b", "a"].enumerated() {
+                let outgoing = try await sender.sendFile(scratch.path("tree"))
+                let offer = try await next(receiver)
+                try scratch.write("tree/\(changed)", [UInt8](repeating: 4, count: 4 + attempt))
+                let incoming = offer.accept(into: scratch.path("in"))
+                #expect(await errorCode(outgoing) == .incomplete)
+                #expect(outgoing.failures.map(\.path) == [changed])
+                #expect(outgoing.failures.map(\.problem) == [.changed])
+                #expect(await errorCode(incoming) != nil)
+                #expect(scratch.names(in: "in") == [".blesec-partial"])
+            }
+            let outgoing = try await sender.sendFile(scratch.path("tree"))
+            let incoming = try await next(receiver).accept(into: scratch.path("in"))
+            #expect(try await incoming.finish() == "tree")
+            #expect(try await outgoing.finish() == "tree")
+            for name in ["a", "b"] {
+                #expect(scratch.read("in/tree/\(name)") == scratch.read("tree/\(name)"))
+            }
+        }
+    }
+
+    @Test(
+        "when the connection closes with sessionLost, so does an outgoing transfer",
+        .timeLimit(.minutes(1)))
+    func sessionLost() async throws {
+        try scratch.write("file.bin", [1, 2, 3])
+        let sender = try await accepting()
+        let receiverConfiguration = try configuration()
+        let first = try await dialing(receiverConfiguration)
+        _ = try await first.send([1])
+        await first.finish()
+        #expect(try await sender.receive() == [1])
+        #expect(try await sender.receive() == nil)
+        let outgoing = try await sender.sendFile(scratch.path("file.bin"))
+        await first.abort()
+        // A peer that has ended the connection must not send more.
+        let second = try await dialing(receiverConfiguration)
+        _ = try await second.send([2])
+        #expect(await errorCode(outgoing) == .sessionLost)
+        #expect(await sender.status.state == .closed)
+        await second.abort()
+        await sender.abort()
     }
 
     @Test(

@@ -47,7 +47,29 @@ struct FileFolderTests {
         }
         #expect(FileName.parts(of: "a/\(name)", allowsHidden: false) == nil || name == "a/b")
         #expect(scratch.names == ["in"])
-        #expect(scratch.files(below: "in").isEmpty)
+        #expect(scratch.names(in: "in").isEmpty)
+    }
+
+    @Test("a refused offer leaves no folder, and the empty folders of other peers are removed")
+    func leavesNoFolder() throws {
+        var rules = FileFolder.Rules()
+        rules.quota = 1_000
+        // A process that was killed may have left this.
+        try scratch.makeFolder("in/.blesec-partial/peer")
+        for isFolder in [false, true] {
+            let large = try receiver("a", isFolder: isFolder, bytes: 60_000, rules: rules)
+            #expect(large.refusal?.problem == .noSpace)
+            #expect(scratch.names(in: "in").isEmpty)
+        }
+        let first = try receiver("a", bytes: 10, from: 1)
+        try send("a", 10, sending: 5, to: first)
+        // While another transfer uses the folders, nothing is removed.
+        #expect(try receiver(".hidden", from: 2).refusal?.problem == .badName)
+        #expect(scratch.names(in: "in/.blesec-partial").count == 2)
+        first.close()
+        // What is held for a later transfer stays.
+        #expect(scratch.names(in: "in/.blesec-partial").count == 1)
+        #expect(scratch.files(below: "in").count == 1)
     }
 
     @Test(
@@ -360,6 +382,20 @@ struct FileFolderTests {
         // What is left is more than the quota allows; the offer alone is not.
         rules.quota = 20_000
         #expect(try receiver("a", bytes: 10_000, rules: rules).refusal == nil)
+    }
+
+    @Test("what is held of a file is removed if the sender finds that the file has changed")
+    func restOfChangedFile() throws {
+        let old = try receiver("a", bytes: 80_000)
+        try send("a", 80_000, sending: 60_000, to: old)
+        old.close()
+        let new = try receiver("a", bytes: 80_000)
+        try send("a", 80_000, to: new)
+        #expect(new.state.held == 60_000)
+        _ = try answers(of: new, to: .skip(.changed))
+        #expect(new.state.failures.listed.map(\.problem) == [.changed])
+        new.close()
+        #expect(scratch.names(in: "in").isEmpty)
     }
 
     @Test("a path of a tree is a file or a folder, and not both")

@@ -77,6 +77,22 @@ struct FileSourceTests {
         #expect(try source.open(found.entry, found.version) == nil)
     }
 
+    @Test("a file that has more bytes than its size says is not sent")
+    func hiddenBytes() throws {
+        // Its size is 0.
+        let sender = FileSender(try FileSource("/proc/version", sendsHidden: false))
+        #expect(sender.totalBytes == 0)
+        for answer in [FileFrame.accept, .from(0)] {
+            _ = sender.next()
+            var bytes: [UInt8] = []
+            answer.append(to: &bytes)
+            try sender.receive(bytes)
+        }
+        _ = sender.next()
+        #expect(sender.state.failures.listed.map(\.problem) == [.changed])
+        #expect(sender.state.failures.listed.first?.text == "has more bytes than its size says")
+    }
+
     @Test("files whose names cannot be sent are reported, hidden ones only if those are sent")
     func omissions() throws {
         try scratch.makeFolder("tree")

@@ -70,13 +70,56 @@ extension Integration {
             #expect(try fixture.names(in: "out") == ["bad", "good"])
         }
 
-        @Test("an answer at the terminal is for one version of a file, until that is stored")
-        func question() throws {
+        @Test(
+            "a stored file counts as received, also if a second copy of the offer was refused meanwhile"
+        )
+        func secondCopy() throws {
+            let outcomes = try fixture.run(
+                "receive", [fixture.out, "--accept", "always"], "dialer",
+                ["--attack", "second-copy"])
+            let errors = outcomes[0].errors
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(errors.contains("\nreceived bad: "), "\(errors)")
+            #expect(errors.contains("\nbad: bad is being received already\n"), "\(errors)")
+        }
+
+        /// Starts `blesec receive` on a terminal, where it asks.
+        private func startAsking() throws -> Subprocess {
             let words = fixture.toolWords("receive", [fixture.out], listens: true)
             let command = words.map { "'\($0)'" }.joined(separator: " ")
             let tool = try Subprocess(
                 "script", ["-qec", command, "/dev/null"], input: .keptOpen, within: 60)
             try tool.output(containing: "listening on ")
+            return tool
+        }
+
+        @Test(
+            "a stored file is reported as received, even if its stream is then given up; the same offer is a new question"
+        )
+        func storedThenReset() throws {
+            let tool = try startAsking()
+            let peer = try fixture.startPeer("send", "dialer", ["--attack", "stored-then-reset"])
+            var seen = 0
+            // The offers are `bad`, `other`, `bad` and `good`.
+            for answer in ["y", "n", "y", "y"] {
+                let start = seen
+                seen = try tool.output(containing: "[y/n/all] ", after: start)
+                if answer == "n" {
+                    seen = try tool.output(containing: "received bad: ", after: start)
+                }
+                tool.send(Array("\(answer)\n".utf8))
+            }
+            let outcome = try peer.wait(whileServing: [tool])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            let receiver = try tool.wait()
+            #expect(receiver.status == 0, "\(receiver.text)")
+            #expect(receiver.text.split(separator: "received bad: ").count == 2, "\(receiver.text)")
+            #expect(try fixture.names(in: "out") == ["bad", "good"])
+        }
+
+        @Test("an answer at the terminal is for one version of a file, until that is stored")
+        func question() throws {
+            let tool = try startAsking()
             let peer = try fixture.startPeer("send", "dialer", ["--attack", "same-file"])
             var seen = 0
             // The peer expects these answers, and the last one to the file `good`.
@@ -197,6 +240,9 @@ extension Integration {
             try #require(outcomes[1].status == 0, "\(outcomes[1].errors)\n\(errors)")
             if FileAttacks.neverAccepted.contains(attack) {
                 #expect([0, 76].contains(outcomes[0].status), "\(errors)")
+            } else if FileAttacks.afterStored.contains(attack) {
+                #expect(outcomes[0].status == 0, "\(errors)")
+                #expect(errors.contains("\nreceived bad: "), "\(errors)")
             } else {
                 #expect([65, 69, 73, 76].contains(outcomes[0].status), "\(errors)")
                 #expect(errors.contains("\nblesec: "), "\(errors)")
@@ -279,10 +325,12 @@ private enum FileAttacks {
         "offer-of-2^62-1-bytes",
         "offer-without-name-and-numbers", "offer-twice-at-once", "file-before-accept",
     ]
+    /// Attacks that begin when the offered file is whole, and therefore stored.
+    static let afterStored = ["second-file", "data-behind-end", "end-twice"]
     static let senders =
-        neverAccepted + [
-            "offer-twice", "second-file", "folder-of-file", "data-without-file", "end-without-file",
-            "skip-without-file", "data-behind-end", "end-twice", "nanoseconds", "mode", "more-data",
+        neverAccepted + afterStored + [
+            "offer-twice", "folder-of-file", "data-without-file", "end-without-file",
+            "skip-without-file", "nanoseconds", "mode", "more-data",
             "more-data-later", "data-of-empty-file", "fewer-data", "no-data", "empty-data",
             "prefix", "again", "again-with-byte", "short-hash", "long-hash", "long-frame",
             "very-long-frame", "long-number", "long-number-inside", "end-in-frame", "end-in-file",

@@ -82,7 +82,10 @@ enum ReceiveCommand {
                     try await inbox.receive(from: transferConnection.connection)
                 }
             } catch {
-                guard arguments.has(keep), interruption.error == nil else { throw error }
+                // As in `listen`, the time limit ends the command even with --keep.
+                guard arguments.has(keep), interruption.error == nil,
+                    !transferConnection.hasReachedTimeLimit
+                else { throw error }
                 Diagnostics.print(error)
             }
             if let error = inbox.takeFailure() {
@@ -120,8 +123,7 @@ private final class Inbox: Sendable {
     private let folder: String
     private let options: FileOffer.Options
     private let question: AcceptQuestion
-    private let missing = Locked(MissingFiles())
-    private let reported = Locked(ReportedOffers())
+    private let outcomes = Locked(Outcomes())
 
     init(folder: String, options: FileOffer.Options, question: AcceptQuestion) {
         self.folder = folder
@@ -141,9 +143,9 @@ private final class Inbox: Sendable {
     /// Returns the error of the first accepted file that is not stored, nil if everything is
     /// stored, and forgets the errors of all files.
     func takeFailure() -> ChannelError? {
-        missing.withLock { missing in
-            defer { missing = MissingFiles() }
-            return missing.failure
+        outcomes.withLock { outcomes in
+            defer { outcomes.missing = MissingFiles() }
+            return outcomes.missing.failure
         }
     }
 
@@ -194,9 +196,11 @@ private final class Inbox: Sendable {
         await showing.value
         do throws(ChannelError) {
             let name = try result.get()
-            missing.withLock { $0.remove(offer) }
             await question.noteStored(identity)
-            let isNew = reported.withLock { $0.insert(identity) }
+            let isNew = outcomes.withLock { outcomes in
+                outcomes.missing.remove(offer)
+                return outcomes.reported.insert(identity)
+            }
             if transfer.wasStoredBefore, !isNew {
                 // The sender had not learned that it is stored, and has offered it again.
                 display.erase()
@@ -208,7 +212,12 @@ private final class Inbox: Sendable {
                     "received", TransferText.members(transfer, name, seconds: seconds))
             }
         } catch {
-            missing.withLock { $0.add(offer, error) }
+            outcomes.withLock { outcomes in
+                // A second copy of an offer is busy while the first copy is received. It is not
+                // missing if that was stored meanwhile.
+                let isStored = error.code == .busy && outcomes.reported.contains(identity)
+                if !isStored { outcomes.missing.add(offer, error) }
+            }
             display.end(
                 transfer, "\(transfer.name): \(error.reason)", "not-received",
                 [("name", .string(transfer.name))] + error.members, isFailure: true)
@@ -235,15 +244,23 @@ private final class Inbox: Sendable {
     }
 }
 
+/// What has become of the accepted offers.
+private struct Outcomes {
+    var missing = MissingFiles()
+    var reported = ReportedOffers()
+}
+
 /// The last offers that were reported as received. If the sender does not learn that an offer is
 /// stored, it offers the same again, and the command reports it only once.
 private struct ReportedOffers {
     private var offers: [OfferIdentity] = []
     private static let limit = 1_000
 
+    func contains(_ offer: OfferIdentity) -> Bool { offers.contains(offer) }
+
     /// Adds an offer, and returns whether it is new.
     mutating func insert(_ offer: OfferIdentity) -> Bool {
-        guard !offers.contains(offer) else { return false }
+        guard !contains(offer) else { return false }
         if offers.count == Self.limit { offers.removeFirst() }
         offers.append(offer)
         return true

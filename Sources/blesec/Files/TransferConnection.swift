@@ -1,5 +1,6 @@
 internal import BLESec
 internal import BLESecLinks
+internal import BLESecLocking
 internal import BLESecToolKit
 
 /// The connection of `blesec send` and `blesec receive`: this side dials TARGET, or waits at
@@ -13,11 +14,15 @@ struct TransferConnection: Sendable {
     let connection: PeerConnection
     let interruption: Interruption
     let timeLimit: TimeLimit?
+    private let timeIsOver = Locked(false)
     private let notes: ConnectionNotes
     /// Maps the error that ended the search or the channel to the error to report.
     private let explained: @Sendable (ChannelError) -> ChannelError
     /// Ends the search for the peer, or closes the service or the listener.
     private let end: @Sendable () async -> Void
+
+    /// Whether the time limit has ended the connection.
+    var hasReachedTimeLimit: Bool { timeIsOver.withLock { $0 } }
 
     /// Removes TARGET from the operands, and returns it. With --service, returns nil unless the
     /// first operand is peer:NAME or peer:KEY.
@@ -105,13 +110,11 @@ struct TransferConnection: Sendable {
         }
         let limiting = Task(executorPreference: connection.loop) { () -> ChannelError? in
             do throws(ChannelError) {
-                try await timeLimit?.run(awaiting: "channel") { () async throws(ChannelError) in
-                    for await status in await connection.states()
-                    where status.state == .connected || status.state == .closed { return }
-                }
+                try await timeLimit?.awaitChannel(connection)
                 return nil
             } catch {
                 guard error.code == .timedOut else { return nil }
+                timeIsOver.withLock { $0 = true }
                 await connection.abort()
                 return error
             }

@@ -55,7 +55,7 @@ final class TransferDisplay: Sendable {
         guard isTerminal, progress.state != .done, progress.state != .failed else { return }
         let width = Environment.width
         state.withLock { state in
-            guard state.questions == 0 else { return }
+            guard state.questions == 0, !StandardError.isBehind else { return }
             var lines = [Self.line(transfer.name, progress, width, hasColours)]
             if let total, total.count > 1 {
                 lines.append(
@@ -158,9 +158,7 @@ final class TransferDisplay: Sendable {
         write(text)
     }
 
-    private func write(_ text: String) {
-        try? StandardOutput.write(Array(text.utf8), to: STDERR_FILENO)
-    }
+    private func write(_ text: String) { StandardError.write(text) }
 
     // MARK: - Text
 

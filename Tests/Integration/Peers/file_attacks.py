@@ -324,20 +324,21 @@ def send_whole(frames, name):
     yield from expect_done(frames, name)
 
 
+def be_refused(open_stream, offer):
+    """Makes an offer that the receiver's user does not want."""
+    frames = RawFrames(open_stream(), RECEIVERS)
+    frames.write(offer)
+    yield from expect_refusal(frames, NOT_WANTED)
+
+
 def same_file_program(open_stream):
     """Offers the same id, name and size again and again. The receiver's user wants the first offer and the
     second version, but not the first offer again, nor the third version."""
     identifier, versions = os.urandom(16), [os.urandom(16) for _ in range(3)]
     offers = [an_offer(identifier=identifier, version=version) for version in versions]
-
-    def refused(offer):
-        frames = RawFrames(open_stream(), RECEIVERS)
-        frames.write(offer)
-        yield from expect_refusal(frames, NOT_WANTED)
-
     frames = yield from offer_until_accepted(open_stream, offers[0])
     yield from send_whole(frames, "bad")
-    yield from refused(offers[0])
+    yield from be_refused(open_stream, offers[0])
     frames = yield from offer_until_accepted(open_stream, offers[1])
     frames.write(a_file())
     yield from expect(frames, FROM)
@@ -346,7 +347,7 @@ def same_file_program(open_stream):
     # The transfer has failed, so the answer to the offer is still valid.
     frames = yield from offer_until_accepted(open_stream, offers[1])
     yield from send_whole(frames, "bad (2)")
-    yield from refused(offers[2])
+    yield from be_refused(open_stream, offers[2])
 
 
 def unread_program(open_stream):
@@ -365,7 +366,49 @@ def unread_program(open_stream):
     yield from first.expect_end()
 
 
-SENDER_PROGRAMS = {"same-file": same_file_program, "unread": unread_program}
+def stored_then_reset_program(open_stream):
+    """Gives up the stream of a file that is stored. Offers another file, which is refused, and then the stored
+    file again."""
+    offer = an_offer(identifier=os.urandom(16), version=os.urandom(16))
+    frames = yield from offer_until_accepted(open_stream, offer)
+    frames.write(WHOLE)
+    yield from expect(frames, FROM)
+    frame = yield from next_frame(frames, (RECEIVED,))
+    check(frame and frame[0] == STORED, f"{frame and frame[0]} instead of `stored`")
+    frames.stream.outgoing.reset(ENDED_BY_USER)
+    frames.stream.incoming.stop(ENDED_BY_USER)
+    yield from be_refused(open_stream, an_offer(b"other"))
+    frames = yield from offer_until_accepted(open_stream, offer)
+    frames.write(a_file())
+    yield from expect(frames, HAVE)
+    yield from expect_done(frames, "bad")
+
+
+def second_copy_program(open_stream):
+    """Makes an offer a second time while the file is received. Ends the second stream, on which the offer is
+    refused, only after the file and another one are stored."""
+    offer = an_offer(identifier=os.urandom(16), version=os.urandom(16))
+    first = yield from offer_until_accepted(open_stream, offer)
+    first.write(a_file())
+    yield from expect(first, FROM)
+    second = RawFrames(open_stream(), RECEIVERS)
+    second.write(offer)
+    refusal = yield from expect(second, REFUSE)
+    first.write(data(), an_end())
+    yield from expect_done(first, "bad")
+    other = yield from offer_until_accepted(open_stream, an_offer(b"first"))
+    other.write(a_file(b"first"), data(), an_end())
+    yield from expect(other, FROM)
+    yield from expect_done(other, "first")
+    yield from expect_refusal(second, IN_USE, refusal)
+
+
+SENDER_PROGRAMS = {
+    "same-file": same_file_program,
+    "unread": unread_program,
+    "stored-then-reset": stored_then_reset_program,
+    "second-copy": second_copy_program,
+}
 
 
 MANY = b"".join(a_file(b"%d" % number) for number in range(MOST_OPEN_FILES + 1))
