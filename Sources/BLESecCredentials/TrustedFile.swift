@@ -113,7 +113,8 @@ struct TrustedFile: ~Copyable {
         _ path: String, _ status: stat, _ exposure: String, _ mode: String
     ) -> ChannelError {
         .badKey(
-            "\(path) \(exposure) others (mode \(status.permissions)): run `chmod \(mode) \(path)`")
+            "\(path) \(exposure) others (mode \(status.permissions)): run `chmod \(mode) "
+                + "\(path.shellWord)`")
     }
 
     /// Why the owner of a file at `path` is not acceptable; nil if the owner is `user` or root.

@@ -118,16 +118,23 @@ package struct Arguments: Sendable {
         }
     }
 
-    package func has(_ option: Option) -> Bool { values[option] != nil }
+    package func has(_ option: Option) -> Bool { given(option) != nil }
 
     /// How often an option was given.
-    func count(_ option: Option) -> Int { values[option]?.count ?? 0 }
+    func count(_ option: Option) -> Int { given(option)?.count ?? 0 }
 
     /// The value of an option, or nil when it was not given.
-    package func value(_ option: Option) -> String? { values[option]?.first }
+    package func value(_ option: Option) -> String? { given(option)?.first }
 
     /// All values of an option that may be repeated, in their order.
-    package func values(_ option: Option) -> [String] { values[option] ?? [] }
+    package func values(_ option: Option) -> [String] { given(option) ?? [] }
+
+    private func given(_ option: Option) -> [String]? {
+        assert(
+            !command.options.contains { $0.name == option.name && $0 != option },
+            "the command has another option of this name, whose value would be ignored")
+        return values[option]
+    }
 
     /// The value of an option as a number; nil when the option was not given.
     ///

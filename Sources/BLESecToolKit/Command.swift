@@ -55,6 +55,8 @@ package struct Option: Sendable, Hashable {
     /// Whether the option may be given without its value.
     var isValueOptional: Bool { valueBeginnings != nil }
     let isRepeatable: Bool
+    /// The name of another option that this option needs; a synopsis shows both together.
+    let neededOption: String?
     /// What a shell offers for the value.
     let completion: Completion
     /// The description, in sentences.
@@ -63,7 +65,7 @@ package struct Option: Sendable, Hashable {
     package init(
         name: String, short: Character? = nil, value: String? = nil,
         ifNextWordBeginsWith valueBeginnings: [String]? = nil, isRepeatable: Bool = false,
-        completion: Completion? = nil, help: String
+        needs neededOption: String? = nil, completion: Completion? = nil, help: String
     ) {
         self.name = name
         self.short = short
@@ -71,13 +73,16 @@ package struct Option: Sendable, Hashable {
         self.completion = completion ?? value.map(Completion.init(named:)) ?? .nothing
         self.valueBeginnings = valueBeginnings
         self.isRepeatable = isRepeatable
+        self.neededOption = neededOption
         self.help = help
     }
 
     /// The option `--json`, for commands whose result or progress a script may read.
     package static let json = Option(
         name: "--json",
-        help: "Write results and diagnostics as JSON, one object a line, instead of text.")
+        help: "Write results and diagnostics as JSON, one object a line, instead of text. If the "
+            + "reader of standard error falls far behind, objects are left out; `left-out` then "
+            + "says how many.")
     /// The option `--verbose`, for commands that report what they do on standard error.
     package static let verbose = Option(
         name: "--verbose", short: "v", isRepeatable: true,

@@ -4,7 +4,7 @@ internal import BLESecLocking
 internal import Glibc
 internal import Synchronization
 
-/// Lines on standard error, each written immediately.
+/// Lines on standard error, each passed to ``StandardError`` immediately.
 package enum Diagnostics {
     private static let json = Atomic(false)
     private static let level = Atomic(0)
@@ -42,7 +42,9 @@ package enum Diagnostics {
     /// Prints an error: as `NAME: …`, or as a JSON object.
     package static func print(_ error: ChannelError) {
         let exit = Int(ExitStatus(error).rawValue)
-        write("\(program): " + error.reason, "error", error.members + [("exit", .number(exit))])
+        write(
+            "\(program): " + error.reason, "error", error.members + [("exit", .number(exit))],
+            isError: true)
     }
 
     /// Prints an event if `verbosity` is at least `level`: as `text`, or as a JSON object with
@@ -54,14 +56,18 @@ package enum Diagnostics {
         if verbosity >= level { write(text(), event, fields) }
     }
 
-    private static func write(_ text: String, _ event: String, _ fields: [(String, JSONValue)]) {
+    /// A line with its line feed: `text`, or with `--json` an object with `event` and `fields`.
+    static func line(_ text: String, _ event: String, _ fields: [(String, JSONValue)]) -> String {
         let object = JSONValue.object([("event", .string(event))] + fields)
         let time = verbosity > 1 ? clock + " " : ""
-        let line = isJSON ? JSONWriter.line(object) : time + oneLine(text)
-        // A failure to write to standard error cannot be reported.
-        let write = {
-            _ = try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
-        }
+        return (isJSON ? JSONWriter.line(object) : time + oneLine(text)) + "\n"
+    }
+
+    private static func write(
+        _ text: String, _ event: String, _ fields: [(String, JSONValue)], isError: Bool = false
+    ) {
+        let line = line(text, event, fields)
+        let write = { StandardError.write(line, isError: isError) }
         if let display = display.withLock({ $0 }) { display(write) } else { write() }
     }
 

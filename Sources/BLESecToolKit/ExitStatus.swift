@@ -62,8 +62,8 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
         case .inputOutput: "Standard input, standard output or the link failed."
         case .timedOut: "A deadline passed."
         case .protocolError:
-            "The protocol was broken, the peer did not prove its key, or the channel ended before "
-                + "both sides had everything."
+            "The protocol was broken, the peer did not prove its key, a limit was reached, or the "
+                + "channel ended before both sides had everything."
         case .untrusted: "The peer is not trusted, or the system denies permission."
         case .hungUp: "SIGHUP ended the command."
         case .interrupted: "SIGINT ended the command."

@@ -52,20 +52,26 @@ package struct Program: Sendable {
         do throws(ChannelError) {
             // Pages and usage errors are printed at once, before any thread starts.
             guard let found = try self.call(of: Array(CommandLine.arguments.dropFirst())) else {
-                _exit(ExitStatus.success.rawValue)
+                Self.endProcess(.success)
             }
             call = found
         } catch {
-            _exit(Self.status(of: error).rawValue)
+            Self.endProcess(Self.status(of: error))
         }
         // Before any other thread starts, so that only one thread handles signals.
         Signals.start()
         // On the loop of the channels, so that calls to them do not change threads.
         Task(executorPreference: EventLoop.shared) {
-            // Not `exit`: OpenSSL's cleanup must not run while other threads still use OpenSSL.
-            _exit(await Self.status(of: call).rawValue)
+            Self.endProcess(await Self.status(of: call))
         }
         while true { pause() }
+    }
+
+    /// Ends the process. Lines on standard error that nobody reads are lost.
+    private static func endProcess(_ status: ExitStatus) -> Never {
+        StandardError.drain()
+        // Not `exit`: OpenSSL's cleanup must not run while other threads still use OpenSSL.
+        _exit(status.rawValue)
     }
 
     /// A command and its arguments.
@@ -143,6 +149,9 @@ package struct Program: Sendable {
     private func call(
         _ command: Command, _ words: [String]
     ) throws(ChannelError) -> Call? {
+        // Before the words are parsed, since `--json` also holds for errors of the parser.
+        Diagnostics.isJSON =
+            command.options.contains(.json) && words.prefix { $0 != "--" }.contains("--json")
         let arguments = try Arguments(words, of: command)
         if arguments.wantsHelp {
             try ManualPage(command).print()
@@ -152,11 +161,24 @@ package struct Program: Sendable {
             try printVersion()
             return nil
         }
-        Diagnostics.isJSON = arguments.has(.json)
-        try arguments.exclude(.verbose, .quiet)
-        Diagnostics.verbosity = arguments.has(.quiet) ? -1 : arguments.count(.verbose)
+        try Self.requireUTF8()
+        if command.options.contains(.verbose) {
+            try arguments.exclude(.verbose, .quiet)
+            Diagnostics.verbosity = arguments.has(.quiet) ? -1 : arguments.count(.verbose)
+        }
         try arguments.requireOperands()
         return Call(command: command, arguments: arguments)
+    }
+
+    /// Throws if an argument of the process is not UTF-8: `CommandLine.arguments` replaces bytes of
+    /// such an argument, which would then name another file.
+    private static func requireUTF8() throws(ChannelError) {
+        for (index, word) in CommandLine.arguments.enumerated().dropFirst() {
+            guard let bytes = unsafe CommandLine.unsafeArgv[index],
+                unsafe String(validatingCString: bytes) == nil
+            else { continue }
+            throw .usage("argument \(index) is not UTF-8: `\(word)`")
+        }
     }
 
     private func printVersion() throws(ChannelError) {

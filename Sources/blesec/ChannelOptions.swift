@@ -6,8 +6,9 @@ internal import BLESecToolKit
 struct ChannelOptions: Sendable {
     static let adapter = Option(
         name: "--adapter", value: "HCI",
-        help: "Use this Bluetooth adapter, such as hci1. By default the kernel selects an "
-            + "adapter.")
+        help: "Use this Bluetooth adapter, such as hci1. By default l2cap:any stands for all "
+            + "adapters, the kernel selects the adapter that dials another l2cap: endpoint, and a "
+            + "service is advertised and looked for at the first adapter that is on.")
     static let addressType = Option(
         name: "--address-type", value: "TYPE", completion: .words(["public", "random"]),
         help: "The type of the Bluetooth address to dial: public (the default) or random.")

@@ -17,17 +17,21 @@ enum ChatCommand {
                 + "written it. While the peer is out of reach, blesec looks for it, and lines "
                 + "wait. If the peer's blesec is started anew, nobody can know whether lines that "
                 + "were under way have arrived: they are unknown, and are not sent again. If there "
-                + "were any, the exit status is 76. A line of more than 16,384 bytes is sent in "
+                + "were any when the input ends, the exit status is 76. A line of more than 16,384 bytes is sent in "
                 + "pieces.",
             "On a terminal, the fate of a line is shown below the line. Elsewhere, standard error "
                 + "says `sent N` for line N, and later `delivered N` or `unknown N`. With --json, "
                 + "these reports, the states of the connection and the peer's lines are JSON "
                 + "objects. Characters that a terminal would act on are shown as \\u{...}; the "
                 + "objects use the escapes of JSON.",
-            "The chat ends at the end of standard input or with Ctrl-C, after everything that was "
-                + "sent is delivered. The chat does not end when the peer leaves. --peer names the "
-                + "peer to accept, and so does --remember with a name that is known. With "
-                + "--anyone, the first peer that connects is the only peer until the chat ends.",
+            "The chat ends at the end of standard input, after everything that was sent is "
+                + "delivered. If standard output then does not take a line from the peer within 5 "
+                + "seconds, the exit status is 76. After Ctrl-C, the chat waits only while there is "
+                + "a link, or while standard output has not taken a line, and for at most 5 seconds "
+                + "without progress; a line that is not delivered by then is unknown. The chat does "
+                + "not end when the peer leaves. --peer names the peer to accept, and so does "
+                + "--remember with a name that is known. With --anyone, the first peer that "
+                + "connects is the only peer until the chat ends.",
         ],
         examples: [
             "blesec chat --service UUID --identity key --peer SHA256:...":

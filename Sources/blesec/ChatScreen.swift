@@ -40,7 +40,7 @@ struct ChatScreen: Sendable {
         let text = Self.oneLine(message)
         let shown = text.count <= room ? text : text.prefix(room - 3) + "..."
         let line = coloured("  \(fate.rawValue): \(shown)", fate == .unknown ? "1;31" : "2")
-        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+        StandardError.write(line + "\n")
     }
 
     /// `text` between the terminal's escapes for `style`, if colours are allowed.

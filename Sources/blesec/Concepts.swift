@@ -52,10 +52,10 @@ enum Concepts {
     private static let meeting: [ManualPage.Block] = [
         .paragraph(
             "Two people who meet need not copy fingerprints. On one device `blesec pair --name NAME` "
-                + "shows six digits; on the other device `blesec pair --name NAME --code` asks for "
-                + "them. Both then remember each other, and `blesec chat peer:NAME` and other "
-                + "commands find the peer. The page of `blesec pair` also describes invitations, "
-                + "which are scanned as QR codes.")
+                + "shows six digits; on the other device, enter them with `blesec pair --name NAME "
+                + "--code DIGITS`. Both then remember each other, and `blesec chat peer:NAME` and "
+                + "other commands find the peer. The page of `blesec pair` also describes "
+                + "invitations, which are scanned as QR codes.")
     ]
 
     private static let guarantees: [ManualPage.Block] = [

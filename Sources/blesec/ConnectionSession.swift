@@ -21,11 +21,18 @@ struct ConnectionSession: Sendable {
     }
     /// Is called with each state of the connection. If it throws, the session ends.
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
+    /// Whether a message of the peer was received, and is not written yet.
+    private let isWriting = Locked(false)
+    /// Why a message of the peer could not be written or confirmed. During the last wait, nobody
+    /// reads this session's events.
+    private let outputFailure = Locked<ChannelError?>(nil)
     /// Why the output file could not be synchronized to the disk.
     private let fileFailure = Locked<ChannelError?>(nil)
     /// Whether the session also waits until the peer has said that it sends no more. If false, the
     /// session ends as soon as all input was sent and each message has a fate.
     let waitsForPeerEnd: Bool
+
+    private typealias Sent = (delivery: PendingDelivery, message: [UInt8])
 
     private enum Event: Sendable {
         /// All input was sent, and each message has a fate; `unknown` counts messages that may
@@ -44,7 +51,11 @@ struct ConnectionSession: Sendable {
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
-        let parts: [@Sendable () async -> Event?] = [sendInput, writeOutput, watch, awaitChannel]
+        let (sent, sentFeed) = AsyncStream<Sent>.makeStream()
+        let fates = Task(executorPreference: connection.loop) { await reportFates(of: sent) }
+        let parts: [@Sendable () async -> Event?] = [
+            { await sendInput(to: sentFeed, fates) }, writeOutput, watch, awaitChannel,
+        ]
         let tasks = parts.map { part in
             Task(executorPreference: connection.loop) {
                 if let event = await part() { feed.yield(event) }
@@ -53,8 +64,18 @@ struct ConnectionSession: Sendable {
         defer {
             interruption.setAction(nil)
             for task in tasks { task.cancel() }
+            fates.cancel()
         }
-        return try await follow(events)
+        do throws(ChannelError) {
+            return try await follow(events)
+        } catch {
+            // Once the connection is closed, each message has a fate, which is still reported.
+            if await connection.status.state == .closed {
+                for task in tasks { task.cancel() }
+                _ = await fates.value
+            }
+            throw error
+        }
     }
 
     private func follow(_ events: AsyncStream<Event>) async throws(ChannelError) -> Int {
@@ -65,7 +86,7 @@ struct ConnectionSession: Sendable {
             case .sentEverything(let count):
                 unknown = count
                 guard waitsForPeerEnd else {
-                    await leave(nil)
+                    try await leaveAfterSending()
                     return count
                 }
                 await connection.finish()
@@ -90,20 +111,24 @@ struct ConnectionSession: Sendable {
         return unknown ?? 0
     }
 
-    private func sendInput() async -> Event? {
-        let (sent, feed) = AsyncStream<(delivery: PendingDelivery, message: [UInt8])>.makeStream()
-        let fates = Task(executorPreference: connection.loop) {
-            var number = 0
-            var unknown = 0
-            for await (pending, message) in sent {
-                number += 1
-                let fate = await pending.delivery()
-                if fate == .unknown { unknown += 1 }
-                onDelivery(fate, number, message)
-            }
-            return unknown
+    /// Reports the fate of each message, in the order of sending, and returns how many are unknown.
+    private func reportFates(of sent: AsyncStream<Sent>) async -> Int {
+        var number = 0
+        var unknown = 0
+        for await (pending, message) in sent {
+            number += 1
+            let fate = await pending.delivery()
+            if fate == .unknown { unknown += 1 }
+            onDelivery(fate, number, message)
         }
-        defer { fates.cancel() }
+        return unknown
+    }
+
+    /// Sends all input. `fates` reads what is written to `sent`, and counts the unknown messages.
+    private func sendInput(
+        to sent: AsyncStream<Sent>.Continuation, _ fates: Task<Int, Never>
+    ) async -> Event? {
+        defer { sent.finish() }
         var number = 0
         while true {
             let next: (message: [UInt8], note: [UInt8]?)?
@@ -123,9 +148,9 @@ struct ConnectionSession: Sendable {
             }
             number += 1
             onDelivery(nil, number, message)
-            feed.yield((pending, message))
+            sent.yield((pending, message))
         }
-        feed.finish()
+        sent.finish()
         return .sentEverything(unknown: await fates.value)
     }
 
@@ -173,7 +198,9 @@ struct ConnectionSession: Sendable {
             }
             do throws(ChannelError) {
                 guard let message else { return .wroteEverything }
+                isWriting.withLock { $0 = true }
                 try await output(message)
+                isWriting.withLock { $0 = false }
                 // A message is confirmed, and so delivered, only after it is written.
                 length += message.count
                 let number = await connection.lastReceived
@@ -184,7 +211,9 @@ struct ConnectionSession: Sendable {
                 }
             } catch {
                 // The connection itself reports why it was closed.
-                return error.code == .closed ? nil : .localFailure(error)
+                guard error.code != .closed else { return nil }
+                outputFailure.withLock { $0 = error }
+                return .localFailure(error)
             }
         }
     }
@@ -204,15 +233,8 @@ struct ConnectionSession: Sendable {
 
     /// Returns a failure if the first channel is not ready within the time limit.
     private func awaitChannel() async -> Event? {
-        guard let timeLimit else { return nil }
         do throws(ChannelError) {
-            try await timeLimit.run(awaiting: "channel") { () async throws(ChannelError) in
-                for await status in await connection.states() where status.state == .connected {
-                    return
-                }
-                // The time is over, or the connection is closed.
-                throw ChannelError(.cancelled, "there was no channel")
-            }
+            try await timeLimit?.awaitChannel(connection)
             return nil
         } catch {
             return error.code == .timedOut ? .localFailure(error) : nil
@@ -222,6 +244,18 @@ struct ConnectionSession: Sendable {
     /// How long `close` waits without any progress. When `close` is called, this side has
     /// everything, but the peer may not.
     private static let closeTimeout: Duration = .seconds(30)
+
+    /// Ends the connection after each message of this side has its fate. A signal ends the wait for
+    /// the output, to which the peer's last message may still have to be written.
+    private func leaveAfterSending() async throws(ChannelError) {
+        try await interruption.cancelling { () async throws(ChannelError) in await leave(nil) }
+        if let error = interruption.error { throw error }
+        if let error = outputFailure.withLock({ $0 }) { throw error }
+        guard !isWriting.withLock({ $0 }) else {
+            throw ChannelError(
+                .truncated, "a line from the peer was not written: standard output takes no more")
+        }
+    }
 
     /// Ends the connection before both sides have finished, within a time limit. Without a reason,
     /// the peer is not told that the connection ends, and waits for a new link.

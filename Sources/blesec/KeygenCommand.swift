@@ -58,7 +58,8 @@ enum KeygenCommand {
             "On the other side, with a key of its own, type one of:",
             "  blesec listen l2cap:any --identity KEY --peer \(fingerprint)",
             "  blesec connect ENDPOINT --identity KEY --peer \(fingerprint)",
-            "Or type `blesec pair --name NAME` on each side; pairing needs no fingerprints.",
+            "Or pair without fingerprints: type `blesec pair --name NAME` here, and `blesec pair "
+                + "--name NAME --code DIGITS` on the other side.",
         ] { Diagnostics.note(line, "next") }
     }
 }

@@ -35,9 +35,13 @@ final class LineReader: Sendable {
     }
 
     private static func takeLine(_ state: inout State) -> [UInt8]? {
-        let lineFeed = UInt8(ascii: "\n")
-        let end = state.bytes[state.searched...].firstIndex(of: lineFeed)
-        let length = end ?? state.bytes.count
+        let end = state.bytes[state.searched...].firstIndex(of: UInt8(ascii: "\n"))
+        var length = end ?? state.bytes.count
+        // A carriage return before the line feed belongs to the line end. If it is the last byte so
+        // far, a line feed may follow.
+        if end != nil || !state.hasEnded, state.bytes[..<length].last == UInt8(ascii: "\r") {
+            length -= 1
+        }
         guard end != nil || length > maximumLength || (state.hasEnded && length > 0) else {
             state.searched = state.bytes.count
             return nil
@@ -47,10 +51,13 @@ final class LineReader: Sendable {
             // A character of UTF-8 has at most four bytes, and all but the first begin with 10.
             taken = (taken - 3...taken).last { state.bytes[$0] & 0xC0 != 0x80 } ?? taken
         }
-        var line = Array(state.bytes[..<taken])
-        state.bytes.removeFirst(taken == end ? taken + 1 : taken)
+        let line = Array(state.bytes[..<taken])
+        if let end, taken == length {
+            state.bytes.removeFirst(end + 1)
+        } else {
+            state.bytes.removeFirst(taken)
+        }
         state.searched = 0
-        if line.last == UInt8(ascii: "\r"), taken == end { line.removeLast() }
         return line
     }
 }

@@ -45,7 +45,7 @@ enum ListenCommand {
         ],
         examples: [
             "blesec listen l2cap:any --identity key --peer SHA256:...":
-                "Wait for one peer on the first Bluetooth adapter.",
+                "Wait for one peer at all Bluetooth adapters.",
             "blesec listen --service UUID --identity key --peer SHA256:...":
                 "Wait for one peer that looks for the service.",
             "blesec listen l2cap:any --identity key --peer SHA256:... --remember anna":

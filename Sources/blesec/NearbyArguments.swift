@@ -53,9 +53,10 @@ struct NearbyArguments: Sendable {
     var options = NearbyOptions()
 
     /// Reads the options. If `dialsWhenHeardOnce` is true, a peer is dialed when it has been heard
-    /// once, unless `--heard` says otherwise.
+    /// once, unless `--heard` says otherwise. `heard` is the command's own form of that option.
     init(
-        _ arguments: Arguments, service: BluetoothUUID, dialsWhenHeardOnce: Bool
+        _ arguments: Arguments, service: BluetoothUUID, heard: Option = NearbyArguments.heard,
+        dialsWhenHeardOnce: Bool
     ) throws(ChannelError) {
         self.service = service
         options.adapter = arguments.value(ChannelOptions.adapter)
@@ -70,8 +71,8 @@ struct NearbyArguments: Sendable {
             ?? defaultTransports
         options.advertisesPSM = !arguments.has(Self.hidePSM)
         if dialsWhenHeardOnce { options.rules.timesHeard = 1 }
-        let heard = try arguments.number(Self.heard, in: 1...8)
-        if let heard { options.rules.timesHeard = heard }
+        let timesHeard = try arguments.number(heard, in: 1...8)
+        if let timesHeard { options.rules.timesHeard = timesHeard }
         let signal = try arguments.number(Self.signal, in: -128...20)
         if let signal { options.rules.weakestSignal = signal }
         if let time = try Seconds.read(arguments, Self.within) { options.rules.within = time }

@@ -78,7 +78,7 @@ final class PipeProgress: Sendable {
 
     private func draw() {
         state.withLock { state in
-            guard !state.isOver else { return }
+            guard !state.isOver, !StandardError.isBehind else { return }
             let now = ContinuousClock.now
             let seconds = (now - state.drawn.at) / .seconds(1)
             let text =
@@ -98,7 +98,6 @@ final class PipeProgress: Sendable {
     private static func draw(_ text: String?, _ state: inout State) {
         guard text != nil || state.line != nil else { return }
         state.line = text
-        let bytes = Array(("\r\u{1B}[K" + (text ?? "")).utf8)
-        try? StandardOutput.write(bytes, to: STDERR_FILENO)
+        StandardError.write("\r\u{1B}[K" + (text ?? ""))
     }
 }

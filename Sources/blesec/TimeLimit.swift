@@ -21,7 +21,8 @@ struct TimeLimit: Sendable {
 
     /// Runs `body`, and cancels it when the time is over.
     ///
-    /// - Throws: `timedOut`, whose reason names what was awaited; the error of `body`.
+    /// - Throws: `timedOut`, whose reason names what was awaited; the error of `body`; `cancelled`
+    ///   if the task is cancelled.
     func run<Value: Sendable>(
         awaiting awaited: String,
         _ body: @escaping @Sendable () async throws(ChannelError) -> Value
@@ -35,8 +36,12 @@ struct TimeLimit: Sendable {
                 }
             }
             group.addTask { [duration] in
-                try? await EventLoop.shared.sleep(for: duration)
-                return nil
+                do {
+                    try await EventLoop.shared.sleep(for: duration)
+                    return nil
+                } catch {
+                    return .failure(ChannelError(.cancelled, "the wait was cancelled"))
+                }
             }
             let first = await group.next() ?? nil
             group.cancelAll()
@@ -49,5 +54,19 @@ struct TimeLimit: Sendable {
             throw ChannelError(.timedOut, "no \(awaited) was ready within \(text) s")
         }
         return try result.get()
+    }
+
+    /// Waits until the connection has its first channel.
+    ///
+    /// - Throws: `timedOut` when the time is over; `cancelled` if the connection is closed before,
+    ///   or the task is cancelled.
+    func awaitChannel(_ connection: PeerConnection) async throws(ChannelError) {
+        try await run(awaiting: "channel") { () async throws(ChannelError) in
+            for await status in await connection.states() where status.state == .connected {
+                return
+            }
+            // The time is over, or the connection is closed.
+            throw ChannelError(.cancelled, "there was no channel")
+        }
     }
 }

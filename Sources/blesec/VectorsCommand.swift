@@ -8,9 +8,10 @@ enum VectorsCommand {
     private static let verbose = Option(
         name: "--verbose", short: "v", help: "List the skipped vectors too, each with the reason.")
     private static let make = Option(
-        name: "--make", value: "N",
+        name: "--make", value: "N", needs: "--seed",
         help:
-            "Make N vectors and write them to standard output, for other implementations to check.")
+            "Make N vectors and write them to standard output, for other implementations to check. "
+            + "Needs --seed.")
     private static let seed = Option(
         name: "--seed", value: "S",
         help: "With --make: derive all keys and payloads from S, a number from 0 to "
@@ -51,7 +52,7 @@ enum VectorsCommand {
         guard arguments.has(make) else {
             try arguments.refuse([seed, `protocol`], "goes with --make")
             guard !arguments.operands.isEmpty else {
-                throw arguments.usage("what to run is missing: a FILE, a DIR, or --make N")
+                throw arguments.usage("what to run is missing: a FILE, a DIR, or --make N --seed S")
             }
             return try await VectorReport(listsSkipped: arguments.has(verbose))
                 .run(arguments.operands)

@@ -88,6 +88,21 @@ struct TrustedFileTests {
     }
 
     @Test(
+        "a path in a remedy is one word for a shell, and is quoted only if necessary",
+        arguments: ["a b;c", "it's", "$(x)`y`", "~", "", "*", "a\\b", "\u{E4}", "-x", "'\u{301}"])
+    func quoted(_ path: String) throws {
+        let printed = try Subprocess.run("sh", ["-c", "printf %s \(path.shellWord)"])
+        #expect(printed.output == Array((path == "-x" ? "./-x" : path).utf8))
+        #expect("/tmp/a-b_c.d:1".shellWord == "/tmp/a-b_c.d:1")
+    }
+
+    @Test("the remedy for a file that others can write quotes the file's path")
+    func quotedRemedy() {
+        let path = folder.write("a b;c", "x", mode: 0o666)
+        refuses(path, "run `chmod go-w '\(path)'`")
+    }
+
+    @Test(
         "a path through a directory that others can write is refused, and the error names the directory"
     )
     func writableAbove() throws {

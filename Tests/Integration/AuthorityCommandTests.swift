@@ -91,6 +91,15 @@ extension Integration {
             #expect(folder.names == ["ca", "lamp.key", "lamp.pem"])
         }
 
+        @Test("an authority may be made in an empty directory, which only its owner may enter then")
+        func emptyDirectory() throws {
+            _ = try Subprocess.run("mkdir", ["-m", "777", directory])
+            _ = try fields("init", directory)
+            #expect(folder.mode("ca") == 0o700)
+            let page = try run("init", "--help").text.split(whereSeparator: \.isWhitespace)
+            #expect(!page.joined(separator: " ").contains("closed to everybody"))
+        }
+
         @Test("a passphrase is needed only for commands that use the authority's key")
         func passphrase() throws {
             let passphrase = folder.write("passphrase", "correct horse\n")
@@ -142,6 +151,13 @@ extension Integration {
             Tool.expect(try run("init", directory), status: 73, "exists and is not overwritten")
             Tool.expect(
                 try run("revoke", directory, "12AB"), status: 66, "issued no certificate 12AB")
+            Tool.expect(
+                try run("revoke", directory, "cafe"), status: 66,
+                "issued no certificate CAFE: `blesec ca list \(directory)` lists its certificates; "
+                    + "if cafe is a file, write ./cafe")
+            Tool.expect(
+                try run("list", folder.file("my ca;x")), status: 66,
+                "make one with `blesec ca init '\(folder.file("my ca;x"))'`")
             Tool.expect(
                 try run("revoke", directory, folder.file("lamp.pem")), status: 66, "no such file")
             let text = folder.write("text", "hello\n")

@@ -159,6 +159,26 @@ extension Integration {
             }
         }
 
+        @Test(
+            "send, receive and forward end at their timeouts while there is no peer",
+            arguments: [[], ["--listen"]] as [[String]])
+        func transferTimeout(_ role: [String]) throws {
+            let pair = try ToolPair()
+            let options = [
+                "--identity", pair.folder.file("dialer"), "--peer", pair.listenerKey, "--timeout",
+                "0.3",
+            ]
+            for words in [
+                ["send", pair.endpoint(), pair.folder.write("file", "x")],
+                ["receive", pair.endpoint(), pair.folder.path, "--keep"],
+                ["forward", "--at", pair.endpoint(), "--allow", "unix:/nowhere"],
+            ] {
+                let outcome = try Tool.start(words + options + role).wait()
+                #expect(outcome.status == 75, "\(words): \(outcome.errors)")
+                #expect(outcome.errors.hasSuffix("blesec: no channel was ready within 0.3 s\n"))
+            }
+        }
+
         @Test("a dialer whose listener is silent ends at the dialer's timeout")
         func silentPeer() throws {
             let pair = try ToolPair()

@@ -14,12 +14,16 @@ extension Integration {
         /// Starts `blesec chat` with the identity of `side`, `listener` or `dialer`, and pins the
         /// other side's key.
         private func chat(
-            _ side: String, _ arguments: [String], input: Subprocess.Input = .keptOpen
+            _ side: String, _ arguments: [String], input: Subprocess.Input = .keptOpen,
+            output: String? = nil, within seconds: Double = 40
         ) throws -> Subprocess {
+            try Tool.start(
+                words(side) + arguments, input: input, output: output, within: seconds)
+        }
+
+        private func words(_ side: String) -> [String] {
             let peer = side == "listener" ? pair.dialerKey : pair.listenerKey
-            return try Tool.start(
-                ["chat", pair.endpoint(), "--identity", pair.folder.file(side), "--peer", peer]
-                    + arguments, input: input, within: 40)
+            return ["chat", pair.endpoint(), "--identity", pair.folder.file(side), "--peer", peer]
         }
 
         /// Waits until the link, which has carried a message, is a second old and counts as good.
@@ -27,8 +31,10 @@ extension Integration {
         private static func waitUntilLinkIsGood() { usleep(1_100_000) }
 
         /// Starts `blesec chat --listen`, and waits until it can be dialed.
-        private func listen(_ arguments: [String] = []) throws -> Subprocess {
-            let listener = try chat("listener", ["--listen"] + arguments)
+        private func listen(
+            _ arguments: [String] = [], within seconds: Double = 40
+        ) throws -> Subprocess {
+            let listener = try chat("listener", ["--listen"] + arguments, within: seconds)
             let isJSON = arguments.contains("--json")
             _ = try listener.line(isJSON ? #"{"event": "listening""# : "listening on ")
             return listener
@@ -113,6 +119,183 @@ extension Integration {
                 outcome.errors.hasSuffix("blesec: 1 line may not have arrived\n"),
                 "\(outcome.errors)")
             await second.abort()
+        }
+
+        @Test("a line that a signal leaves without a fate is reported as unknown")
+        func unknownAfterSignal() throws {
+            // Nobody listens.
+            let dialer = try chat("dialer", [])
+            dialer.send(Array("hello\n".utf8))
+            _ = try dialer.line("sent 1")
+            dialer.signal(SIGINT)
+            let outcome = try dialer.wait()
+            #expect(outcome.status == 130)
+            #expect(
+                outcome.errors.hasSuffix("unknown 1\nblesec: interrupted\n"),
+                "\(outcome.errors)")
+        }
+
+        @Test(
+            "a chat whose standard output is full when its input ends exits with 76, and a signal ends its wait",
+            arguments: [nil, SIGINT] as [Int32?])
+        func fullOutput(_ number: Int32?) throws {
+            let (path, descriptor) = try pair.fullQueue()
+            defer { close(descriptor) }
+            let (listener, dialer) = try endInput(withOutput: path)
+            if let number { dialer.signal(number) }
+            let outcome = try dialer.wait(whileServing: [listener])
+            #expect(outcome.status == (number == nil ? 76 : 130), "\(outcome.errors)")
+            let reason =
+                number == nil
+                ? "a line from the peer was not written: standard output takes no more"
+                : "interrupted"
+            #expect(outcome.errors.hasSuffix("blesec: \(reason)\n"), "\(outcome.errors)")
+        }
+
+        @Test("a chat whose full standard output loses its reader after the input's end says so")
+        func lostOutput() throws {
+            let (path, descriptor) = try pair.fullQueue()
+            let (listener, dialer) = try {
+                // The descriptor is the queue's only reader.
+                defer { close(descriptor) }
+                return try endInput(withOutput: path)
+            }()
+            let outcome = try dialer.wait(whileServing: [listener])
+            #expect(outcome.status == 74, "\(outcome.errors)")
+            #expect(
+                outcome.errors.contains("blesec: standard output was closed by its reader"),
+                "\(outcome.errors)")
+        }
+
+        /// Lets a dialer, which cannot write the listener's line to its standard output, come to
+        /// the end of its input.
+        private func endInput(
+            withOutput path: String
+        ) throws -> (listener: Subprocess, dialer: Subprocess) {
+            let listener = try listen()
+            let dialer = try chat("dialer", [], output: path)
+            _ = try dialer.line("channel ready: ", whileServing: [listener])
+            listener.send(Array("question\n".utf8))
+            _ = try listener.line("sent 1", whileServing: [dialer])
+            dialer.send(Array("answer\n".utf8))
+            // The question has arrived before the acknowledgement of the answer.
+            _ = try dialer.line("delivered 1", whileServing: [listener])
+            dialer.endInput()
+            // The dialer's input ends before these calls return.
+            listener.send(Array("again\n".utf8))
+            _ = try listener.line("sent 2", whileServing: [dialer])
+            return (listener, dialer)
+        }
+
+        /// Starts a dialer with `--json` that writes its standard error to `path`.
+        private func dialer(errors path: String) throws -> Subprocess {
+            try Subprocess(
+                "sh",
+                ["-c", #"exec "$@" 2>"$0""#, path, Tool.path] + words("dialer") + ["--json"],
+                input: .keptOpen, within: 100)
+        }
+
+        /// A Python program that reads the objects of a chat. It prints how many lines were left
+        /// out, and the number of each line whose delivery is reported and whose number its
+        /// arguments have. At the end of its input, it prints how many objects about lines it has
+        /// read.
+        private static let reader = """
+            import json, sys
+
+            last = count = 0
+            for line in open(sys.argv[1]):
+                value = json.loads(line) if line.strip() else {}
+                event = value.get("event")
+                if event == "left-out":
+                    print("left out", value["lines"], flush=True)
+                if event in ("sent", "delivered"):
+                    count += 1
+                if event == "sent":
+                    assert value["number"] > last, "the objects are not in order"
+                    assert last or value["number"] == 1, "the first object was left out"
+                    last = value["number"]
+                if event == "delivered" and str(value["number"]) in sys.argv[2:]:
+                    print("delivered", value["number"], flush=True)
+            print("objects", count)
+            """
+
+        @Test(
+            "while nobody reads standard error, a chat continues, and later says how many lines it left out"
+        )
+        func unreadErrors() throws {
+            let (path, descriptor) = try pair.fullQueue()
+            let (listener, dialer, reader) = try {
+                // From then on, the dialer alone can write to the queue, which ends with it.
+                defer { close(descriptor) }
+                return try leaveOut(path)
+            }()
+            dialer.endInput()
+            #expect(try dialer.wait(whileServing: [listener, reader]).status == 0)
+            let read = try reader.wait()
+            #expect(read.status == 0, "\(read.errors)")
+            // Each line has two objects.
+            let numbers = read.text.matches(of: /(?:left out|objects) ([0-9]+)/)
+                .compactMap { Int($0.1) }
+            #expect(numbers.reduce(0, +) == 2 * (Self.fillingCount + 1), "\(read.text)")
+        }
+
+        /// The objects about so many lines do not fit into what may wait for a reader.
+        private static let fillingCount = 70_000
+
+        private func leaveOut(
+            _ path: String
+        ) throws -> (listener: Subprocess, dialer: Subprocess, reader: Subprocess) {
+            let listener = try listen(within: 100)
+            let count = Self.fillingCount
+            let dialer = try dialer(errors: path)
+            dialer.send(Array(String(repeating: "x\n", count: count).utf8))
+            _ = try listener.output(2 * count, whileServing: [dialer])
+            let reader = try Subprocess(
+                "/usr/bin/python3", ["-c", Self.reader, path, "\(count + 1)"], within: 100)
+            try reader.output(containing: "left out ")
+            dialer.send(Array("last\n".utf8))
+            _ = try listener.output(2 * count + 5, whileServing: [dialer, reader])
+            try reader.output(containing: "delivered \(count + 1)\n")
+            return (listener, dialer, reader)
+        }
+
+        @Test("a chat that ends waits for a slow reader of standard error, which loses nothing")
+        func slowErrors() throws {
+            let (path, descriptor) = try pair.fullQueue()
+            let listener = try listen()
+            let count = 2_000
+            let dialer = try dialer(errors: path)
+            dialer.send(Array(String(repeating: "x\n", count: count).utf8))
+            _ = try listener.output(2 * count, whileServing: [dialer])
+            // The reader takes a page at a time, and needs more than two seconds for all of them.
+            let slowly = """
+                import os, sys, time
+                queue = os.open(sys.argv[1], os.O_RDONLY)
+                print("open", flush=True)
+                while part := os.read(queue, 4096):
+                    os.write(1, part)
+                    time.sleep(0.05)
+                """
+            let reader = try Subprocess("/usr/bin/python3", ["-c", slowly, path], within: 40)
+            try reader.output(containing: "open")
+            // From now on, the dialer alone can write to the queue, which ends with it.
+            close(descriptor)
+            dialer.endInput()
+            #expect(try dialer.wait(whileServing: [listener, reader]).status == 0)
+            let text = try reader.wait().text
+            #expect(text.contains(#"{"event": "delivered", "number": \#(count)}"# + "\n"))
+        }
+
+        @Test("the longest line is sent whole, also with a carriage return before its line feed")
+        func longestLine() throws {
+            let listener = try listen()
+            let line = String(repeating: "x", count: 16_384)
+            let dialer = try chat("dialer", [], input: .bytes(Array((line + "\r\ny\r\n").utf8)))
+            let shown = line + "\ny\n"
+            #expect(
+                try listener.output(shown.utf8.count, whileServing: [dialer]) == Array(shown.utf8))
+            listener.endInput()
+            #expect(try Subprocess.wait([listener, dialer]).map(\.status) == [0, 0])
         }
 
         @Test("a long line is sent in pieces that cut no character")

@@ -27,7 +27,7 @@ extension Integration {
                 (["keygen", "-c", "x448", "a"], "unknown option `-c`;"),
                 (["keygen", "--json=1", "a"], "--json takes no value"),
                 (["keygen", "a", "--curve"], "--curve needs a value: `--curve CURVE`"),
-                (["keygen", "--curve", "--json", "a"], "--curve needs a value"),
+                (["keygen", "--curve", "--hash", "a"], "--curve needs a value"),
                 (["keygen", "--curve", "x448", "--curve=x448", "a"], "--curve is given twice"),
                 (["keygen", "--curve", "p256", "a"], "--curve is x25519 or x448, and not `p256`"),
                 (["keygen", "--curve=", "a"], "--curve is x25519 or x448, and not ``"),
@@ -52,6 +52,13 @@ extension Integration {
                     ["receive", "peer:lamp", "/tmp", "--listen", "--anyone"],
                     "--listen waits at an endpoint, and not at peer:lamp: name the endpoint"
                 ),
+                (
+                    [
+                        "pair", "unix:a", "--listen", "--name", "x", "--state", "/nowhere",
+                        "--timeout", "600",
+                    ],
+                    "--timeout is longer than the 120 seconds for which a code is valid; see"
+                ),
                 (["completion", "zsh"], "there is a script for bash only, not `zsh`"),
                 (
                     ["connect", "service:180F", "--anyone", "--transport", "radio"],
@@ -60,6 +67,16 @@ extension Integration {
             ])
         func usage(_ arguments: [String], _ reason: String) throws {
             Tool.expect(try Subprocess.run(Tool.path, arguments), status: 64, reason)
+        }
+
+        @Test("an argument that is not UTF-8 is a usage error, and makes no file")
+        func invalidBytes() throws {
+            let script = #"exec "$1" keygen "$2$(printf '\376')""#
+            let outcome = try Subprocess.run(
+                "sh", ["-c", script, "sh", Tool.path, folder.file("key")])
+            Tool.expect(
+                outcome, status: 64, "argument 2 is not UTF-8: `\(folder.file("key"))\u{FFFD}`")
+            #expect(folder.names == [])
         }
 
         @Test("an unknown option of 100,000 characters is a usage error")

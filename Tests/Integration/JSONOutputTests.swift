@@ -126,10 +126,63 @@ extension Integration {
                     ["-c", script, "sh", prefix, Tool.path] + words.prefix(1)
                         + (words[0] == "ca" ? ["list", "--json"] : ["--json"] + words.dropFirst()),
                     environment: noBus)
-                #expect(outcome.status != 0)
+                #expect(outcome.status == 64)
                 let found = try texts(
                     outcome.output + Array(outcome.errors.utf8), words.joined(separator: " "))
                 #expect(found.contains { $0.contains("\u{FFFD}") }, "\(found)")
+            }
+        }
+
+        @Test(
+            "with --json, usage errors are objects too",
+            arguments: [
+                ["--json", "--bogus"], ["--bogus", "--json"], ["--json", "--peer"],
+                ["--json", "--json"], ["--json", "-vq"], ["--json", "-x"],
+            ])
+        func usageErrors(_ options: [String]) throws {
+            let outcome = try Tool.run(arguments: ["connect", "unix:x"] + options)
+            #expect(outcome.status == 64)
+            #expect(try texts(Array(outcome.errors.utf8), "usage").first == "error")
+        }
+
+        @Test("a word --json after -- is an operand, and errors are text")
+        func operand() throws {
+            let outcome = try Tool.run("connect", "unix:x", "--", "--json")
+            Tool.expect(outcome, status: 64, "unexpected argument `--json`")
+        }
+
+        @Test("forward says in strict JSON which connection it cannot carry, and why")
+        func forward() throws {
+            let pair = try ToolPair()
+            let missing = "unix:" + pair.folder.file("missing")
+            let forbidden = "unix:" + pair.folder.file("forbidden")
+            for (target, event, reasons) in [
+                (missing, "forward-failed", ["cannot reach", "cannot connect"]),
+                (forbidden, "forward-refused", ["does not allow", "is not allowed"]),
+            ] {
+                let local = pair.folder.file("local-\(event)")
+                let common = ["--at", "unix:" + pair.folder.file(event), "--json"]
+                let listener = try Tool.start(
+                    ["forward", "--allow", missing, "--listen", "--peer", pair.dialerKey]
+                        + ["--identity", pair.folder.file("listener")] + common, input: .keptOpen)
+                _ = try listener.line(#"{"event": "listening""#)
+                let dialer = try Tool.start(
+                    ["forward", "unix:" + local, target, "--peer", pair.listenerKey]
+                        + ["--identity", pair.folder.file("dialer")] + common, input: .keptOpen)
+                _ = try dialer.line(#"{"event": "forwarding""#)
+                let socket = RawSocket.dialing(local)
+                let lines = [
+                    try dialer.line(#"{"event": "forward-failed""#, whileServing: [listener]),
+                    try listener.line(#"{"event": "\#(event)""#, whileServing: [dialer]),
+                ]
+                socket.close()
+                for (line, reason) in zip(lines, reasons) {
+                    let found = try texts(Array("\(line)\n".utf8), event)
+                    #expect(found.count == 3 && found[1] == target, "\(line)")
+                    #expect(found.last?.contains(reason) == true, "\(line)")
+                }
+                for tool in [dialer, listener] { tool.signal(SIGKILL) }
+                _ = try Subprocess.wait([dialer, listener])
             }
         }
 

@@ -223,7 +223,8 @@ extension Integration {
                     made.errors.contains(
                         "  blesec \(command) --identity KEY --peer \(fingerprint)\n"))
             }
-            #expect(made.errors.contains("`blesec pair --name NAME`"))
+            #expect(made.errors.contains("`blesec pair --name NAME` here"))
+            #expect(made.errors.contains("`blesec pair --name NAME --code DIGITS` on the other"))
             #expect(try Tool.run("keygen", folder.file("other"), "--json").errors == "")
         }
 

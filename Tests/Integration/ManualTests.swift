@@ -18,6 +18,35 @@ extension Integration {
             #expect(concepts.text.contains("ENDPOINTS\n"))
         }
 
+        /// The words of a page, with one blank between them.
+        private func words(of page: String) throws -> String {
+            try Tool.run("help", page).text.split(whereSeparator: \.isWhitespace)
+                .joined(separator: " ")
+        }
+
+        @Test("the pages on pairing say what the options of `pair` do")
+        func pairing() throws {
+            #expect(try !words(of: "concepts").contains("--code`"))
+            let page = try words(of: "pair")
+            for wrong in ["for this run alone", "waits for ever", "2 if any peer", "any code"] {
+                #expect(!page.contains(wrong), "\(wrong)")
+            }
+        }
+
+        @Test("the page of `listen` says at which adapters a listener waits")
+        func adapters() throws {
+            let page = try words(of: "listen")
+            #expect(page.contains("By default l2cap:any stands for all adapters"))
+            #expect(page.contains("Wait for one peer at all Bluetooth adapters."))
+        }
+
+        @Test("a synopsis shows an option together with the option that it needs")
+        func neededOption() throws {
+            let page = try words(of: "vectors")
+            #expect(page.contains(" [--make N --seed S] "))
+            #expect(!page.contains("[--seed S]"))
+        }
+
         @Test(
             "`help` refuses wrong words, and suggests the page with a similar name",
             arguments: [

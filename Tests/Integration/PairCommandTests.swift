@@ -68,6 +68,14 @@ extension Integration {
             #expect(listened.status == 0 && listened.text == "from bob", "\(listened.errors)")
         }
 
+        @Test("`--code` without CODE shows a new code")
+        func newCode() throws {
+            let (listener, code) = try listen(["--code"], shows: "code")
+            #expect(code.count == 6 && code.allSatisfy(\.isNumber))
+            listener.signal(SIGINT)
+            #expect(try listener.wait().status == 130)
+        }
+
         @Test(
             "two tools pair by an invitation, in an argument or on standard input, and the PNG shows it"
         )
@@ -233,6 +241,27 @@ extension Integration {
             #expect(try names("alice").isEmpty && names("bob").isEmpty)
         }
 
+        @Test("the reader of an invitation may wait long, and is not told to make a new one")
+        func readerTimeLimit() throws {
+            let (listener, uri) = try listen(["--uri"], shows: "uri")
+            listener.signal(SIGINT)
+            #expect(try listener.wait().status == 130)
+            func read(_ limit: String) throws -> Subprocess.Outcome {
+                try Tool.run(
+                    arguments: [
+                        "pair", "unix:\(folder.file("silent"))", "--name", "alice", "--uri", uri,
+                        "--timeout", limit,
+                    ] + state("bob"))
+            }
+            // Nobody listens yet.
+            Tool.expect(try read("600"), status: 68, "no such path")
+            let silent = RawSocket.listening(at: folder.file("silent"))
+            let outcome = try read("0.5")
+            silent.close()
+            #expect(outcome.status == 75, "\(outcome.errors)")
+            #expect(outcome.errors.contains("in time: begin again while the other side waits\n"))
+        }
+
         @Test("wrong or contradictory arguments are refused, and no identity is stored")
         func usage() throws {
             for (arguments, status, reason) in [
@@ -246,6 +275,11 @@ extension Integration {
                 (["pair", endpoint, "--name", "x", "--uri"], 64, "give --listen"),
                 (["pair", "peer:x", "--name", "x"], 64, "no name"),
                 (["pair", "--name", "x", "--listen"], 64, "goes with an endpoint"),
+                (["pair", endpoint, "--name", "x", "--heard", "2"], 64, "with an endpoint"),
+                (
+                    ["pair", endpoint, "--listen", "--name", "x", "--uri", "--timeout", "600"], 64,
+                    "the 120 seconds for which the invitation is valid: use --expires"
+                ),
             ] {
                 let outcome = try Tool.run(arguments: arguments + state("none"))
                 #expect(outcome.status == status, "\(arguments): \(outcome.errors)")

@@ -300,7 +300,8 @@ extension Integration {
             #expect(
                 try run("forget", "door", "--yes", "--json").text
                     == "{\"forgotten\": \"door\", \"fingerprint\": \"\(door)\", "
-                    + "\"address-removed\": false, \"dropped\": 0, \"bytes\": 0}\n")
+                    + "\"address-removed\": false, \"unfinished\": [], \"dropped\": 0, "
+                    + "\"bytes\": 0}\n")
             #expect(names == "# my peers\n\n")
         }
 
@@ -329,7 +330,8 @@ extension Integration {
             // A pairing that gives the key another name stays.
             write("lamp \(lamp)\nold \(door)\n")
             let question = try terminal("lamp", ["y\n"]).text
-            #expect(question.contains("  the unfinished pairing as `lamp`\r\n"))
+            #expect(
+                question.contains("  the unfinished pairing as `lamp` with the key \(lamp)\r\n"))
             #expect(try !terminal("old", ["y\n"]).text.contains("pairing"))
             #expect(try file.pendingPeers().map(\.name) == ["door", "new"])
             write("lamp \(lamp)\n")
@@ -346,15 +348,24 @@ extension Integration {
         func otherPairings() throws {
             remember()
             let file = KnownPeersFile(folder.file("state/known_peers"))
-            // A device that has not finished its pairing as lamp, before lamp was paired.
-            for (name, key) in [("lamp", Self.key(3)), ("phone", Self.key(4))] {
+            // Two devices that have not finished their pairings as lamp, before lamp was paired.
+            for (name, key) in [
+                ("lamp", Self.key(3)), ("lamp", Self.key(5)), ("phone", Self.key(4)),
+            ] {
                 try file.keepPending(
                     .init(
                         name: name, key: key, transcript: [UInt8](repeating: 1, count: 32),
                         isVerified: true))
             }
             let question = try terminal("lamp", ["y\n"]).text
-            #expect(question.contains("  the unfinished pairing as `lamp`\r\n"))
+            for key in [Self.key(3), Self.key(5)] {
+                #expect(
+                    question.contains("  the unfinished pairing as `lamp` with the key \(key)\r\n"))
+            }
+            #expect(
+                question.contains(
+                    "removed `lamp` and its last address and its unfinished pairing with "
+                        + "\(Self.key(3)) and its unfinished pairing with \(Self.key(5))\r\n"))
             #expect(names == "# my peers\n\ndoor \(door)\n")
             #expect(try file.pendingPeers().map(\.name) == ["phone"])
             #expect(
@@ -363,7 +374,8 @@ extension Integration {
             #expect(
                 try run("forget", "phone", "--yes", "--json").text
                     == "{\"forgotten\": \"phone\", \"fingerprint\": \"\(Self.key(4))\", "
-                    + "\"address-removed\": false, \"dropped\": 0, \"bytes\": 0}\n")
+                    + "\"address-removed\": false, \"unfinished\": [\"\(Self.key(4))\"], "
+                    + "\"dropped\": 0, \"bytes\": 0}\n")
             #expect(try file.pendingPeers().isEmpty)
             #expect(names == "# my peers\n\ndoor \(door)\n")
             Tool.expect(try run("forget", "phone", "--yes"), status: 68, "nobody called `phone`")

@@ -1,3 +1,4 @@
+import Glibc
 import TestSupport
 import Testing
 
@@ -50,6 +51,17 @@ struct ToolPair {
             ["connect", endpoint(kind), "--identity", folder.file("dialer")]
                 + (trust ?? ["--peer", listenerKey]) + arguments,
             input: input, output: output, within: seconds)
+    }
+
+    /// Makes a FIFO that is full, and returns its path, and a descriptor that keeps it so.
+    func fullQueue() throws -> (path: String, descriptor: Int32) {
+        let path = folder.file("full")
+        try #require(unsafe mkfifo(path, 0o600) == 0)
+        let descriptor = unsafe open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)
+        try #require(descriptor >= 0)
+        let lines = [UInt8](repeating: UInt8(ascii: "\n"), count: 4_096)
+        while unsafe write(descriptor, lines, lines.count) > 0 {}
+        return (path, descriptor)
     }
 
     /// The line that a dialer prints when its channel is ready.

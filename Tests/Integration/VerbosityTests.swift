@@ -1,3 +1,4 @@
+import Glibc
 import TestSupport
 import Testing
 
@@ -32,6 +33,27 @@ extension Integration {
                     #expect(line.contains(/^[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3} (state|channel)/))
                 }
             }
+        }
+
+        @Test("while nobody reads standard error, a listener serves peers, and ends on a signal")
+        func unread() throws {
+            let pair = try ToolPair()
+            let (path, descriptor) = try pair.fullQueue()
+            defer { close(descriptor) }
+            let words = [
+                Tool.path, "listen", pair.endpoint(), "--keep", "-v", "--peer", pair.dialerKey,
+                "--identity", pair.folder.file("listener"),
+            ]
+            let listener = try Subprocess("sh", ["-c", #"exec "$@" 2>"$0""#, path] + words)
+            // Nothing says when the listener can be dialed. Until then, the dialer finds nobody.
+            func dial() throws -> Subprocess.Outcome {
+                try pair.connect(["--timeout", "10"]).wait(whileServing: [listener])
+            }
+            var dialer = try dial()
+            for _ in 0..<1_000 where dialer.status == 68 { dialer = try dial() }
+            #expect(dialer.status == 0, "\(dialer.errors)")
+            listener.signal(SIGTERM)
+            #expect(try listener.wait().status == 143)
         }
 
         @Test("--quiet reports an error")

@@ -35,7 +35,8 @@ struct AuthorityFolder: Sendable {
                 throw error.channelError(for: path)
             }
             throw ChannelError(
-                .noSuchFile, "\(path): no such authority: make one with `blesec ca init \(path)`",
+                .noSuchFile,
+                "\(path): no such authority: make one with `blesec ca init \(path.shellWord)`",
                 underlying: .errno(number))
         }
     }

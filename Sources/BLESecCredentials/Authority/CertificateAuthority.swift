@@ -184,14 +184,15 @@ package struct CertificateAuthority: Sendable {
 
     /// Which certificate is to be revoked.
     package enum RevocationTarget: Sendable {
-        /// The recorded certificate with this serial number.
-        case serial(SerialNumber)
+        /// The recorded certificate with this serial number. `word` is what named the number on a
+        /// command line, where it may have been meant as the name of a file.
+        case serial(SerialNumber, word: String? = nil)
         /// The certificate in this file.
         case file(String)
 
         /// Reads hexadecimal digits as a serial number, and any other word as a file's path.
         package init(_ word: String) {
-            self = SerialNumber(word).map { .serial($0) } ?? .file(word)
+            self = SerialNumber(word).map { .serial($0, word: word) } ?? .file(word)
         }
     }
 
@@ -230,8 +231,11 @@ package struct CertificateAuthority: Sendable {
         _ target: RevocationTarget, _ dates: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
         let serial: SerialNumber
+        let word: String
         switch target {
-        case .serial(let number): serial = number
+        case .serial(let number, word: let given):
+            serial = number
+            word = given ?? number.description
         case .file(let path): return try records.certificate(at: path, dates)
         }
         do throws(ChannelError) {
@@ -241,8 +245,8 @@ package struct CertificateAuthority: Sendable {
             throw ChannelError(
                 .noSuchFile,
                 "\(folder.path) has issued no certificate \(serial): `blesec ca list "
-                    + "\(folder.path)` lists its certificates; if \(serial) is a file, write "
-                    + "./\(serial)")
+                    + "\(folder.path.shellWord)` lists its certificates; if \(word) is a file, "
+                    + "write ./\(word)")
         }
     }
 

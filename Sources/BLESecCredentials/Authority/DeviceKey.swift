@@ -43,8 +43,8 @@ enum DeviceKey {
             unsafe key = DERForm.privateKey(pem.content)
         default:
             throw .badKey(
-                "holds \(pem.label): give the public key alone, which `openssl pkey -in \(path) "
-                    + "-pubout` prints")
+                "holds \(pem.label): give the public key alone, which `openssl pkey -in "
+                    + "\(path.shellWord) -pubout` prints")
         }
         guard let key = unsafe key else { throw .openSSL(.badKey, "holds a damaged key") }
         defer { unsafe EVP_PKEY_free(key) }

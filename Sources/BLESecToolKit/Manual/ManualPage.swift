@@ -31,6 +31,8 @@ package struct ManualPage: Sendable {
     package enum Parameter: Sendable {
         case operand(String)
         case option(Option)
+        /// An option, and the option that it needs.
+        case options(Option, Option)
     }
 
     /// The words that start the command, or the name of a guide.
@@ -57,7 +59,7 @@ package struct ManualPage: Sendable {
     /// The page of a command.
     init(_ command: Command) {
         let parameters =
-            command.operands.map(Parameter.operand) + command.options.map(Parameter.option)
+            command.operands.map(Parameter.operand) + Self.parameters(command.options)
         name = command.name
         chapter = 1
         summary = command.summary
@@ -81,6 +83,17 @@ package struct ManualPage: Sendable {
             Block.entry(word, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
         }
         sections.insert(Section("COMMANDS", commands), at: 2)
+    }
+
+    /// The options of a synopsis. An option that another one needs is shown only beside that one.
+    private static func parameters(_ options: [Option]) -> [Parameter] {
+        let neededNames = options.compactMap(\.neededOption)
+        return options.filter { !neededNames.contains($0.name) }.map { option in
+            guard let needed = options.first(where: { $0.name == option.neededOption }) else {
+                return .option(option)
+            }
+            return .options(option, needed)
+        }
     }
 
     private mutating func add(

@@ -61,6 +61,8 @@ struct MdocPage {
         case .option(let option) where option == .help: return ".Fl \\-help\n"
         case .option(let option):
             return ".Op " + arguments(of: option) + (option.isRepeatable ? " Ns ..." : "") + "\n"
+        case .options(let option, let needed):
+            return ".Op \(arguments(of: option)) \(arguments(of: needed))\n"
         }
     }
 

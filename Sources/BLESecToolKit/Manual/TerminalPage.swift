@@ -107,6 +107,7 @@ extension ManualPage.Parameter {
         case .operand(let name): name
         case .option(let option) where option == .help: option.name
         case .option(let option): "[\(option.usage)]" + (option.isRepeatable ? "..." : "")
+        case .options(let option, let needed): "[\(option.usage) \(needed.usage)]"
         }
     }
 }

@@ -21,7 +21,8 @@ enum AuthorityInitCommand {
         options: [name, days] + AuthorityOptions.usingKey,
         description: [
             "Makes an authority with an Ed25519 key in DIR. DIR is a new directory, or an empty "
-                + "one that is closed to everybody else. Nothing is ever overwritten.",
+                + "one. From then on, only the user who made the authority may enter DIR. No file "
+                + "is ever overwritten.",
             "DIR/ca.pem is the authority's certificate. Copy it to every device, for --authority. "
                 + "DIR/ca.crl is the list of what the authority has revoked, which is empty at "
                 + "first. Copy it to every device too, for --revoked. DIR/ca.key is the "

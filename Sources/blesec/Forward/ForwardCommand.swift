@@ -38,6 +38,10 @@ enum ForwardCommand {
             "The command ends with Ctrl-C. --peer names the peer to accept, and so does --remember "
                 + "with a name that is known. With --anyone, the first peer that connects is the "
                 + "only peer until the command ends.",
+            "A connection that cannot be carried is reported on standard error. With --json, this is "
+                + "an object: `event` is forward-failed, or forward-refused if the peer asked for a "
+                + "target that is not allowed; `target` is where the connection was to go, and "
+                + "`reason` says what is wrong.",
         ],
         examples: [
             "blesec forward tcp:127.0.0.1:8080 tcp:127.0.0.1:80 --at unix:/run/peer --identity key "
@@ -103,7 +107,7 @@ enum ForwardCommand {
             routing.route, to: expected, delivery: PersistentArguments.delivery())
         let failure = await carry(
             Forwarder(connection: connection, allowed: allowed),
-            listener.map { ($0, targets[1]) }, interruption, notes)
+            listener.map { ($0, targets[1]) }, options.timeLimit, interruption, notes)
         await listener?.close()
         await endWithinLimits(on: connection.loop) { limit in
             try? await connection.leave(within: limit)
@@ -114,11 +118,12 @@ enum ForwardCommand {
         if let error = failure ?? interruption.error { throw error }
     }
 
-    /// Carries local connections until the connection to the peer is closed, or a signal is
-    /// received. Returns the error that ended the connection to the peer, if any.
+    /// Carries local connections until the connection to the peer is closed, a signal is received,
+    /// or the first channel takes too long. Returns the error that ended the connection to the peer,
+    /// if any.
     private static func carry(
         _ forwarder: Forwarder, _ local: (ForwardListener, ForwardTarget)?,
-        _ interruption: Interruption, _ notes: ConnectionNotes
+        _ timeLimit: TimeLimit?, _ interruption: Interruption, _ notes: ConnectionNotes
     ) async -> ChannelError? {
         let connection = forwarder.connection
         let carrying = Task(executorPreference: connection.loop) {
@@ -140,11 +145,23 @@ enum ForwardCommand {
             }
             return nil
         }
+        let limiting = Task(executorPreference: connection.loop) { () -> ChannelError? in
+            do throws(ChannelError) {
+                try await timeLimit?.awaitChannel(connection)
+                return nil
+            } catch {
+                guard error.code == .timedOut else { return nil }
+                watching.cancel()
+                return error
+            }
+        }
         interruption.setAction { watching.cancel() }
         let failure = await watching.value
         interruption.setAction(nil)
+        limiting.cancel()
+        let timeLimitFailure = await limiting.value
         carrying.cancel()
         await carrying.value
-        return failure
+        return timeLimitFailure ?? failure
     }
 }

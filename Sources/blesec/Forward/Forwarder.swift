@@ -1,4 +1,5 @@
 internal import BLESec
+internal import BLESecJSON
 internal import BLESecLinks
 internal import BLESecToolKit
 
@@ -32,7 +33,7 @@ struct Forwarder: Sendable {
                 } catch let error as LinkError {
                     if error.code == .closed || error.code == .cancelled { return }
                     // Descriptors or memory ran out: wait until some are freed.
-                    Diagnostics.note("forward: \(error)", "forward-failed", at: -1)
+                    Self.note("forward-failed", "\(error)", "\(target)", at: -1)
                     try? await connection.loop.sleep(for: .milliseconds(100))
                 } catch {
                     return
@@ -51,7 +52,7 @@ struct Forwarder: Sendable {
             case .notReached: "the peer cannot reach \(target)"
             case .broken, nil: nil
             }
-        if let problem { Diagnostics.note("forward: \(problem)", "forward-failed", at: -1) }
+        if let problem { Self.note("forward-failed", problem, "\(target)", at: -1) }
     }
 
     /// Serves each stream that the peer opens, until the task is cancelled: connects to the target
@@ -66,9 +67,9 @@ struct Forwarder: Sendable {
 
     private func serve(_ stream: PeerConnection.Stream) async {
         guard let target = allowed[stream.label] else {
-            Diagnostics.note(
-                "forward: the peer asked for \(stream.label), which is not allowed",
-                "forward-refused")
+            Self.note(
+                "forward-refused", "the peer asked for \(stream.label), which is not allowed",
+                stream.label)
             return await refuse(stream, .notAllowed)
         }
         let loop = connection.loop
@@ -77,9 +78,19 @@ struct Forwarder: Sendable {
                 until: loop.now.advanced(by: Self.dialTimeout), on: loop)
             await splice(ForwardedSocket(link), stream)
         } catch {
-            Diagnostics.note("forward: \(error)", "forward-failed", at: -1)
+            Self.note("forward-failed", "\(error)", "\(target)", at: -1)
             await refuse(stream, .notReached)
         }
+    }
+
+    /// Reports why a connection to a target is not carried.
+    private static func note(
+        _ event: String, _ reason: String, _ target: String, at level: Int = 0
+    ) {
+        let fields: [(String, JSONValue)] = [
+            ("target", .string(target)), ("reason", .string(reason)),
+        ]
+        Diagnostics.note("forward: \(reason)", event, fields, at: level)
     }
 
     private func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {

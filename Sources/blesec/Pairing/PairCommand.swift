@@ -36,15 +36,29 @@ enum PairCommand {
     private static let expires = Option(
         name: "--expires", value: "SECONDS",
         help: "How long a new invitation is valid, 1 to 3600. The default is 120 seconds.")
+    private static let timeout = Option(
+        name: "--timeout", value: "SECONDS",
+        help: "Give up, with exit status 75, if no peer is paired within this time. By default "
+            + "this is the time for which a new invitation is valid, and otherwise 120 seconds. "
+            + "Only with the other side's invitation may it be longer.")
+    private static let identityFile = Option(
+        name: "--identity", short: "i", value: "FILE",
+        help: "Prove the identity in FILE, which `blesec keygen` made. By default the key is in "
+            + "the file `identity` in the directory of remembered peers.")
+    static let heard = Option(
+        name: "--heard", value: "N",
+        help: "Dial a peer only after it was heard N times, 1 to 8. The default is 1.")
+    /// The options about nearby peers.
+    static let nearby = NearbyArguments.all.map { $0 == NearbyArguments.heard ? heard : $0 }
 
     static let command = Command(
         name: "blesec pair", summary: "exchange keys with a peer, by a scan or a short code",
         operands: ["[TARGET]"],
         options: [
             name, code, digits, uri, png, expires, RouteArguments.listen, PeerMemory.state,
-            ChannelOptions.identity,
-        ] + IdentityOptions.all + [ChannelOptions.adapter, ChannelOptions.addressType]
-            + NearbyArguments.all + [TimeLimit.option, .json],
+            identityFile,
+        ] + IdentityOptions.all + [ChannelOptions.adapter, ChannelOptions.addressType] + nearby
+            + [timeout, .json],
         description: [
             "Two people who meet make their devices know each other. One side shows a code or an "
                 + "invitation, which is entered or scanned on the other side. When both sides have confirmed the pairing, "
@@ -60,8 +74,9 @@ enum PairCommand {
                 + "first key that uses it is accepted.",
             "If the link is lost after the last confirmation, or the command ends then, a side may not "
                 + "know whether the other side has finished. It then prints `may be paired`, and the exit "
-                + "status is 75, or after a signal that of the signal. Run the same command on both sides "
-                + "again within 24 hours, with any code: it completes the pairing.",
+                + "status is 75, or after a signal that of the signal. Run `blesec pair` with the same "
+                + "names on both sides again within 24 hours, with a new code or invitation: it "
+                + "completes the pairing, or pairs anew.",
             "Without --identity, this side's key is in the file `identity` in the directory of "
                 + "remembered peers. If there is no such file, it is made with a new key. Commands "
                 + "that name a remembered peer use this key too.",
@@ -87,6 +102,7 @@ enum PairCommand {
                 "neither --state nor a home directory says where to remember peers")
         }
         let request = try await request(arguments)
+        let limit = try request.limit(arguments)
         let place = try PairingPlace(arguments, request)
         let folder = try StateFolder.make(path)
         try folder.check()
@@ -104,8 +120,8 @@ enum PairCommand {
             trust: .pairing(way, store: folder.knownPeers, name: name))
         configuration.protocols = [ChannelOptions.defaultProtocol(for: identity)]
         let session = PairingSession(
-            way: way, place: place, configuration: configuration, lifetime: request.lifetime,
-            timeLimit: try TimeLimit(arguments))
+            way: way, place: place, configuration: configuration, limit: limit,
+            afterLimit: request.remedyAfterLimit)
         let interruption = Interruption()
         let offer = request.showsSecret ? PairingOffer(way, png: arguments.value(png)) : nil
         let channel = try await interruption.cancelling {
@@ -128,7 +144,7 @@ enum PairCommand {
     private static func identity(
         _ arguments: Arguments, _ folder: StateFolder
     ) throws(ChannelError) -> IdentityKey {
-        if let path = arguments.value(ChannelOptions.identity) {
+        if let path = arguments.value(identityFile) {
             return try IdentityOptions.load(path, arguments)
         }
         if unsafe access(folder.identityPath, F_OK) == 0 {
@@ -144,12 +160,38 @@ enum PairCommand {
         case newCode(length: Int), code(TrustPolicy.PairingCode)
         case newInvitation(lifetime: Duration), invitation(PairingInvitation)
 
-        /// The longest time that this side waits for the other side.
-        var lifetime: Duration {
+        /// How long this side waits for the other side: the value of `--timeout`, if it was given.
+        ///
+        /// - Throws: `usage` when the code or the new invitation ends earlier.
+        func limit(_ arguments: Arguments) throws(ChannelError) -> Duration {
+            let time = try Seconds.read(arguments, PairCommand.timeout)
+            let lifetime: Duration
+            let end: String
             switch self {
-            case .newInvitation(let lifetime): lifetime
-            case .invitation: PairingInvitation.defaultLifetime
-            case .newCode, .code: TrustPolicy.PairingCode.defaultLifetime
+            case .newInvitation(let validity):
+                lifetime = validity
+                end = "the invitation is valid: use --expires"
+            case .newCode, .code:
+                lifetime = TrustPolicy.PairingCode.defaultLifetime
+                end = "a code is valid"
+            // Only the inviter decides how long the invitation is valid.
+            case .invitation: return time ?? PairingInvitation.defaultLifetime
+            }
+            guard let time else { return lifetime }
+            guard time <= lifetime else {
+                let seconds = lifetime.components.seconds
+                throw arguments.usage(
+                    "--timeout is longer than the \(seconds) seconds for which \(end)")
+            }
+            return time
+        }
+
+        /// What to do when the limit has passed.
+        var remedyAfterLimit: String {
+            switch self {
+            case .newCode: "begin again, with a new code"
+            case .newInvitation: "begin again, with a new invitation"
+            case .code, .invitation: "begin again while the other side waits"
             }
         }
 

@@ -34,7 +34,7 @@ struct PairingOffer: Sendable {
                 let style: QRCode.TerminalStyle =
                     Environment.allowsColours ? .colours : .plainOnDark
                 let lines = picture.terminalLines(style).map { $0 + "\n" }.joined()
-                try StandardOutput.write(Array(lines.utf8), to: STDERR_FILENO)
+                StandardError.write(lines)
             } else {
                 Diagnostics.note(
                     "the terminal is too narrow for the QR code: it needs "

@@ -21,7 +21,7 @@ struct PairingPlace: Sendable {
                 throw arguments.usage(
                     "TARGET is an endpoint or service:UUID: a peer that is not paired has no name")
             }
-            try arguments.refuse(NearbyArguments.all, "cannot be used with an endpoint")
+            try arguments.refuse(PairCommand.nearby, "cannot be used with an endpoint")
             let endpoint = try ChannelOptions.endpoint(
                 text, arguments, for: isWaiting ? .listening : .dialing,
                 otherForms: isWaiting ? [] : ["service:UUID"])
@@ -42,7 +42,7 @@ struct PairingPlace: Sendable {
         try arguments.refuse([RouteArguments.listen], "goes with an endpoint")
         let service = try Self.service(arguments, request)
         var settings = try NearbyArguments(
-            arguments, service: service, dialsWhenHeardOnce: true)
+            arguments, service: service, heard: PairCommand.heard, dialsWhenHeardOnce: true)
         settings.options.accepts = request.showsSecret
         settings.options.dials = !request.showsSecret
         settings.options.rules.links = 1

@@ -8,8 +8,8 @@ final class PairingSession: Sendable {
     private let way: TrustPolicy.Pairing
     private let place: PairingPlace
     private let configuration: ChannelConfiguration
-    private let lifetime: Duration
-    private let timeLimit: TimeLimit?
+    private let limit: Duration
+    private let remedyAfterLimit: String
     private let log = FailureLog()
     /// Closes the listener or the service.
     private let ending = Locked<(@Sendable () async -> Void)?>(nil)
@@ -21,15 +21,18 @@ final class PairingSession: Sendable {
     /// The first `mayBePaired` of a peer.
     private let uncertainty = Locked<ChannelError?>(nil)
 
+    /// - Parameters:
+    ///   - limit: how long this side waits for a paired peer.
+    ///   - remedy: what to do when the limit has passed, for the error.
     init(
         way: TrustPolicy.Pairing, place: PairingPlace, configuration: ChannelConfiguration,
-        lifetime: Duration, timeLimit: TimeLimit?
+        limit: Duration, afterLimit remedy: String
     ) {
         self.way = way
         self.place = place
         self.configuration = configuration
-        self.lifetime = lifetime
-        self.timeLimit = timeLimit
+        self.limit = limit
+        remedyAfterLimit = remedy
         (failed, fail) = AsyncStream.makeStream()
     }
 
@@ -106,7 +109,6 @@ final class PairingSession: Sendable {
     /// Waits for a paired peer, for an error that ends the wait, or for the time limit, whichever
     /// comes first.
     private func waitForPeer(_ next: @escaping Next) async throws(ChannelError) -> SecureChannel {
-        let limit = min(timeLimit?.duration ?? lifetime, lifetime)
         let result = await withTaskGroup(of: Result<SecureChannel, ChannelError>.self) { group in
             group.addTask {
                 do throws(ChannelError) {
@@ -119,12 +121,10 @@ final class PairingSession: Sendable {
                 for await error in failed { return .failure(error) }
                 return .failure(ChannelError(.cancelled, "interrupted"))
             }
-            group.addTask {
+            group.addTask { [limit, remedyAfterLimit] in
                 try? await EventLoop.shared.sleep(for: limit)
                 return .failure(
-                    ChannelError(
-                        .timedOut,
-                        "nobody has paired in time: begin again, with a new code or invitation"))
+                    ChannelError(.timedOut, "nobody has paired in time: \(remedyAfterLimit)"))
             }
             let first = await group.next()
             group.cancelAll()

@@ -20,7 +20,8 @@ enum PeersForgetCommand {
             "Removes the name of a peer with its comment, every unfinished pairing under this name, "
                 + "and the last address of the peer's key. If another name has the same key, the "
                 + "address stays. From then on, --remember NAME accepts another key, as for a new "
-                + "name. NAME may also be a name that only an unfinished pairing has.",
+                + "name. NAME may also be a name that only an unfinished pairing has. The command "
+                + "prints what it has removed, with the keys of all unfinished pairings.",
             "With --store DIR, the messages for the peer in DIR of which no byte has been sent are "
                 + "dropped, as by `blesec outbox DIR drop`: the peer never gets them. A message "
                 + "that may have arrived cannot be dropped. It stays in DIR, and the command says "
@@ -67,17 +68,16 @@ enum PeersForgetCommand {
         where !waiting.contains(where: { $0.directory == directory }) {
             waiting.append(try open(directory, peer.key))
         }
-        let isPairingUnfinished = try hasUnfinishedPairing(peer, folder)
+        let unfinished = try keysOfUnfinishedPairings(peer, folder)
         if !arguments.has(yes) {
-            let lines = description(
-                of: peer, others, waiting, isPairingUnfinished, in: folder)
+            let lines = description(of: peer, others, waiting, unfinished, in: folder)
             guard
                 try TerminalQuestion.ask(
                     "Remove this?", after: lines, remedy: "use --yes to forget without a question")
             else { return Diagnostics.note("nothing was removed", "nothing-removed") }
         }
         let (dropped, kept) = try drop(waiting)
-        let isAddressRemoved = try forget(peer, folder)
+        let (isAddressRemoved, removedPairings) = try forget(peer, folder)
         for (directory, sum) in kept {
             Diagnostics.note(
                 stays(sum, in: directory), "not-dropped",
@@ -87,13 +87,15 @@ enum PeersForgetCommand {
                 ])
         }
         let address = isAddressRemoved ? " and its last address" : ""
+        let pairings = removedPairings.map { " and its unfinished pairing with \($0)" }.joined()
         let messages = waiting.isEmpty ? "" : ", and dropped \(OutboxCommand.text(dropped))"
         try StandardOutput.print(
-            line: "removed `\(peer.name)`\(address)\(messages)",
+            line: "removed `\(peer.name)`\(address)\(pairings)\(messages)",
             or: [
                 ("forgotten", .string(peer.name)), ("fingerprint", .string(peer.key.description)),
-                ("address-removed", .bool(isAddressRemoved)), ("dropped", .number(dropped.count)),
-                ("bytes", .number(dropped.bytes)),
+                ("address-removed", .bool(isAddressRemoved)),
+                ("unfinished", .array(removedPairings.map { .string($0.description) })),
+                ("dropped", .number(dropped.count)), ("bytes", .number(dropped.bytes)),
             ])
     }
 
@@ -111,14 +113,13 @@ enum PeersForgetCommand {
     /// The lines that say what will be removed and dropped, and what stays.
     private static func description(
         of peer: RememberedPeer, _ others: [RememberedPeer], _ waiting: [Waiting],
-        _ isPairingUnfinished: Bool, in folder: StateFolder
+        _ unfinished: [Fingerprint], in folder: StateFolder
     ) -> [String] {
         var lines = ["This will be removed from \(folder.path):"]
         if peer.isKnown { lines.append("  the name `\(peer.name)` of the key \(peer.key)") }
         if !peer.comment.isEmpty { lines.append("  its comment `\(peer.comment)`") }
-        if isPairingUnfinished {
-            let key = peer.isKnown ? "" : " with the key \(peer.key)"
-            lines.append("  the unfinished pairing as `\(peer.name)`\(key)")
+        for key in unfinished {
+            lines.append("  the unfinished pairing as `\(peer.name)` with the key \(key)")
         }
         if let other = others.first {
             let address = peer.address == nil ? "" : ", and its last address stays"
@@ -170,19 +171,22 @@ enum PeersForgetCommand {
         return (dropped, kept)
     }
 
-    /// Whether an unfinished pairing, with this key or another one, could bind the name again.
-    private static func hasUnfinishedPairing(
+    /// The keys of the unfinished pairings that could bind the name again: the peer's key, or
+    /// others.
+    private static func keysOfUnfinishedPairings(
         _ peer: RememberedPeer, _ folder: StateFolder
-    ) throws(ChannelError) -> Bool {
-        try folder.knownPeers.pendingPeers().contains { $0.name == peer.name }
+    ) throws(ChannelError) -> [Fingerprint] {
+        try folder.knownPeers.pendingPeers().filter { $0.name == peer.name }.map(\.key)
     }
 
     /// Removes the address, and last the name with its unfinished pairings, so that an interrupted
-    /// command can be started again with the name. Returns whether an address was removed.
+    /// command can be started again with the name. Returns whether an address was removed, and the
+    /// keys of the unfinished pairings.
     private static func forget(
         _ peer: RememberedPeer, _ folder: StateFolder
-    ) throws(ChannelError) -> Bool {
-        // The file is read again, since another process may have changed it during the question.
+    ) throws(ChannelError) -> (isAddressRemoved: Bool, unfinished: [Fingerprint]) {
+        // The files are read again, since another process may have changed them during the question.
+        let unfinished = try keysOfUnfinishedPairings(peer, folder)
         let names = try folder.knownPeers.peers().filter { $0.key == peer.key }.map(\.name)
         let hasOtherName = names.contains { $0 != peer.name }
         let isAddressRemoved = hasOtherName ? false : try folder.lastAddresses.remove(peer.key)
@@ -192,6 +196,6 @@ enum PeersForgetCommand {
                 .untrusted,
                 "`\(peer.name)` has got another key meanwhile, \(other), and is not removed")
         }
-        return isAddressRemoved
+        return (isAddressRemoved, unfinished)
     }
 }
