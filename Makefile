@@ -50,10 +50,11 @@ deb: ready-deb release
 	@tools/deb
 
 dist: version = $(shell sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
-dist:
-	@mkdir -p .build
-	@git archive --format=tar --prefix=blesec-$(version)/ HEAD | gzip -9n >.build/blesec-$(version).tar.gz
-	@echo .build/blesec-$(version).tar.gz
+dist: archive = .build/blesec-$(version).tar.gz
+dist: ready
+	@git -c tar.tar.gz.command='gzip -9n' archive --format=tar.gz --prefix=blesec-$(version)/ -o $(archive).new HEAD
+	@mv $(archive).new $(archive)
+	@echo $(archive)
 
 test: tests
 	@tools/run-tests -- swift test --skip-build --disable-xctest --no-parallel $(TEST)

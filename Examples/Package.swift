@@ -22,7 +22,8 @@ let package = Package(
         .target(
             name: "Snippets",
             dependencies: [
-                blesec, .product(name: "BLESecNoise", package: "blesec"),
+                blesec, .product(name: "BLESecFiles", package: "blesec"),
+                .product(name: "BLESecNoise", package: "blesec"),
                 .product(name: "BLESecTesting", package: "blesec"),
             ],
             swiftSettings: strict),

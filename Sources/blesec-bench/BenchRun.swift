@@ -72,6 +72,11 @@ struct BenchRun {
         try measureHandshakes()
         if let remote, let endpoint = target.remote {
             try await measure("\(endpoint)", remote, measuresBlockingThreads: false)
+            if Self.measuresExactlyOnce(settings) {
+                report.omissions.append(
+                    "Messages that arrive exactly once, and streams, were not measured: they need "
+                        + "both ends in one process, without --connect.")
+            }
         } else if settings.scenarios.contains(.link) {
             try await measureLinks()
         }

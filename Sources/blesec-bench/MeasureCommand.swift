@@ -63,8 +63,8 @@ enum MeasureCommand {
             + "unix:PATH or unix-seqpacket:PATH.")
     static let adapter = Option(
         name: "--adapter", value: "HCI",
-        help: "Dial from this Bluetooth adapter, such as hci1. The default is the first adapter "
-            + "that is on.")
+        help: "Dial over l2cap from this Bluetooth adapter, such as hci1. The default is the first "
+            + "adapter that is on; with --connect, the kernel's choice.")
     static let peerAdapter = Option(
         name: "--peer-adapter", value: "HCI",
         help: "Without --connect: dial this adapter of the same machine over l2cap.")
@@ -103,9 +103,10 @@ enum MeasureCommand {
                 + "nothing sealed, acknowledged or proven. Over unix-seqpacket, both are also "
                 + "compared with two threads in C that block in send and recv and do the same "
                 + "work. Over memory, both ends run on one thread. Elsewhere, each end runs on its "
-                + "own thread. A run without --protocol also measures connections whose messages "
-                + "arrive exactly once, over the default protocol and without stores, in the line "
-                + "exactly-once; and an urgent stream of such a connection beside bulk streams. "
+                + "own thread. A run without --protocol and --connect also measures connections whose "
+                + "messages arrive exactly once, over the default protocol and without stores, in "
+                + "the line exactly-once; and an urgent stream of such a connection beside bulk "
+                + "streams. "
                 + "Over memory and with the default protocol, connections whose messages arrive "
                 + "exactly once are also measured with stores on disk, in TMPDIR or /tmp, and the "
                 + "commits of the stores are counted.",
@@ -163,10 +164,11 @@ enum MeasureCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let settings = try settings(arguments)
-        let target = try LinkTarget(arguments)
-        if target.remote != nil, !settings.scenarios.contains(.link) {
-            throw arguments.usage("--connect is for the scenario link, which is left out")
+        if !settings.scenarios.contains(.link) {
+            try arguments.refuse(
+                [connect, adapter, peerAdapter], "is for the scenario link, which is left out")
         }
+        let target = try LinkTarget(arguments)
         // Opens all files before the measurement, so that their errors are reported at once.
         let old = try arguments.value(compare).map(RecordedReport.init)
         let file = try arguments.value(json).map(ReportFile.init)

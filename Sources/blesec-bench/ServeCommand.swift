@@ -6,15 +6,14 @@ enum ServeCommand {
     /// The most links that are served at the same time; further links wait in the kernel.
     private static let mostClients = 16
 
+    private static let adapter = Option(
+        name: "--adapter", value: "HCI",
+        help: "Listen on this Bluetooth adapter, such as hci1. The default is all adapters.")
+
     static let command = Command(
         name: "blesec-bench serve", summary: "be the other end of a measured link",
         operands: ["ENDPOINT"],
-        options: [
-            Option(
-                name: "--adapter", value: "HCI",
-                help: "Listen on this Bluetooth adapter, such as hci1. The default is the first "
-                    + "adapter that is on.")
-        ],
+        options: [adapter],
         description: [
             "Listens on ENDPOINT, which is l2cap:any, unix:PATH or unix-seqpacket:PATH. "
                 + "`blesec-bench --connect` at the other end asks this command to take messages, "
@@ -27,12 +26,13 @@ enum ServeCommand {
             "blesec-bench serve l2cap:any": "Serve over Bluetooth, on a free PSM.",
             "blesec-bench serve unix:/tmp/bench": "Serve another process on this machine.",
         ],
-        statuses: [.success, .usage, .noPeer, .software, .cannotCreate, .interrupted, .terminated],
-        run: run)
+        statuses: [
+            .success, .usage, .noPeer, .software, .cannotCreate, .inputOutput, .protocolError,
+            .untrusted, .hungUp, .interrupted, .terminated,
+        ], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
-        var endpoint = try Endpoint(parsing: arguments.operands[0])
-        endpoint.adapter = arguments.value(MeasureCommand.adapter)
+        let endpoint = try LinkTarget.endpoint(arguments.operands[0], arguments, adapter)
         let loop = EventLoop.shared
         do throws(LinkError) {
             let (listener, local) = try await endpoint.listen(loop: loop)

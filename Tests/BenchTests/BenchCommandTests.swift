@@ -69,6 +69,7 @@ import Testing
         var engine: [Engine]
         var link: [Link]
         var streams: [Streams]
+        var omissions: [String]
     }
 
     private static func report(_ bytes: [UInt8]) throws -> Report {
@@ -180,8 +181,9 @@ import Testing
             "link", "--json", "-")
         #expect(outcome.status == 0)
         #expect(outcome.errors == "")
-        let transports = try Self.report(outcome.output).link.map(\.transport)
-        #expect(transports == [endpoint, endpoint, endpoint])
+        let report = try Self.report(outcome.output)
+        #expect(report.link.map(\.transport) == [endpoint, endpoint, endpoint])
+        #expect(report.omissions.contains { $0.contains("exactly once, and streams") })
     }
 
     @Test(
@@ -202,6 +204,12 @@ import Testing
             (["--protocol", "XX"], 64, "XX"),
             (["--connect", "unix:/nonexistent/x"], 68, "no such path"),
             (["--connect", "unix:/x", "--transport", "unix"], 64, "excludes"),
+            (["--connect", "unix:/x", "--adapter", "hci7"], 64, "--adapter goes with an l2cap:"),
+            (["serve", "unix:/x", "--adapter", "hci7"], 64, "--adapter goes with an l2cap:"),
+            (["--transport", "memory", "--adapter", "hci7"], 64, "--adapter is for l2cap"),
+            (["--transport", "unix", "--peer-adapter", "hci8"], 64, "--peer-adapter is for l2cap"),
+            (["engine", "--peer-adapter", "hci8"], 64, "the scenario link"),
+            (["link", "--adapter", "hci7"], 68, "Bluetooth adapter"),
             (["--json", "/nonexistent/report"], 73, "cannot be written"),
             (["--svg", "/nonexistent/plot"], 73, "cannot be written"),
             (["--svg", "-", "--json", "-"], 64, "cannot both go to standard output"),
@@ -218,6 +226,14 @@ import Testing
         #expect(outcome.errors.contains(reason), "\(outcome.errors)")
         #expect(outcome.errors.filter { $0 == "\n" }.count == 1)
         #expect(outcome.output == [])
+    }
+
+    @Test("the help page of serve lists the statuses of a denied permission and of each signal")
+    func serveStatuses() throws {
+        let page = try Self.run("serve", "--help").text
+        for status in [77, 129, 130, 143] {
+            #expect(page.contains("\n       \(status) "), "\(status)")
+        }
     }
 
     @Test(

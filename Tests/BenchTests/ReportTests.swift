@@ -7,6 +7,7 @@ import Testing
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
     /// Options for a short run of every scenario, with two sizes, two transports and one protocol.
+    /// With a protocol, no streams are measured.
     private static let shortMeasurements = [
         "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--size", "1024",
         "--transport", "memory", "--transport", "unix-seqpacket", "--protocol",
@@ -27,9 +28,11 @@ import Testing
         let folder = ScratchFolder()
         let file = folder.file("report.json")
         let outcome = try Subprocess.run(
-            Bench.path, Self.shortMeasurements + ["--json", file], within: Self.timeLimit)
+            Bench.path, Self.shortMeasurements + ["--loops", "2", "--json", file],
+            within: Self.timeLimit)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let schema = "\(Self.root)/docs/bench.schema.json"
+        #expect(try !Self.list("loops", in: file).isEmpty)
         let fits = try Self.check("schema.py", schema, file)
         #expect(fits.status == 0, "\(fits.text)")
 
@@ -40,6 +43,29 @@ import Testing
                 .write(toFile: changed, atomically: false, encoding: .utf8)
             #expect(try Self.check("schema.py", schema, changed).status == 1, "\(member)")
         }
+    }
+
+    @Test("a report with figures of streams fits the schema too")
+    func streams() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("report.json")
+        let outcome = try Subprocess.run(
+            Bench.path,
+            [
+                "link", "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--transport",
+                "memory", "--json", file,
+            ], within: Self.timeLimit)
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        #expect(try Self.list("streams", in: file).count == 1)
+        let fits = try Self.check("schema.py", "\(Self.root)/docs/bench.schema.json", file)
+        #expect(fits.status == 0, "\(fits.text)")
+    }
+
+    /// The list that is the member `name` of the report in `file`.
+    private static func list(_ name: String, in file: String) throws -> [Any] {
+        let bytes = try Data(contentsOf: URL(fileURLWithPath: file))
+        let report = try JSONSerialization.jsonObject(with: bytes) as? [String: Any]
+        return try #require(report?[name] as? [Any])
     }
 
     private struct Picture: Decodable {

@@ -60,6 +60,24 @@ import Testing
         return result.busyRatio.median
     }
 
+    @Test("a sample of a bulk stream goes on until bytes arrive, so all ratios are finite")
+    func shortSamples() async throws {
+        let loops = LoopPair()
+        let result = try await StreamScenario(sampleTime: 1_000, rounds: 5).measure(
+            "unix", over: try await Transport.unix(.stream).connect(loops), until: .max)
+        await loops.shutdown()
+        #expect(result.rounds == 5)
+        #expect(result.goodput.least > 0)
+        #expect(result.twoStreams.least > 0)
+        for summary in [
+            result.goodput, result.busyRatio, result.pacedRatio, result.busyShare,
+            result.pacedShare, result.twoStreams,
+        ] {
+            let figures = [summary.median, summary.least, summary.most, summary.spread]
+            #expect(figures.allSatisfy { $0.isFinite }, "\(result)")
+        }
+    }
+
     @Test("over a Unix link, 64 bytes beside bulk data take at most 3 times as long as alone")
     func unix() async throws {
         var best = Double.infinity

@@ -4,7 +4,7 @@
     Tests/Campaigns/leave.py [--tool PATH] [--rounds N] [--lines N] [--seed N]
 
 Every line that the writer reports as delivered must be on the other chat's standard output, in
-order and once. Prints a line for each round, and ends with `N passed, N failed`.
+order and once, and in each round at least one line must be reported. Prints a line for each round, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -88,6 +88,8 @@ def one_round(tool, lines, generator):
             # The leaver leaves after about `goal` lines, at five bytes a line.
             goal = generator.randrange(1, max(2, lines // 4))
             wait("a line", leaver, lambda: leaver.written.stat().st_size >= goal * 5)
+            # Without a delivered line, the round would show nothing.
+            wait("the report of a delivered line", writer, lambda: writer.with_fate(b"delivered"))
             start_time = time.monotonic()
             leaver.process.stdin.close()
             status = leaver.process.wait(TIME_LIMIT)

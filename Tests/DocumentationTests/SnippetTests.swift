@@ -1,4 +1,5 @@
 import FoundationEssentials
+import TestSupport
 import Testing
 
 /// Checks that the Swift code on pages is copied from the package `Examples`, which
@@ -6,19 +7,32 @@ import Testing
 @Suite struct SnippetTests {
     static let folder = "Examples/Sources"
 
+    /// The pages with Swift code: those of this package's folder, of `docs`, and of the libraries.
+    static func pages() throws -> [String] {
+        let sources = try FileManager.default.subpathsOfDirectory(
+            atPath: Page.root.appending(path: "Sources").path)
+        let pages = sources.filter { $0.hasSuffix(".md") }.sorted().map { "Sources/\($0)" }
+        return try (PageTests.pages() + pages).filter { try !Page($0).blocks("swift").isEmpty }
+    }
+
+    @Test("README.md and pages in docs and of the libraries have Swift code")
+    func found() throws {
+        let pages = try Self.pages()
+        for path in [
+            "README.md", "docs/files.md", "Sources/BLESecFiles/BLESecFiles.docc/BLESecFiles.md",
+        ] {
+            #expect(pages.contains(path), "\(path)")
+        }
+    }
+
     @Test(
         "a page's Swift code is in a file of the examples, apart from indentation, and so are its imports",
-        arguments: [
-            ("README.md", 2), ("Sources/BLESec/BLESec.docc/BLESec.md", 1),
-            ("Sources/BLESec/BLESec.docc/Nearby.md", 1), ("Sources/BLESec/BLESec.docc/TLS.md", 1),
-            ("Sources/BLESecTesting/BLESecTesting.docc/FaultyLinks.md", 1),
-            ("Sources/BLESecNoise/BLESecNoise.docc/BLESecNoise.md", 1), ("docs/noise.md", 1),
-        ])
-    func copied(_ path: String, leastBlocks: Int) throws {
+        arguments: try pages())
+    func copied(_ path: String) throws {
         let sources = try Self.sources()
         // The test `products` checks code for Package.swift.
         let blocks = try Page(path).blocks("swift").filter { !$0.hasPrefix("dependencies:") }
-        #expect(blocks.count >= leastBlocks)
+        #expect(!blocks.isEmpty)
         for block in blocks {
             let lines = block.split(separator: "\n", omittingEmptySubsequences: false)
             let imports = lines.filter { $0.hasPrefix("import ") }
@@ -42,15 +56,39 @@ import Testing
         let product = ".product(name: \"BLESec\", package: \"blesec\")"
         #expect(manifest.contains(product))
         #expect(try Page("Examples/Package.swift").text.contains(product))
-        let package = try Page("Package.swift").text
-        let products = package.split(separator: ".library(name: \"").dropFirst()
-            .map { $0.prefix { $0 != "\"" } }
+        let products = try Self.libraries()
         let sentence = try #require(readme.text.split(separator: "The products are ").last)
             .prefix { $0 != "." }
         // Names are between backticks, so every second part is a name.
         let named = sentence.split(separator: "`", omittingEmptySubsequences: false)
             .enumerated().filter { $0.offset % 2 == 1 }.map(\.element)
         #expect(products.count >= 5 && Set(named) == Set(products), "\(named), \(products)")
+    }
+
+    @Test("tools/docs builds the pages of all libraries of this package")
+    func documented() throws {
+        let documented = try Page("tools/docs").text.split(separator: "\n")
+            .map { $0.split(separator: " ") }.filter { $0.first == "document" }
+            .compactMap { $0.dropFirst().first }
+        let products = try Self.libraries()
+        #expect(documented.sorted() == products.sorted())
+        for product in products {
+            _ = try Page("Sources/\(product)/\(product).docc/\(product).md")
+        }
+    }
+
+    @Test("make check builds the pages, also if docc is missing, which tools/docs reports")
+    func checked() throws {
+        let steps = try Subprocess.run(
+            "/usr/bin/python3", [Page.root.appending(path: "tools/check").path, "--list"],
+            environment: ["PATH": "/nonexistent"])
+        #expect(steps.text.split(separator: "\n").contains("docs"), "\(steps.errors)")
+    }
+
+    /// The names of the package's libraries.
+    private static func libraries() throws -> [Substring] {
+        try Page("Package.swift").text.split(separator: ".library(name: \"").dropFirst()
+            .map { $0.prefix { $0 != "\"" } }
     }
 
     /// The text of each Swift file of the examples.

@@ -11,7 +11,8 @@ struct LinkTarget: Sendable {
     /// The number of kinds of link, or 1 for the link to `remote`.
     var count: Int { remote == nil ? transports.count : 1 }
 
-    /// Reads the options; throws `noSuchAdapter` when l2cap is requested and not available.
+    /// Reads the options; throws `noSuchAdapter` when l2cap or an adapter is requested and not
+    /// available.
     init(_ arguments: Arguments) throws(ChannelError) {
         let names = arguments.values(MeasureCommand.transport)
         guard let text = arguments.value(MeasureCommand.connect) else {
@@ -22,15 +23,30 @@ struct LinkTarget: Sendable {
         guard names.isEmpty, !arguments.has(MeasureCommand.peerAdapter) else {
             throw arguments.usage("--connect excludes --transport and --peer-adapter")
         }
-        var endpoint = try Endpoint(parsing: text)
-        endpoint.adapter = arguments.value(MeasureCommand.adapter)
         transports = []
-        remote = endpoint
+        remote = try Self.endpoint(text, arguments, MeasureCommand.adapter)
+    }
+
+    /// The endpoint that `text` names, with the value of the option `adapter`, which only Bluetooth
+    /// has.
+    static func endpoint(
+        _ text: String, _ arguments: Arguments, _ adapter: Option
+    ) throws(ChannelError) -> Endpoint {
+        var endpoint = try Endpoint(parsing: text)
+        if !text.hasPrefix("l2cap:") {
+            try arguments.refuse([adapter], "goes with an l2cap: endpoint")
+        }
+        endpoint.adapter = arguments.value(adapter)
+        return endpoint
     }
 
     private static func transports(
         _ names: [String], _ arguments: Arguments
     ) throws(ChannelError) -> [Transport] {
+        let adapterOptions = [MeasureCommand.adapter, MeasureCommand.peerAdapter]
+        if !names.isEmpty, !names.contains("l2cap") {
+            try arguments.refuse(adapterOptions, "is for l2cap, which is left out")
+        }
         var transports: [Transport] = []
         for name in names.isEmpty ? ["memory", "unix", "unix-seqpacket"] : names {
             switch name {
@@ -43,8 +59,13 @@ struct LinkTarget: Sendable {
                     "--transport is memory, unix, unix-seqpacket or l2cap, and not `\(name)`")
             }
         }
-        // By default L2CAP is measured only if it is available.
-        if names.isEmpty, let transport = try? l2cap(arguments) { transports.append(transport) }
+        guard names.isEmpty else { return transports }
+        if adapterOptions.contains(where: arguments.has) {
+            transports.append(try l2cap(arguments))
+        } else if let transport = try? l2cap(arguments) {
+            // By default L2CAP is measured only if it is available.
+            transports.append(transport)
+        }
         return transports
     }
 

@@ -30,6 +30,9 @@ struct StreamPair: Sendable {
     static let urgentSize = 64
     /// How many bytes one call writes to a bulk stream.
     private static let bulkSize = 16 << 10
+    /// How long a measurement waits for bulk bytes after its time, and the pause between two looks.
+    private static let arrivalLimit = Duration.seconds(10)
+    private static let arrivalPause = Duration.microseconds(100)
     private static let urgentLabel = "urgent"
 
     private let loop: EventLoop
@@ -126,8 +129,9 @@ struct StreamPair: Sendable {
     }
 
     /// Waits for the duration `settling`, so that the link can fill or empty, and then measures for
-    /// `time`. Urgent messages are sent one after another, with `pause` between them; if `pause` is
-    /// nil, none are sent.
+    /// `time`. Urgent messages are sent one after another, with `pause` between them. If `pause` is
+    /// nil, none are sent, and the measurement goes on until bulk bytes have arrived, so that its
+    /// goodput is not 0.
     func measure(
         after settling: Duration, for time: Duration, pause: Duration? = nil
     ) async throws -> Measurement {
@@ -137,12 +141,18 @@ struct StreamPair: Sendable {
         let end = start.advanced(by: time)
         let before = arrivals.withLock { $0.bulkBytes }
         if let pause {
-            while loop.now < end {
+            // At least one message, however short `time` is.
+            repeat {
                 measurement.urgent.append(try await send())
                 if pause > .zero { try await loop.sleep(for: pause) }
-            }
+            } while loop.now < end
         } else {
             try await loop.sleep(until: end)
+            let limit = end.advanced(by: Self.arrivalLimit)
+            while arrivals.withLock({ $0.bulkBytes }) == before {
+                guard loop.now < limit else { throw BenchError.failed("the bulk stream") }
+                try await loop.sleep(for: Self.arrivalPause)
+            }
         }
         let passed = loop.now.nanoseconds - start.nanoseconds
         let bytes = arrivals.withLock { $0.bulkBytes } - before
