@@ -69,8 +69,8 @@ package protocol SecureEngine: ~Copyable {
 
     /// Whether the engine itself announces a change of key, so that no `rekey` record is sent.
     var announcesRekey: Bool { get }
-    /// Whether a peer that sends no more always says so with an empty record without a type, so
-    /// that a link which ends before such a record was cut.
+    /// Whether a peer that sends no more always says so with an empty record without a type. If so,
+    /// the end of the link before such a record means that the link was cut.
     var provesEnd: Bool { get }
     /// Whether the peer of an established engine is proven. If not, its first record is the proof.
     var isPeerProven: Bool { get }

@@ -16,7 +16,8 @@ extension HandshakeState {
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
     ) throws(NoiseError) {
-        // The initiator of a fallback reads the first message, so a fallback is no valid attempt.
+        // `attempt` must not be a fallback itself: its initiator has read the first message, instead
+        // of sending it.
         guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
             let ephemeral = attempt.localEphemeral
         else { throw .missingKey(.localEphemeral) }

@@ -66,8 +66,8 @@ public final class DHKeyPair: Sendable {
         try sharedSecret(with: peer.span)
     }
 
-    /// Runs `body`, which may store the private key, with the key's bytes. The span is valid only
-    /// during the call.
+    /// Calls `body` with the bytes of the private key, for example to write them to a file. The span
+    /// is valid only during the call.
     public func withPrivateKey<R: ~Copyable, E: Error>(
         _ body: (Span<UInt8>) throws(E) -> R
     ) throws(E) -> R {

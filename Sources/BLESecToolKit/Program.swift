@@ -69,6 +69,8 @@ package struct Program: Sendable {
 
     /// Ends the process. Lines on standard error that nobody reads are lost.
     private static func endProcess(_ status: ExitStatus) -> Never {
+        // The command is over, so a signal need not wait for the reader.
+        _ = Signals.add { number in _exit(128 + number) }
         StandardError.drain()
         // Not `exit`: OpenSSL's cleanup must not run while other threads still use OpenSSL.
         _exit(status.rawValue)

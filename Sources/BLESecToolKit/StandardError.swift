@@ -108,17 +108,25 @@ package enum StandardError {
         }
     }
 
-    /// Waits until everything is written, or until the reader has taken no line for a second, and
+    /// Waits until everything is written, or until the reader has taken nothing for a second, and
     /// for at most ten seconds in all. To be called before the process ends.
     static func drain() {
         let last = ContinuousClock.now + .seconds(10)
         var end = ContinuousClock.now + .seconds(1)
-        var count = state.withLock { $0.takenCount }
+        var progress = progress
         while isBehind, ContinuousClock.now < min(end, last) {
             usleep(1_000)
-            let now = state.withLock { $0.takenCount }
-            if now != count { (count, end) = (now, ContinuousClock.now + .seconds(1)) }
+            let now = Self.progress
+            if now != progress { (progress, end) = (now, ContinuousClock.now + .seconds(1)) }
         }
+    }
+
+    /// Changes when the reader takes something. `queued` counts the bytes in a pipe, which has room
+    /// for a write only when a whole page of it is read; elsewhere it does not change.
+    private static var progress: (taken: Int, queued: Int32) {
+        var queued: Int32 = 0
+        _ = unsafe ioctl(STDERR_FILENO, UInt(FIONREAD), &queued)
+        return (state.withLock { $0.takenCount }, queued)
     }
 
     /// Writes what the reader takes without a wait, and returns the number of these bytes. Bytes

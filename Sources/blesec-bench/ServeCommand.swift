@@ -32,6 +32,10 @@ enum ServeCommand {
         ], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        // An address in ENDPOINT names the adapter already.
+        if !arguments.operands[0].hasPrefix("l2cap:any") {
+            try arguments.refuse([adapter], "goes with l2cap:any")
+        }
         let endpoint = try LinkTarget.endpoint(arguments.operands[0], arguments, adapter)
         let loop = EventLoop.shared
         do throws(LinkError) {

@@ -49,22 +49,6 @@ struct DialedLinksTests {
         #expect(links.take(Self.address, isUsed: false) == false)
     }
 
-    @Test("a link after a failed connect is ended, unless the peer's channel has called it off")
-    func failedConnect() {
-        var links = DialedLinks(accepts: true)
-        links.connectFailed(to: Self.address, isCalledOff: true, isClosed: false)
-        #expect(links.addresses.isEmpty)
-        links.connectFailed(to: Self.address, isCalledOff: false, isClosed: false)
-        #expect(links.addresses == [Self.address])
-    }
-
-    @Test("if the end of this side has called a dial off, the link of its connect is ended")
-    func closed() {
-        var links = DialedLinks(accepts: true)
-        links.connectFailed(to: Self.address, isCalledOff: true, isClosed: true)
-        #expect(links.addresses == [Self.address])
-    }
-
     @Test("the addresses are those of all links that still have to be ended")
     func addresses() {
         let other = DeviceAddress(Self.address.address, .public)

@@ -205,7 +205,7 @@ import Testing
             (["--connect", "unix:/nonexistent/x"], 68, "no such path"),
             (["--connect", "unix:/x", "--transport", "unix"], 64, "excludes"),
             (["--connect", "unix:/x", "--adapter", "hci7"], 64, "--adapter goes with an l2cap:"),
-            (["serve", "unix:/x", "--adapter", "hci7"], 64, "--adapter goes with an l2cap:"),
+            (["serve", "unix:/x", "--adapter", "hci7"], 64, "--adapter goes with l2cap:any"),
             (["--transport", "memory", "--adapter", "hci7"], 64, "--adapter is for l2cap"),
             (["--transport", "unix", "--peer-adapter", "hci8"], 64, "--peer-adapter is for l2cap"),
             (["engine", "--peer-adapter", "hci8"], 64, "the scenario link"),

@@ -22,6 +22,8 @@ class Device:
     def __init__(self, test, who, command, *words):
         self.lines, self.errors = queue.SimpleQueue(), queue.SimpleQueue()
         self.seen = []
+        test.seen[who] = self.seen
+        self.test = test
         self.process = subprocess.Popen(
             [BLESEC, command, *words, "--adapter", ADAPTERS[who], "--state", test.folder / f"{who}.state",
              *SCAN_OPTIONS],
@@ -45,7 +47,7 @@ class Device:
             except queue.Empty:
                 line = None
             if line is None:
-                raise AssertionError(f"no line `{beginning}`: {self.seen}")
+                raise AssertionError(f"no line `{beginning}`: {self.test.seen}")
             if line.startswith(beginning):
                 return line[len(beginning):]
 
@@ -58,6 +60,11 @@ class Device:
 
 
 class PairingTests(DiscoveryTests):
+    def setUp(self):
+        super().setUp()
+        # What the last command of each device has printed.
+        self.seen = {}
+
     def pair(self, way, *options):
         """Pairs by `--code` or `--uri`; alice shows the code or the URI, and bob gets it."""
         alice = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", way, *options)

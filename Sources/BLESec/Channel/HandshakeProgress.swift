@@ -2,15 +2,15 @@ internal import Synchronization
 
 /// How far a listener's channel has come, written by the channel and read by its listener.
 ///
-/// The two may run on different loops, so the stage that the listener reads may be out of date.
-/// Therefore the listener only chooses a handshake that is to make room for a new link. The channel
-/// of that handshake decides whether the handshake gives up its place.
+/// The two may run on different loops, so the stage that the listener reads may be out of date. When
+/// a new link needs room, the listener therefore asks a channel to end its handshake, and the
+/// channel decides whether the handshake gives up its place.
 final class HandshakeProgress: Sendable {
     enum Stage: UInt8, AtomicRepresentable {
         /// The peer has not proven its identity.
         case unproven
-        /// An application is deciding about the peer, which has one of the limited places for such
-        /// decisions; or a pairing is at its last confirmations.
+        /// An application is deciding about the peer, or a pairing is at its last confirmations. The
+        /// number of peers about which an application decides at once is limited.
         case deciding
         /// The peer has given every proof that the protocol requires.
         case ready

@@ -18,13 +18,6 @@ struct DialedLinks {
     var addresses: Set<DeviceAddress> { made }
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 
-    /// A connect to an address has failed, although there is a link. The link came up too late, so
-    /// that only this side can end it. But if the dial was called off, the link is the peer's, whose
-    /// channel has arrived over it; unless this side was closed, which calls off every dial.
-    mutating func connectFailed(to address: DeviceAddress, isCalledOff: Bool, isClosed: Bool) {
-        if !isCalledOff || isClosed { insert(address) }
-    }
-
     /// How long the peer's turn lasts after a failed dial to an address; `nil` if peers cannot open
     /// channels to this side, or if there is no link that this side must end.
     func peersTurn(at address: DeviceAddress) -> Duration? {

@@ -39,8 +39,8 @@ final class RadioEnd: @unchecked Sendable {
         }
     }
 
-    /// When this end received its message with the given number, counted from 1, in nanoseconds;
-    /// nil before the message arrives.
+    /// The time in nanoseconds at which this end received the message `number`, where the first
+    /// received message is number 1; nil if it has not arrived yet.
     func arrival(of number: Int) throws -> UInt64? {
         if let failure { throw failure }
         return number <= arrivals.count ? arrivals[number - 1] : nil

@@ -93,6 +93,13 @@ actor AcceptQuestion {
                 guard terminal >= 0 else { return .noTerminal }
                 defer { close(terminal) }
                 while true {
+                    // Lines that wait for the terminal come first: they erase its last lines.
+                    while isatty(STDERR_FILENO) == 1, StandardError.isBehind,
+                        !isCancelled.withLock({ $0 })
+                    {
+                        usleep(10_000)
+                    }
+                    if isCancelled.withLock({ $0 }) { return .no }
                     guard (try? StandardOutput.write(Array(prompt.utf8), to: terminal)) != nil,
                         let line = Self.readLine(terminal, isCancelled)
                     else { return .no }

@@ -107,8 +107,8 @@ enum PairCommand {
         let folder = try StateFolder.make(path)
         try folder.check()
         let identity = try identity(arguments, folder)
-        let way = wayOfPairing(request, identity, place)
-        if case .invitation(let invitation) = way, !invitation.isOwn,
+        let method = pairingMethod(request, identity, place)
+        if case .invitation(let invitation) = method, !invitation.isOwn,
             invitation.expires < time(nil)
         {
             Diagnostics.note(
@@ -117,13 +117,13 @@ enum PairCommand {
         }
         var configuration = ChannelConfiguration(
             identity: identity,
-            trust: .pairing(way, store: folder.knownPeers, name: name))
+            trust: .pairing(method, store: folder.knownPeers, name: name))
         configuration.protocols = [ChannelOptions.defaultProtocol(for: identity)]
         let session = PairingSession(
-            way: way, place: place, configuration: configuration, limit: limit,
+            method: method, place: place, configuration: configuration, limit: limit,
             afterLimit: request.remedyAfterLimit)
         let interruption = Interruption()
-        let offer = request.showsSecret ? PairingOffer(way, png: arguments.value(png)) : nil
+        let offer = request.showsSecret ? PairingOffer(method, png: arguments.value(png)) : nil
         let channel = try await interruption.cancelling {
             () async throws(ChannelError) -> SecureChannel in
             do throws(ChannelError) {
@@ -241,9 +241,9 @@ enum PairCommand {
         return String(decoding: line, as: UTF8.self)
     }
 
-    /// The way of pairing that `request` asks for. Makes the code or the invitation if a new one is
+    /// The method of pairing that `request` asks for. Makes the code or the invitation if a new one is
     /// asked for.
-    private static func wayOfPairing(
+    private static func pairingMethod(
         _ request: Request, _ identity: IdentityKey, _ place: PairingPlace
     ) -> TrustPolicy.Pairing {
         switch request {

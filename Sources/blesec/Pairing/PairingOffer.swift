@@ -13,9 +13,9 @@ struct PairingOffer: Sendable {
     /// The path for the PNG image; nil if none was asked for.
     private let file: String?
 
-    /// Nil for a way of pairing in which nothing is carried over.
-    init?(_ way: TrustPolicy.Pairing, png file: String?) {
-        switch way {
+    /// Nil for a method of pairing in which nothing is carried over.
+    init?(_ method: TrustPolicy.Pairing, png file: String?) {
+        switch method {
         case .code(let code):
             (text, event, picture) = (code.digits, "code", nil)
         case .invitation(let invitation):

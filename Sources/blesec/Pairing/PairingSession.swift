@@ -5,7 +5,7 @@ internal import BLESecToolKit
 /// One run of `blesec pair`: it meets peers until one of them is paired, a failure ends the run
 /// (`TrustPolicy.Pairing.isOver`), or the time is over.
 final class PairingSession: Sendable {
-    private let way: TrustPolicy.Pairing
+    private let method: TrustPolicy.Pairing
     private let place: PairingPlace
     private let configuration: ChannelConfiguration
     private let limit: Duration
@@ -18,17 +18,17 @@ final class PairingSession: Sendable {
     /// The errors that end the wait for a peer; only the first one counts.
     private let failed: AsyncStream<ChannelError>
     private let fail: AsyncStream<ChannelError>.Continuation
-    /// The first `mayBePaired` of a peer.
+    /// The first error `mayBePaired`: a peer may have completed a pairing that failed here.
     private let uncertainty = Locked<ChannelError?>(nil)
 
     /// - Parameters:
     ///   - limit: how long this side waits for a paired peer.
-    ///   - remedy: what to do when the limit has passed, for the error.
+    ///   - remedy: what the user can do when the limit has passed; a part of the error's text.
     init(
-        way: TrustPolicy.Pairing, place: PairingPlace, configuration: ChannelConfiguration,
+        method: TrustPolicy.Pairing, place: PairingPlace, configuration: ChannelConfiguration,
         limit: Duration, afterLimit remedy: String
     ) {
-        self.way = way
+        self.method = method
         self.place = place
         self.configuration = configuration
         self.limit = limit
@@ -167,7 +167,7 @@ final class PairingSession: Sendable {
             fail.yield(error)
         } else {
             log.note(failure)
-            if way.isOver(after: error, as: role) { fail.yield(error) }
+            if method.isOver(after: error, as: role) { fail.yield(error) }
         }
     }
 }
