@@ -94,6 +94,9 @@ class PairingTests(DiscoveryTests):
             chat.process.send_signal(signal.SIGINT)
         for chat in chats.values():
             chat.end()
+        # The side that has made the link has ended it, so that the next command finds the other side.
+        linked = subprocess.run(["/usr/bin/hcitool", "con"], capture_output=True, text=True, check=True).stdout
+        self.assertNotIn(" LE ", linked)
 
     def test_pairing_code(self):
         """two devices pair by a code, knowing only a service, and then chat by name, also after a restart"""

@@ -533,6 +533,9 @@ public actor SecureChannel {
     /// Ends the channel at once; waiting calls throw `error`.
     func abort(_ error: ChannelError) { driver.fail(error) }
 
+    /// Whether ``close(within:)`` was called, or both sides have ended their directions.
+    var isClosing: Bool { driver.machine.session?.isClosing ?? false }
+
     /// Ends a ready channel that the program has not got. Returns a failure if the channel has
     /// paired: the program must learn that, because both sides have stored each other's key.
     func discard() -> PeerFailure? {

@@ -48,6 +48,11 @@ struct ChannelRegistry {
         entries.values.map(\.channel).filter { $0.assumeIsolated { $0.isOver } }
     }
 
+    /// The channels that this side is closing, and that are not over.
+    var closingChannels: [SecureChannel] {
+        entries.values.map(\.channel).filter { $0.assumeIsolated { $0.isClosing && !$0.isOver } }
+    }
+
     func uses(_ address: DeviceAddress) -> Bool {
         entries.values.contains { $0.address == address }
     }

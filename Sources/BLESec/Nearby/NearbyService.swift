@@ -37,6 +37,8 @@ public actor NearbyService {
     private let waiting: LoopCondition
     private var tasks: [Task<Void, Never>] = []
     private var isClosed = false
+    /// What ``close()`` does; nil before its first call.
+    private var closing: Task<Void, Never>?
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -193,8 +195,16 @@ public actor NearbyService {
 
     /// Ends advertising, scanning and dialing, the channels that nobody has taken, and the links that
     /// this side has made and no channel uses. Channels that were returned and are not over stay open.
+    ///
+    /// Returns when these links are down, which takes bluetoothd two seconds. A further call waits
+    /// for that, too.
     public func close() async {
-        guard !isClosed else { return }
+        let closing = closing ?? Task(executorPreference: loop) { await self.end() }
+        self.closing = closing
+        await closing.value
+    }
+
+    private func end() async {
         isClosed = true
         for task in tasks { task.cancel() }
         await advertiser?.close()
@@ -207,6 +217,8 @@ public actor NearbyService {
         await secureListener?.close()
         await listener?.close()
         await advertiser?.withdraw(hasOpenChannels: !registry.isEmpty)
+        // A closed connection may still be closing its channel, and its link is ended after that.
+        for channel in registry.closingChannels { try? await channel.waitUntilOver() }
         for channel in registry.endedChannels { await ended(channel) }
         // Waits because a dial to an address whose link is not down yet would lose its channel.
         await dialer?.waitUntilQuiet()
