@@ -115,6 +115,7 @@ package enum StandardError {
         var end = ContinuousClock.now + .seconds(1)
         var progress = progress
         while isBehind, ContinuousClock.now < min(end, last) {
+            // The fill level of a pipe can only be polled, and the process has nothing else to do.
             usleep(1_000)
             let now = Self.progress
             if now != progress { (progress, end) = (now, ContinuousClock.now + .seconds(1)) }

@@ -233,12 +233,7 @@ struct ConnectionSession: Sendable {
 
     /// Returns a failure if the first channel is not ready within the time limit.
     private func awaitChannel() async -> Event? {
-        do throws(ChannelError) {
-            try await timeLimit?.awaitChannel(connection)
-            return nil
-        } catch {
-            return error.code == .timedOut ? .localFailure(error) : nil
-        }
+        await timeLimit?.failure(awaitingChannelOf: connection).map(Event.localFailure)
     }
 
     /// How long `close` waits without any progress. When `close` is called, this side has

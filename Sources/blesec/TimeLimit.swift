@@ -56,17 +56,20 @@ struct TimeLimit: Sendable {
         return try result.get()
     }
 
-    /// Waits until the connection has its first channel.
-    ///
-    /// - Throws: `timedOut` when the time is over; `cancelled` if the connection is closed before,
-    ///   or the task is cancelled.
-    func awaitChannel(_ connection: PeerConnection) async throws(ChannelError) {
-        try await run(awaiting: "channel") { () async throws(ChannelError) in
-            for await status in await connection.states() where status.state == .connected {
-                return
+    /// Waits until the connection has its first channel or is closed, or the task is cancelled.
+    /// Returns the error `timedOut` if the time is over before.
+    func failure(awaitingChannelOf connection: PeerConnection) async -> ChannelError? {
+        do throws(ChannelError) {
+            try await run(awaiting: "channel") { () async throws(ChannelError) in
+                for await status in await connection.states() where status.state == .connected {
+                    return
+                }
+                // The time is over, or the connection is closed.
+                throw ChannelError(.cancelled, "there was no channel")
             }
-            // The time is over, or the connection is closed.
-            throw ChannelError(.cancelled, "there was no channel")
+            return nil
+        } catch {
+            return error.code == .timedOut ? error : nil
         }
     }
 }

@@ -44,8 +44,8 @@ final class ChannelDriver {
     private var halfClose = HalfClose.possible
     /// The link's ``Link/queuedBytes`` when this side last waited for the queue to drain.
     private var lastQueued = Int.max
-    /// The time until the next check whether that queue is empty.
-    private var drainPause = shortestDrainPause
+    /// When that queue last became shorter.
+    private var lastDrained: UInt64 = 0
     /// How many messages the peer had acknowledged when tasks waiting for more were last woken.
     private var lastAcknowledged: UInt64 = 0
     /// The turn of the loop in which the link was last given bytes.
@@ -339,9 +339,7 @@ final class ChannelDriver {
         let queued = link.queuedBytes
         if queued < lastQueued {
             machine.linkDidPassOn(now: now)
-            drainPause = Self.shortestDrainPause
-        } else {
-            drainPause = min(drainPause * 2, Self.longestDrainPause)
+            lastDrained = now
         }
         lastQueued = queued
         guard queued == 0 else { return }
@@ -396,7 +394,14 @@ final class ChannelDriver {
             machine.nextTimeout(now: now), min(callDeadline, retryTime ?? .max),
             trust?.rememberDeadline ?? .max)
         let isDraining = permittedShutdown(now: now) == .closeWhenDrained
-        return isDraining ? min(deadline, now.after(drainPause)) : deadline
+        return isDraining ? min(deadline, now.after(drainPause(now: now))) : deadline
+    }
+
+    /// The time until the next check whether the link's own queue is empty: as long as nothing has
+    /// left the queue, within limits.
+    private func drainPause(now: UInt64) -> Duration {
+        let idle = Duration.nanoseconds(Int64(clamping: now - min(now, lastDrained)))
+        return min(max(idle, Self.shortestDrainPause), Self.longestDrainPause)
     }
 
     private func wake(now: UInt64) {

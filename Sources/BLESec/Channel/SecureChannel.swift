@@ -101,9 +101,10 @@ public actor SecureChannel {
             // A channel that became ready and then ended may have messages, so it is returned.
             try await remember()
         } catch {
-            // The session may have begun after this call was cancelled, and before it noticed.
-            if driver.machine.isReady, let failure = discard() { throw failure.error }
+            let wasReady = driver.machine.isReady
             driver.fail(error)
+            // The session may have begun after this call was cancelled, and before it noticed.
+            if wasReady, let lostPairing { throw lostPairing }
             // The peer may have completed a pairing although this call fails. The caller must learn
             // that in place of `error`.
             if case .failed(let reason) = outcome, reason.code == .mayBePaired { throw reason }
@@ -540,10 +541,16 @@ public actor SecureChannel {
     /// paired: the program must learn that, because both sides have stored each other's key.
     func discard() -> PeerFailure? {
         abort()
+        return lostPairing.map {
+            PeerFailure(peer: linkDescription, address: linkAddress, error: $0)
+        }
+    }
+
+    /// The failure of a ready channel that the program does not get; nil if it has not paired.
+    private var lostPairing: ChannelError? {
         guard configuration.trust.pairingRule != nil else { return nil }
-        let error = ChannelError(
+        return ChannelError(
             .mayBePaired, "the peer is paired, but its channel ended before the program had it")
-        return PeerFailure(peer: linkDescription, address: linkAddress, error: error)
     }
 
     private var now: UInt64 { loop.now.nanoseconds }

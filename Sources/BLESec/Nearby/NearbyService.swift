@@ -196,16 +196,16 @@ public actor NearbyService {
     /// Ends advertising, scanning and dialing, the channels that nobody has taken, and the links that
     /// this side has made and no channel uses. Channels that were returned and are not over stay open.
     ///
-    /// Returns when these links are down, which takes bluetoothd two seconds. A further call waits
-    /// for that, too.
+    /// Waits for the channels that are being closed, and returns when the links are down, which takes
+    /// bluetoothd two seconds. A further call waits as well.
     public func close() async {
+        isClosed = true
         let closing = closing ?? Task(executorPreference: loop) { await self.end() }
         self.closing = closing
         await closing.value
     }
 
     private func end() async {
-        isClosed = true
         for task in tasks { task.cancel() }
         await advertiser?.close()
         await dialer?.close()

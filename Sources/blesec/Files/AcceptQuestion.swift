@@ -93,7 +93,8 @@ actor AcceptQuestion {
                 guard terminal >= 0 else { return .noTerminal }
                 defer { close(terminal) }
                 while true {
-                    // Lines that wait for the terminal come first: they erase its last lines.
+                    // Lines that wait for the terminal come first: they erase its last lines. This
+                    // thread only asks the question, so it may sleep.
                     while isatty(STDERR_FILENO) == 1, StandardError.isBehind,
                         !isCancelled.withLock({ $0 })
                     {

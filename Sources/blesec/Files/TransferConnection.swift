@@ -109,15 +109,12 @@ struct TransferConnection: Sendable {
             return nil
         }
         let limiting = Task(executorPreference: connection.loop) { () -> ChannelError? in
-            do throws(ChannelError) {
-                try await timeLimit?.awaitChannel(connection)
-                return nil
-            } catch {
-                guard error.code == .timedOut else { return nil }
+            let failure = await timeLimit?.failure(awaitingChannelOf: connection)
+            if failure != nil {
                 timeIsOver.withLock { $0 = true }
                 await connection.abort()
-                return error
             }
+            return failure
         }
         var failure: ChannelError?
         var isComplete = false

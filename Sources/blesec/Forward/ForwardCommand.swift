@@ -146,14 +146,9 @@ enum ForwardCommand {
             return nil
         }
         let limiting = Task(executorPreference: connection.loop) { () -> ChannelError? in
-            do throws(ChannelError) {
-                try await timeLimit?.awaitChannel(connection)
-                return nil
-            } catch {
-                guard error.code == .timedOut else { return nil }
-                watching.cancel()
-                return error
-            }
+            let failure = await timeLimit?.failure(awaitingChannelOf: connection)
+            if failure != nil { watching.cancel() }
+            return failure
         }
         interruption.setAction { watching.cancel() }
         let failure = await watching.value
