@@ -22,7 +22,7 @@ package actor Bluetoothd {
 
     private let waiting: LoopCondition
     /// Counts the changes. A task that prefers another executor leaves the loop between its check
-    /// and its wait; by this number it notices a change that comes meanwhile.
+    /// and its wait; from this number it learns of a change in between.
     private var changes: UInt64 = 0
     private var lastToken: UInt64 = 0
     private var hasTriedListing = false
@@ -38,7 +38,7 @@ package actor Bluetoothd {
     }
 
     /// Connects to bluetoothd. Returns once its objects are known, or once it is known not to run,
-    /// or not to answer.
+    /// or not to answer. If the task is cancelled, returns earlier, and ``adapter(_:)`` then throws.
     package static func connect(loop: EventLoop = .shared) async -> Bluetoothd {
         let bluetoothd = Bluetoothd(loop: loop)
         await bluetoothd.start()
@@ -57,8 +57,10 @@ package actor Bluetoothd {
         // it: the initializer forms a weak reference to this object.
         _ = registrations
         session = BusSession(of: self)
-        let deadline = loop.now.advanced(by: BusSession.callTimeout)
-        try? await wait(until: deadline, to: "reach bluetoothd") { $0.hasTriedListing ? () : nil }
+        // Every call of the session has a deadline, so the first listing ends.
+        try? await wait(until: .distantFuture, to: "reach bluetoothd") {
+            $0.hasTriedListing ? () : nil
+        }
     }
 
     /// Ends the session and all registrations. A second call does nothing.
@@ -151,10 +153,19 @@ package actor Bluetoothd {
             if wasConnected { linkEnded(subject) }
         case (Interface.properties, "PropertiesChanged", 3):
             let properties = body[1].properties ?? [:]
+            if tree.lacksConnectedDevice(signal.path, subject, properties) {
+                session?.readDevice(at: signal.path)
+            }
             tree.change(signal.path, subject, properties, invalidated: body[2].texts ?? [])
             changed(signal.path, subject, properties)
         default: break
         }
+    }
+
+    /// bluetoothd has reported the properties of a device that the tree lacked.
+    func deviceWasRead(at path: String, _ properties: BusValue) {
+        tree.add(path, .array([.entry(.string(Interface.device), properties)], of: "{sa{sv}}"))
+        treeChanged()
     }
 
     private func changed(_ path: String, _ interface: String, _ properties: ObjectTree.Properties) {
@@ -201,12 +212,23 @@ package actor Bluetoothd {
     ///
     /// - Throws: the reason why the adapter cannot be used.
     package func adapter(_ name: String?) throws(DiscoveryError) -> BluetoothAdapter {
+        guard hasTriedListing else {
+            throw DiscoveryError(
+                .cancelled, "cannot reach bluetoothd: the task that waited was cancelled")
+        }
         let wanted = name.map { AdapterName($0) }
-        if let failure = state(of: wanted).failure(of: name) { throw failure }
+        if let failure = failure(of: wanted) { throw failure }
         guard let found = wanted ?? preferredAdapter else {
             throw DiscoveryError(.noAdapter, "this machine has no Bluetooth adapter")
         }
         return BluetoothAdapter(found, of: self)
+    }
+
+    /// Why the adapter with that name cannot be used; without a name, why the adapter that
+    /// ``adapter(_:)`` would choose cannot be used; nil if it can be used.
+    func failure(of name: AdapterName?) -> DiscoveryError? {
+        if owner == nil, let listingFailure { return listingFailure }
+        return state(of: name).failure(of: name?.description)
     }
 
     /// Whether the adapter with that name can be used; without a name, whether the adapter that
@@ -294,7 +316,7 @@ package actor Bluetoothd {
     /// Sends `value` to all devices that have subscribed to a characteristic of `application`.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when there is no such characteristic,
-    ///   ``DiscoveryError/Code/noService`` when bluetoothd has stopped.
+    ///   ``DiscoveryError/Code/noService`` when bluetoothd has stopped, or D-Bus's error.
     func notify(
         _ uuid: BluetoothUUID, of application: Registration, _ value: [UInt8]
     ) throws(DiscoveryError) {

@@ -27,6 +27,7 @@ internal import Glibc
     private var pointer: OpaquePointer?
     private weak var session: BusSession?
     private var calls: [UInt64: PendingCall] = [:]
+    /// Fires when sd-bus has to be called even without an event.
     private var timer: LoopTimer?
     private var isScheduled = false
 

@@ -21,8 +21,10 @@ extension BusError {
     /// The last part of the name, such as `NotReady`.
     var shortName: String { String(name.split(separator: ".").last ?? "") }
 
+    /// No answer before this process's own deadline. The bus itself answers with `NoReply` when the
+    /// program that was called ends, so this error has another name.
     static let timedOut = BusError(
-        name: "org.freedesktop.DBus.Error.NoReply", text: "no answer came in time")
+        name: "org.freedesktop.DBus.Error.Timeout", text: "no answer came in time")
     static let cancelled = BusError(name: "", text: "the call was cancelled")
     static let unknownObject = BusError(
         name: "org.freedesktop.DBus.Error.UnknownObject", text: "no such object")

@@ -14,8 +14,8 @@ final class BusSession {
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
-    /// Why the last attempt to list the objects of a running bluetoothd failed; nil if it has
-    /// not failed.
+    /// Why the last ended attempt to list the objects of a running bluetoothd failed; nil if it
+    /// has not failed, or bluetoothd is known not to run.
     private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
     private var isClosed = false
@@ -76,8 +76,11 @@ final class BusSession {
     /// run.
     private func learnedOwner(_ name: String?) {
         forget()
-        listingFailure = nil
-        guard let name, !name.isEmpty else { listingEnded(with: nil); return }
+        guard let name, !name.isEmpty else {
+            listingFailure = nil
+            listingEnded(with: nil)
+            return
+        }
         listObjects(of: name)
     }
 
@@ -109,6 +112,19 @@ final class BusSession {
                 retrySoon()
                 listingEnded(with: nil)
             }
+        }
+    }
+
+    /// Asks bluetoothd for a connected device that is not among the known objects. The number of
+    /// these calls is bounded, because the device has made a link for each.
+    func readDevice(at path: String) {
+        guard let owner else { return }
+        let call = Bus.Call(
+            destination: owner, path: path, interface: Interface.properties, member: "GetAll",
+            arguments: [.string(Interface.device)])
+        bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
+            guard case .success(let values) = result, let properties = values.first else { return }
+            self?.bluetoothd?.assumeIsolated { $0.deviceWasRead(at: path, properties) }
         }
     }
 
@@ -205,6 +221,7 @@ extension BusSession: TimerHandler {
     /// The connection has ended. Called once, after all waiting calls have failed.
     func busDidEnd() {
         bus = nil
+        listingFailure = nil
         forget()
         listingEnded(with: nil)
         retry?.arm(in: Self.retryDelay)

@@ -138,7 +138,7 @@ package struct DialPolicy: Sendable {
     }
 
     /// A dial collided with the scan of this side's own bluetoothd. The collision says nothing
-    /// about the candidate.
+    /// about the candidate, so the wait of the side with the higher tag stays over.
     ///
     /// - Returns: whether the candidate may be dialed again at once. After ``mostCollisions`` in a
     ///   row it may not, and the caller reports the dial as failed.
@@ -147,7 +147,6 @@ package struct DialPolicy: Sendable {
             collisions < Self.mostCollisions
         else { return false }
         table[candidate]?.dialing.isUnderWay = false
-        table[candidate]?.dialing.turn = nil
         table[candidate]?.dialing.collisions += 1
         return true
     }
@@ -273,18 +272,18 @@ package struct DialPolicy: Sendable {
             .map { (entry: $0, standing: standing(of: $0)) }
             .sorted { $0.standing.rawValue < $1.standing.rawValue }
         for (entry, standing) in eligible {
+            // The dial that has to be a minute old first; nil if the budget has room, or there is
+            // none. Of all limits, only the budget recovers with time; the caller calls again after
+            // any other change.
             let oldestDial = budgets[standing].flatMap {
                 $0.count < rules.unprovenPerMinute ? nil : $0.first
             }
-            // Of all limits, only the budget recovers with time; the caller calls again after any
-            // other change.
             let budgetTime = oldestDial?.advanced(by: minute) ?? now
             let time = max(turn(of: entry, at: now, using: &generator), budgetTime)
             if time > now {
                 next = min(next ?? time, time)
             } else if underWay.leavesRoom(for: entry, standing, rules, readyLinks) {
                 table[entry.candidate]?.dialing.isUnderWay = true
-                table[entry.candidate]?.dialing.turn = nil
                 budgets[standing]?.append(now)
                 underWay.add(entry, standing)
                 dials.append(entry.candidate)

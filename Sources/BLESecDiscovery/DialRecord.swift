@@ -12,7 +12,7 @@ struct DialRecord: Sendable {
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?
-    /// The time from which this side may dial a candidate that should dial first. A candidate
-    /// should dial first if its tag is lower than this side's, or unknown.
+    /// A candidate whose tag is lower than this side's, or unknown, should dial first. From this
+    /// time on, this side may dial it too. Nil until the wait has begun.
     var turn: MonotonicTime?
 }

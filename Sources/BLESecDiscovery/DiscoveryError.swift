@@ -66,7 +66,13 @@ extension DiscoveryError {
             switch error.shortName {
             case _ where error.text.hasSuffix("le-connection-abort-by-local"):
                 (.collision, "bluetoothd's own scan came in between")
-            case "NoReply", "Timeout", "TimedOut": (.timedOut, "no answer came in time")
+            case "Timeout", "TimedOut": (.timedOut, "no answer came in time")
+            // The bus answers for bluetoothd if bluetoothd ends during the call.
+            case "NoReply":
+                (
+                    .noService,
+                    "bluetoothd ended before it answered (`systemctl start bluetooth`)"
+                )
             case "Disconnected", "ServiceUnknown", "NameHasNoOwner":
                 (.noService, "bluetoothd does not run (`systemctl start bluetooth`)")
             case "NotReady": (.adapterOff, "the adapter is off (`bluetoothctl power on`)")

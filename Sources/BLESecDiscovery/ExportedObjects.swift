@@ -76,8 +76,8 @@ final class ExportedObjects {
         case (Interface.objectManager, "GetManagedObjects"):
             return .success([managedObjects(below: path)])
         case (Interface.properties, "GetAll"):
-            let isKnown = body.first?.text == object.interface
-            return .success([.properties(isKnown ? object.properties : [:])])
+            let hasInterface = body.first?.text == object.interface
+            return .success([.properties(hasInterface ? object.properties : [:])])
         case (Interface.properties, "Get"):
             guard body.count == 2, body[0].text == object.interface,
                 let value = body[1].text.flatMap({ object.properties[$0] })

@@ -20,16 +20,18 @@ package struct GATTApplication: Sendable {
 package struct GATTCharacteristic: Sendable {
     package let uuid: BluetoothUUID
     /// Returns the value for a device, at most 512 bytes; `device` is nil if bluetoothd does not
-    /// name it. Without `read`, the characteristic cannot be read.
+    /// name it, or ``ObjectTree`` does not have it. Without `read`, the characteristic cannot be
+    /// read.
     package var read: (@Sendable (_ device: DeviceAddress?) -> [UInt8])?
-    /// Takes a value that a device writes without response; `device` is nil if bluetoothd does not
-    /// name it. Without `write`, the characteristic cannot be written.
+    /// Takes a value that a device writes without response; `device` is nil as for `read`. Without
+    /// `write`, the characteristic cannot be written.
     package var write: (@Sendable (_ device: DeviceAddress?, _ bytes: [UInt8]) -> Void)?
     /// Called with true when the first device subscribes to notifications, and with false when the
     /// last subscriber has gone.
     package var subscribe: (@Sendable (_ isSubscribed: Bool) -> Void)?
 
-    /// Makes a characteristic that can be neither read nor written, and does not notify.
+    /// Makes a characteristic that can be neither read nor written, and does not notify, until its
+    /// closures are set.
     package init(_ uuid: BluetoothUUID) { self.uuid = uuid }
 
     /// The characteristic's GATT properties, which BlueZ calls flags (doc/gatt-api.txt).

@@ -11,8 +11,8 @@ struct ObjectTree: Sendable {
     typealias Properties = [String: BusValue]
 
     /// The most devices that are kept, and also the most services and characteristics of all
-    /// devices together. A further device replaces a random device that is not needed now; without
-    /// such a device, and for services and characteristics, further objects are ignored.
+    /// devices together. A further device replaces a random one of ``expendable``, and is ignored
+    /// if there is none. A further service or characteristic is ignored.
     static let mostObjects = 4_096
     /// The most services and characteristics of one device together; further ones are ignored, so
     /// that one device cannot keep out those of others.
@@ -40,6 +40,7 @@ struct ObjectTree: Sendable {
     private var counts: [Kind: Int] = [:]
     /// The numbers of services and characteristics, by the paths of their devices.
     private var parts: [String: Int] = [:]
+    /// Whether objects were left out at ``mostObjects``.
     private var isIncomplete = false
 
     /// The services that this process scans for, by their text form.
@@ -136,7 +137,8 @@ struct ObjectTree: Sendable {
     /// there is room.
     private mutating func makeRoom(for kind: Kind, at path: String) -> Bool {
         if kind == .local { return true }
-        // A new listing would not help: the device keeps its services.
+        // ``isIncomplete`` is not set: a new listing would not help, since the device keeps its
+        // services.
         if kind == .part, parts[Self.device(of: path), default: 0] >= Self.mostParts {
             return false
         }
@@ -167,6 +169,13 @@ struct ObjectTree: Sendable {
         }
         if vital.contains("UUIDs") { parseServices(of: path) }
         if !vital.isEmpty { review(path) }
+    }
+
+    /// Whether a change reports a connected device that is not kept: another device has replaced
+    /// it, or there was no room for it.
+    func lacksConnectedDevice(_ path: String, _ interface: String, _ changed: Properties) -> Bool {
+        interface == Interface.device && changed["Connected"]?.bool == true
+            && self[path, interface] == nil
     }
 
     mutating func removeAll() {

@@ -17,8 +17,8 @@ package final class Registration: Sendable {
     /// off; nil while bluetoothd grants it. The request is sent again until bluetoothd grants it.
     package var refusal: DiscoveryError? { get async { await registrations.refusal(of: token) } }
 
-    /// Waits until ``refusal`` becomes an error, or nil if `wasRefused` is true. Throws once the
-    /// registration has ended, or the task is cancelled.
+    /// If `wasRefused` is false, waits until ``refusal`` becomes an error; otherwise, until it
+    /// becomes nil. Throws once the registration has ended, or the task is cancelled.
     package func waitForChange(wasRefused: Bool) async throws(DiscoveryError) {
         try await registrations.waitForChange(of: token, wasRefused: wasRefused)
     }

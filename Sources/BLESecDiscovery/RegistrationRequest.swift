@@ -13,7 +13,7 @@ struct RegistrationRequest: Sendable {
     var filter: Method?
     let begin: Method
     let end: Method
-    /// How often this process restarts a scan; nil if it leaves that to bluetoothd.
+    /// How often this process restarts a scan; nil leaves restarts to bluetoothd.
     var interval: Duration?
 
     var isAdvertisement: Bool { interface == Interface.advertisingManager }

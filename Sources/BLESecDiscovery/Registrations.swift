@@ -69,8 +69,9 @@ actor Registrations {
     private nonisolated let loop: EventLoop
     private weak let bluetoothd: Bluetoothd?
     private var entries: [UInt64: Entry] = [:]
-    /// Adapters on which a link has ended recently; true if another link has ended since.
-    private var linksEnded: [AdapterName: Bool] = [:]
+    /// The adapters whose advertisements will soon be registered again, because a link has ended.
+    /// The value says whether another link has ended since then.
+    private var waitingAdapters: [AdapterName: Bool] = [:]
 
     /// The loop's executor: the actor runs on the loop's thread only.
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -88,13 +89,12 @@ actor Registrations {
     func register(
         _ request: RegistrationRequest, as token: UInt64
     ) async throws(DiscoveryError) -> Registration {
-        let state = state(of: request.adapter)
-        if let failure = state.failure(of: request.adapter.description) { throw failure }
+        guard let bluetoothd else { throw .noService(cannot: request.action) }
+        if let failure = await bluetoothd.failure(of: request.adapter) { throw failure }
         entries[token] = Entry(request: request)
         settle()
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
         do throws(DiscoveryError) {
-            guard let bluetoothd else { throw .noService(cannot: request.action) }
             try await bluetoothd.wait(until: deadline, to: request.action) {
                 _ throws(DiscoveryError) in
                 try self.assumeIsolated { $0.answer(to: request, token) }?.get()
@@ -122,8 +122,8 @@ actor Registrations {
     /// request has ended.
     func refusal(of token: UInt64) -> DiscoveryError? { entries[token]?.refusal }
 
-    /// Waits until a request counts as refused, if `wasRefused` is false, or as granted, if it is
-    /// true. Throws once the request has ended, or the task is cancelled.
+    /// If `wasRefused` is false, waits until the request counts as refused; otherwise, until
+    /// bluetoothd grants it. Throws once the request has ended, or the task is cancelled.
     func waitForChange(of token: UInt64, wasRefused: Bool) async throws(DiscoveryError) {
         let action = "watch a registration"
         guard let bluetoothd else { throw .noService(cannot: action) }
@@ -149,22 +149,23 @@ actor Registrations {
         await Task(executorPreference: loop) {
             await entry.lastCall?.value
             if case .lapsed = entry.state {
-                // While the adapter is off, bluetoothd may hold what it has granted before.
-                let mayBeHeld = await self.state(of: entry.request.adapter) != .noService
-                guard entry.wasGranted, mayBeHeld else { return }
+                // bluetoothd can hold a lapsed request only if it has granted the request before,
+                // for example before the adapter was switched off.
+                let isRunning = await self.state(of: entry.request.adapter) != .noService
+                guard entry.wasGranted, isRunning else { return }
             }
-            await self.cancel(entry.request)
+            await self.withdraw(entry.request)
         }.value
     }
 
-    /// Pauses a scan. If no other scan of this process is needed, asks bluetoothd to stop scanning,
-    /// and returns when it has stopped.
+    /// Pauses a scan. If no other scan over this connection to the bus is needed, asks bluetoothd
+    /// to stop the scan, and returns when bluetoothd has answered.
     func pause(_ token: UInt64) async {
         guard let entry = entries[token] else { return }
         entries[token]?.state = .paused
         entries[token]?.renewal?.cancel()
         switch entry.state {
-        case .granted, .asking: queue(token) { await $0.cancel(entry.request) }
+        case .granted, .asking: queue(token) { await $0.withdraw(entry.request) }
         case .lapsed, .refused, .dropped, .paused: break
         }
         await entries[token]?.lastCall?.value
@@ -225,11 +226,11 @@ actor Registrations {
     /// waits for one turn.
     func linkEnded(on adapter: AdapterName) {
         guard !advertisements(on: adapter).isEmpty else { return }
-        guard linksEnded[adapter] == nil else {
-            linksEnded[adapter] = true
+        guard waitingAdapters[adapter] == nil else {
+            waitingAdapters[adapter] = true
             return
         }
-        linksEnded[adapter] = false
+        waitingAdapters[adapter] = false
         Task(executorPreference: loop) { [weak self, loop] in
             try? await loop.sleep(for: Self.advertisingRotation)
             await self?.advertiseAnew(on: adapter)
@@ -242,7 +243,7 @@ actor Registrations {
         }
         settle()
         // If a link has ended in the meantime, wait for one more turn.
-        if linksEnded.removeValue(forKey: adapter) == true { linkEnded(on: adapter) }
+        if waitingAdapters.removeValue(forKey: adapter) == true { linkEnded(on: adapter) }
     }
 
     private func advertisements(on adapter: AdapterName) -> [UInt64] {
@@ -301,14 +302,14 @@ actor Registrations {
         let request = entry.request
         // bluetoothd refuses an advertisement that it still holds, for example from before the
         // adapter was off.
-        if entry.wasGranted, !request.isScan { await cancel(request) }
+        if entry.wasGranted, !request.isScan { await withdraw(request) }
         if let filter = request.filter { try await call(filter, request) }
         do throws(DiscoveryError) {
             try await call(request.begin, request)
         } catch {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
-            // bluetoothd has one scan for each process: if this process has another scan that runs,
-            // this one runs too.
+            // bluetoothd has one scan for each connection to the bus: if another scan over this
+            // connection runs, this one runs too.
             let others = entries.filter { $0.key != token }.values
             let isScanning = others.contains {
                 $0.needsScan(on: request.adapter, onlyIfGranted: true)
@@ -320,8 +321,9 @@ actor Registrations {
         }
     }
 
-    private func cancel(_ request: RegistrationRequest) async {
-        // bluetoothd has one scan for each process, and other requests may still need this scan.
+    /// Asks bluetoothd to end what it does for a request.
+    private func withdraw(_ request: RegistrationRequest) async {
+        // All scans over this connection are one scan for bluetoothd, and others may still need it.
         if request.isScan, entries.values.contains(where: { $0.needsScan(on: request.adapter) }) {
             return
         }

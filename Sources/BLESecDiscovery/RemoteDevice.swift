@@ -33,8 +33,8 @@ package struct RemoteDevice: Sendable {
 
     /// Connects to the device, which the adapter must have heard before.
     ///
-    /// If this call throws, a link may be up all the same: the peer's, or one that came up too late.
-    /// Then this call leaves the link.
+    /// If this call throws, there may be a link all the same: one that the peer has made, or one
+    /// that came up too late. This call does not end such a link.
     ///
     /// - Returns: true if this call made the link, so that the caller may end it; false if there
     ///   was a link before.
@@ -142,17 +142,18 @@ package struct RemoteDevice: Sendable {
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
     ///   characteristic has neither the property `notify` nor `indicate`; otherwise the error from
-    ///   bluetoothd.
+    ///   bluetoothd, or ``DiscoveryError/Code/timedOut`` at the deadline.
     package func subscribe(
-        to characteristic: RemoteCharacteristic,
+        to characteristic: RemoteCharacteristic, until deadline: MonotonicTime,
         _ handler: @escaping @Sendable ([UInt8]) -> Void
     ) async throws(DiscoveryError) {
         let action = "subscribe to the characteristic \(characteristic.uuid)"
         try characteristic.require(oneOf: .notify, .indicate, to: action)
         await bluetoothd.setHandler(handler, of: characteristic.path)
         do throws(DiscoveryError) {
-            _ = try await bluetoothd.call(
-                to: action, characteristic.path, Interface.characteristic, "StartNotify")
+            try await call(
+                to: action, characteristic.path, Interface.characteristic, "StartNotify",
+                until: deadline)
         } catch {
             await bluetoothd.setHandler(nil, of: characteristic.path)
             throw error
@@ -180,8 +181,9 @@ package struct RemoteDevice: Sendable {
         return psm
     }
 
+    /// Calls a method of an object of bluetoothd, and waits for the reply, at most until `deadline`.
     @discardableResult
-    private func call(
+    func call(
         to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [], until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> [BusValue] {

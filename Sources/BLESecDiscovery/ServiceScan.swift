@@ -7,7 +7,8 @@ package struct ServiceScan: Sendable {
     let registration: Registration
 
     /// Pauses the scan, so that the kernel can make links: it makes none while an adapter scans.
-    /// If no other scan of this process goes on, returns when the adapter has stopped scanning.
+    /// If no other scan of the same ``Bluetoothd`` goes on, returns when bluetoothd has answered
+    /// the request to stop.
     package func pause() async { await registration.registrations.pause(registration.token) }
     /// Continues the scan.
     package func resume() async { await registration.registrations.resume(registration.token) }

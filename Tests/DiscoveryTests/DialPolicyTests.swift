@@ -105,6 +105,26 @@ struct DialPolicyTests {
         #expect(run.collide(candidate1) == true, "a failure restarts the count")
     }
 
+    @Test("the side with the higher tag also repeats a dial that collided at once")
+    func collisionAfterTurn() {
+        var run = PolicyRun(ownTag: 101)
+        run.hear(1)
+        #expect(run.step() == [])
+        run.wait(.seconds(10))
+        #expect(run.step() == [candidate1])
+        for _ in 1...2 {
+            #expect(run.collide(candidate1) == true)
+            #expect(run.step() == [candidate1])
+        }
+        #expect(run.collide(candidate1) == false)
+        run.failDial(candidate1)
+        run.wait(.seconds(2))
+        run.hear(1)
+        #expect(run.step() == [], "after a failure it waits again")
+        run.wait(.seconds(10))
+        #expect(run.step() == [candidate1])
+    }
+
     @Test("a candidate is dialed once it has been heard twice within 30 seconds")
     func heardTwice() {
         var run = PolicyRun(DialPolicy.Rules())

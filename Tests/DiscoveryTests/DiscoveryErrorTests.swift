@@ -40,6 +40,21 @@ import Testing
         #expect(ChannelError(discovery: error).code == code)
     }
 
+    @Test("a bluetoothd that ends during a call is told apart from one that answers too late")
+    func noAnswer() {
+        let ended = BusError(
+            name: "org.freedesktop.DBus.Error.NoReply",
+            text: "Message recipient disconnected from message bus without replying")
+        let error = DiscoveryError(bus: ended, cannot: "act")
+        #expect(error.code == .noService)
+        #expect(
+            error.reason
+                == "cannot act: bluetoothd ended before it answered (`systemctl start bluetooth`)")
+        let late = DiscoveryError(bus: .timedOut, cannot: "act")
+        #expect(late.code == .timedOut)
+        #expect(late.reason == "cannot act: no answer came in time")
+    }
+
     @Test("a channel error has the name of the D-Bus error, or the loader's message, as its cause")
     func causes() {
         let byBus = DiscoveryError(.noService, "bus", busError: "org.bluez.Error.Failed")

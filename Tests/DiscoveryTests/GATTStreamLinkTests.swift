@@ -18,7 +18,7 @@ private final class SimulatedRadio: DeferredWork, @unchecked Sendable {
     /// How many data fragments are still to be lost.
     var fragmentsToLose = 0
     var fragmentsSent = 0
-    /// How many of the two links have closed their carrier.
+    /// How many links have closed their carrier.
     var closedLinks = 0
 
     init(_ loop: EventLoop) { self.loop = loop }
@@ -45,7 +45,7 @@ private final class SimulatedRadio: DeferredWork, @unchecked Sendable {
         return (radio, dialer, listener)
     }
 
-    private func carrier(toDialer: Bool) -> GATTStreamLink.Carrier {
+    func carrier(toDialer: Bool) -> GATTStreamLink.Carrier {
         GATTStreamLink.Carrier(
             carry: { fragment, done in
                 if self.underWay.isEmpty { self.loop.runSoon(self) }
@@ -261,6 +261,24 @@ struct GATTStreamLinkTests {
             pair = nil
             await loop.settle()
             #expect(radio.closedLinks == 2)
+        }
+    }
+
+    @Test("a link whose stream was not opened sends no end, whether it is closed or released")
+    func notOpened() async throws {
+        try await withLoop { loop in
+            let radio = SimulatedRadio(loop)
+            func makeLink() -> GATTStreamLink {
+                let stream = FragmentStream(dialing: 7, sendableSize: 20, acceptedSize: 20)
+                return GATTStreamLink(
+                    stream, to: DeviceAddress(.any, .random), loop: loop,
+                    over: radio.carrier(toDialer: false))
+            }
+            makeLink().close()
+            #expect(radio.closedLinks == 1 && radio.fragmentsSent == 0)
+            _ = makeLink()
+            await loop.settle()
+            #expect(radio.closedLinks == 2 && radio.fragmentsSent == 0)
         }
     }
 

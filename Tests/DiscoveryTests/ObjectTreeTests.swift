@@ -105,6 +105,30 @@ struct ObjectTreeTests {
         }
     }
 
+    @Test("a device that was replaced is missed when it connects, and then it stays")
+    func replacedDevice() {
+        var tree = ObjectTree()
+        func flood(_ name: String) {
+            for number in 0..<ObjectTree.mostObjects {
+                tree.add("/org/bluez/hci0/dev_\(name)_\(number)", interfaces)
+            }
+        }
+        let connected: ObjectTree.Properties = ["Connected": .bool(true)]
+        tree.add(device, interfaces)
+        #expect(!tree.lacksConnectedDevice(device, "org.bluez.Device1", connected))
+        // Each further device replaces a random one.
+        for round in 0..<1_000 where tree[device, "org.bluez.Device1"] != nil { flood("\(round)") }
+        #expect(tree.lacksConnectedDevice(device, "org.bluez.Device1", connected))
+        for change: ObjectTree.Properties in [["Connected": .bool(false)], ["RSSI": .int16(-40)]] {
+            #expect(!tree.lacksConnectedDevice(device, "org.bluez.Device1", change))
+        }
+        #expect(!tree.lacksConnectedDevice(device, "org.bluez.Adapter1", connected))
+        tree.add(device, Self.device(connected))
+        flood("later")
+        #expect(tree.isConnected(device))
+        #expect(!tree.lacksConnectedDevice(device, "org.bluez.Device1", connected))
+    }
+
     @Test(
         "devices have a limit, and services and characteristics have limits of their own, also for each device"
     )

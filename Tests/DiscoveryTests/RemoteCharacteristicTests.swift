@@ -77,7 +77,9 @@ struct RemoteCharacteristicTests {
             try without(.writeWithoutResponse).require(oneOf: .writeWithoutResponse, to: "write")
         }
         await expectError(naming: "`notify` or `indicate`") {
-            try await device.subscribe(to: try without(.notify, .indicate)) { _ in }
+            try await device.subscribe(
+                to: try without(.notify, .indicate), until: loop.now
+            ) { _ in }
         }
         await bluetoothd.close()
         await loop.shutdown()

@@ -33,6 +33,8 @@ struct FragmentStream: Sendable {
     private var next: UInt16 = 0
     /// The first number beyond the peer's window.
     private var limit: UInt16 = 0
+    /// Whether ``opening()`` was called.
+    private(set) var hasSentOpening = false
     private var hasSentEnd = false
 
     // Receiving
@@ -85,7 +87,8 @@ struct FragmentStream: Sendable {
 
     /// This end's first fragment, which opens the stream.
     mutating func opening() -> [UInt8] {
-        fragment(.open, number: 0, StreamFragment.openingPayload(acceptedSize: acceptedSize))
+        hasSentOpening = true
+        return fragment(.open, number: 0, StreamFragment.openingPayload(acceptedSize: acceptedSize))
     }
 
     /// Cuts the beginning of `bytes` into fragments, as far as the peer's window allows, and
@@ -107,9 +110,8 @@ struct FragmentStream: Sendable {
     /// A fragment with a new limit for the peer; nil if less than half a window has been read since
     /// the last limit was sent, or the stream is not open, or after ``finish()``.
     mutating func grant() -> [UInt8]? {
-        guard isOpen, !hasSentEnd, first &+ Self.window &- granted >= Self.window / 2 else {
-            return nil
-        }
+        let readSinceGrant = first &+ Self.window &- granted
+        guard isOpen, !hasSentEnd, readSinceGrant >= Self.window / 2 else { return nil }
         return fragment(.grant, number: next)
     }
 

@@ -45,13 +45,13 @@ package struct GATTStreamDialer: Sendable {
         try toListener.require(
             oneOf: .writeWithoutResponse, to: "\(action) over \(toListener.uuid)")
         try toDialer.require(oneOf: .notify, .indicate, to: "\(action) over \(toDialer.uuid)")
-        let mtu = await mtu
+        let mtu = await mtu(until: deadline)
         let stream = FragmentStream(
             dialing: .random(in: .min ... .max), sendableSize: mtu - Self.writeOverhead,
             acceptedSize: mtu - Self.notificationOverhead)
         let link = GATTStreamLink(stream, to: device.address, loop: bluetoothd.loop, over: carrier)
         do throws(DiscoveryError) {
-            try await device.subscribe(to: toDialer) {
+            try await device.subscribe(to: toDialer, until: deadline) {
                 [weak link, weak bluetoothd = bluetoothd] value in
                 guard let link, let fragment = StreamFragment(value) else { return }
                 let wasOpen = link.isOpen
@@ -80,13 +80,11 @@ package struct GATTStreamDialer: Sendable {
 
     private func close(_ link: GATTStreamLink, in bluetoothd: isolated Bluetoothd) { link.close() }
 
-    private var mtu: Int {
-        get async {
-            let reply = try? await bluetoothd.call(
-                to: "ask for an MTU", toListener.path, Interface.properties, "Get",
-                [.string(Interface.characteristic), .string("MTU")])
-            return reply?.first?.integer ?? Self.defaultMTU
-        }
+    private func mtu(until deadline: MonotonicTime) async -> Int {
+        let reply = try? await device.call(
+            to: "ask for an MTU", toListener.path, Interface.properties, "Get",
+            [.string(Interface.characteristic), .string("MTU")], until: deadline)
+        return reply?.first?.integer ?? Self.defaultMTU
     }
 
     private var carrier: GATTStreamLink.Carrier {

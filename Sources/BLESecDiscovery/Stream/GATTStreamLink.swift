@@ -57,7 +57,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     deinit {
         guard !isClosed else { return }
         let (carrier, timer) = (carrier, timer)
-        let lastFragment = isLost || failure != nil ? nil : stream.finish()
+        let lastFragment = mustSendEnd ? stream.finish() : nil
         let close: @Sendable () -> Void = {
             timer?.disarm()
             if let lastFragment { carrier.carry(lastFragment) { _ in } }
@@ -112,10 +112,11 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
     var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 
-    /// Whether bluetoothd has accepted everything that was sent.
+    /// Whether bluetoothd has answered every write. Always true on the listener's side, because
+    /// notifications are signals, which bluetoothd does not answer.
     var isDrained: Bool { queuedBytes == 0 }
 
-    /// How many sends bluetoothd has not accepted yet.
+    /// How many writes bluetoothd has not answered yet.
     var queuedBytes: Int {
         loop.assertCurrent()
         return unansweredCount
@@ -129,10 +130,14 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         guard !isClosed else { return }
         handler = nil
         timer?.disarm()
-        if !isLost, failure == nil { carry(stream.finish()) }
+        if mustSendEnd { carry(stream.finish()) }
         isClosed = true
         carrier.close()
     }
+
+    /// Whether the peer has to be sent the end of the stream. Without this end's `open`, there is no
+    /// stream to end.
+    private var mustSendEnd: Bool { stream.hasSentOpening && !isLost && failure == nil }
 
     private func checkOpen() throws(LinkError) {
         loop.assertCurrent()

@@ -1,0 +1,259 @@
+"""A message bus for one program, with a bluetoothd that misbehaves.
+
+    fake_bluetoothd.py SOCKET BEHAVIOUR
+
+    refuse     bluetoothd's objects may not be listed
+    end        bluetoothd ends during the listing
+    hang       the listing gets no answer
+    deaf       a device offers the byte stream over GATT, and a subscription gets no answer
+    unknown    a device that is not among the objects connects, and opens a stream of the program's service
+
+Standard error gets `listening` when the program can connect, a line for each call to bluetoothd, with its
+member and path, and `notified` when the program notifies the devices that have subscribed to it.
+"""
+
+import base64
+import socket
+import struct
+import sys
+
+SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
+TO_LISTENER = "7903d497-2cff-424e-8d0c-f3dfa6249c8a"
+TO_DIALER = "d1422866-955a-43b7-90d4-07c24725ce48"
+
+CALL, REPLY, ERROR, SIGNAL = 1, 2, 3, 4
+NO_REPLY_EXPECTED = 1
+# The header fields, and the types of their values.
+PATH, INTERFACE, MEMBER, ERROR_NAME, REPLY_SERIAL, DESTINATION, SENDER, SIGNATURE = range(1, 9)
+FIELD_TYPES = dict(zip(range(1, 9), "osssussg"))
+NUMBERS = {"y": "B", "b": "I", "n": "h", "q": "H", "u": "I"}
+
+BUS, BLUETOOTHD, PROGRAM = "org.freedesktop.DBus", ":1.1", ":1.2"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+ADAPTER = "/org/bluez/hci0"
+DEVICE = ADAPTER + "/dev_AA_BB_CC_DD_EE_FF"
+
+
+class Writer:
+    """Writes D-Bus values. A dictionary is a Python dictionary, and a variant a tuple (TYPE, VALUE)."""
+
+    def __init__(self):
+        self.data = bytearray()
+
+    def align(self, size):
+        self.data += bytes(-len(self.data) % size)
+
+    def number(self, form, value):
+        self.align(struct.calcsize(form))
+        self.data += struct.pack("<" + form, value)
+
+    def write(self, kind, value):
+        if kind in NUMBERS:
+            self.number(NUMBERS[kind], value)
+        elif kind in ("s", "o"):
+            self.number("I", len(value))
+            self.data += value.encode() + b"\0"
+        elif kind == "g":
+            self.data += bytes([len(value)]) + value.encode() + b"\0"
+        elif kind == "v":
+            self.write("g", value[0])
+            self.write(*value)
+        elif kind[0] == "{":
+            self.align(8)
+            self.write(kind[1], value[0])
+            self.write(kind[2:-1], value[1])
+        else:
+            self.number("I", 0)
+            length = len(self.data) - 4
+            self.align(8 if kind[1] == "{" else 1)
+            start = len(self.data)
+            for element in value.items() if kind[1] == "{" else value:
+                self.write(kind[1:], element)
+            struct.pack_into("<I", self.data, length, len(self.data) - start)
+
+
+def text(data, at):
+    """The text at a position, which begins with its length of four bytes; and the position after it."""
+    at += -at % 4
+    end = at + 4 + int.from_bytes(data[at:at + 4], "little")
+    return data[at + 4:end].decode(), end + 1
+
+
+class Message:
+    """A message from the program, of which only the header and the first text of the body are read."""
+
+    def __init__(self, read):
+        fixed = read(16)
+        self.kind, self.flags = fixed[1], fixed[2]
+        body_length, self.serial, length = struct.unpack("<III", fixed[4:])
+        self.fields = {}
+        data, at = read(length + -length % 8), 0
+        while at < length:
+            at += -at % 8
+            code, kind = data[at], chr(data[at + 2])
+            at += 4
+            if kind == "u":
+                self.fields[code], at = int.from_bytes(data[at:at + 4], "little"), at + 4
+            elif kind == "g":
+                end = at + 1 + data[at]
+                self.fields[code], at = data[at + 1:end].decode(), end + 1
+            else:
+                self.fields[code], at = text(data, at)
+        body = read(body_length)
+        begins_with_text = self.fields.get(SIGNATURE, "").startswith(("s", "o"))
+        self.first_text = text(body, 0)[0] if begins_with_text else ""
+
+
+class FakeBluetoothd:
+    def __init__(self, path, behaviour):
+        self.behaviour = behaviour
+        self.serial = 0
+        self.application = None
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen()
+        say("listening")
+        self.socket = listener.accept()[0]
+        self.authenticate()
+
+    def authenticate(self):
+        """The server's side of the D-Bus specification's "Authentication Protocol"."""
+        self.socket.recv(1)
+        line = b""
+        while line != b"BEGIN":
+            line = b""
+            while not line.endswith(b"\r\n"):
+                line += self.socket.recv(1)
+            line = line.strip()
+            if line.startswith(b"AUTH"):
+                self.socket.sendall(b"DATA\r\n")
+            elif line == b"DATA":
+                self.socket.sendall(b"OK " + b"0" * 32 + b"\r\n")
+            elif line != b"BEGIN":
+                self.socket.sendall(b"ERROR\r\n")
+
+    def read(self, count):
+        data = b""
+        while len(data) < count:
+            piece = self.socket.recv(count - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+
+    def run(self):
+        while True:
+            self.take(Message(self.read))
+
+    def send(self, kind, fields, *values, sender=BLUETOOTHD):
+        self.serial += 1
+        body = Writer()
+        for value in values:
+            body.write(*value)
+        fields = fields | {SENDER: sender, DESTINATION: PROGRAM}
+        if values:
+            fields[SIGNATURE] = "".join(kind for kind, _ in values)
+        header = Writer()
+        header.data += struct.pack("<cBBBII", b"l", kind, 0, 1, len(body.data), self.serial)
+        header.number("I", 0)
+        for code, value in fields.items():
+            header.align(8)
+            header.data += bytes([code])
+            header.write("v", (FIELD_TYPES[code], value))
+        struct.pack_into("<I", header.data, 12, len(header.data) - 16)
+        header.align(8)
+        self.socket.sendall(bytes(header.data + body.data))
+
+    def reply(self, call, *values, sender=BLUETOOTHD):
+        if not call.flags & NO_REPLY_EXPECTED:
+            self.send(REPLY, {REPLY_SERIAL: call.serial}, *values, sender=sender)
+
+    def fail(self, call, name, sender):
+        fields = {REPLY_SERIAL: call.serial, ERROR_NAME: "org.freedesktop.DBus.Error." + name}
+        self.send(ERROR, fields, ("s", name), sender=sender)
+
+    def change(self, properties):
+        """Signals that properties of the device have changed."""
+        fields = {PATH: DEVICE, INTERFACE: PROPERTIES, MEMBER: "PropertiesChanged"}
+        self.send(
+            SIGNAL, fields, ("s", "org.bluez.Device1"), ("a{sv}", properties), ("as", []))
+
+    def take(self, message):
+        member, path = message.fields.get(MEMBER, ""), message.fields.get(PATH, "")
+        if message.kind == SIGNAL and message.first_text == "org.bluez.GattCharacteristic1":
+            say("notified")
+        if message.kind != CALL:
+            return
+        if message.fields.get(DESTINATION) == BUS:
+            names = {"Hello": PROGRAM, "GetNameOwner": BLUETOOTHD}
+            values = [("s", names[member])] if member in names else []
+            return self.reply(message, *values, sender=BUS)
+        say(f"{member} {path}")
+        if member == "GetManagedObjects":
+            self.list_objects(message)
+        elif member == "GetAll":
+            self.reply(message, ("a{sv}", device(True)))
+            self.open_stream()
+        elif member == "Get":
+            self.reply(message, ("v", ("q", 517)))
+        elif member != "StartNotify":
+            self.reply(message)
+        if member == "RegisterApplication":
+            self.application = message.first_text
+        elif member == "RegisterAdvertisement":
+            self.change({"Connected": ("b", True)})
+        elif member == "StartDiscovery":
+            self.change({"RSSI": ("n", -40)})
+        elif member == "Connect":
+            self.change({"Connected": ("b", True), "ServicesResolved": ("b", True)})
+
+    def list_objects(self, call):
+        if self.behaviour == "refuse":
+            self.fail(call, "AccessDenied", BUS)
+        elif self.behaviour == "end":
+            self.fail(call, "NoReply", BUS)
+        elif self.behaviour != "hang":
+            self.reply(call, ("a{oa{sa{sv}}}", objects(self.behaviour == "deaf")))
+
+    def open_stream(self):
+        fields = {
+            PATH: self.application + "/service/characteristic0",
+            INTERFACE: "org.bluez.GattCharacteristic1", MEMBER: "WriteValue"}
+        opening = bytes.fromhex("01beef00000020010200")
+        self.send(CALL, fields, ("ay", opening), ("a{sv}", {"device": ("o", DEVICE)}))
+
+
+def device(is_connected):
+    """The properties of the device, whose name is a payload: no PSM, a stream over GATT, Noise."""
+    payload = bytes([0x10 | 4 | 2, 0, 0, 0, 0, 1])
+    return {
+        "Address": ("s", "AA:BB:CC:DD:EE:FF"), "AddressType": ("s", "random"), "Paired": ("b", False),
+        "Connected": ("b", is_connected), "ServicesResolved": ("b", is_connected),
+        "UUIDs": ("as", [SERVICE]), "Name": ("s", base64.urlsafe_b64encode(payload).decode())}
+
+
+def objects(has_device):
+    adapter = {"Powered": ("b", True), "Address": ("s", "11:22:33:44:55:66")}
+    listed = {
+        ADAPTER: {
+            "org.bluez.Adapter1": adapter, "org.bluez.GattManager1": {},
+            "org.bluez.LEAdvertisingManager1": {}}}
+    if has_device:
+        service = DEVICE + "/service0001"
+        listed[DEVICE] = {"org.bluez.Device1": device(False)}
+        listed[service] = {"org.bluez.GattService1": {"UUID": ("s", SERVICE)}}
+        for name, uuid, flag in [
+                ("/char0002", TO_LISTENER, "write-without-response"), ("/char0005", TO_DIALER, "notify")]:
+            listed[service + name] = {
+                "org.bluez.GattCharacteristic1": {"UUID": ("s", uuid), "Flags": ("as", [flag])}}
+    return listed
+
+
+def say(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+try:
+    FakeBluetoothd(*sys.argv[1:]).run()
+except (EOFError, ConnectionError):
+    pass
