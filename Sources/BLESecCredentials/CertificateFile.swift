@@ -39,7 +39,7 @@ public enum CertificateFile {
     ///
     /// - Throws: `noSuchFile`; `permission` when the system denies access; `badKey` when other
     ///   users may have written the file, or when one of the certificates cannot be parsed, may
-    ///   not issue certificates, or has a key in an unusual encoding.
+    ///   not issue certificates, or has a key that is too weak or in an unusual encoding.
     public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
         let certificates = try certificates(path)
         return try withPathInErrors(path) { () throws(ChannelError) in

@@ -8,7 +8,15 @@ public final class DenyListFile: Sendable {
     public let path: String
     /// The list for a trust policy; ``refresh()`` changes its content.
     public let list: DenyList
-    private let version: Locked<ListFile.FileVersion>
+    /// What was read last. Locked during the whole of ``refresh()``, so that of several calls at the
+    /// same time, the one that reads last also sets the list last.
+    private let content: Locked<Content>
+
+    private struct Content: Sendable {
+        /// Nil if the file has to be read again.
+        var version: ListFile.FileVersion?
+        var keys: Set<Fingerprint>
+    }
 
     /// Reads the file.
     ///
@@ -16,28 +24,28 @@ public final class DenyListFile: Sendable {
     ///   system denies access; `limitExceeded` for a file that is too long; `badKey` for an invalid
     ///   line, or when other users may write the file.
     public init(_ path: String) throws(ChannelError) {
-        let (version, keys) = try Self.read(path)
+        let content = try Self.read(path)
         self.path = path
-        self.version = Locked(version)
-        list = DenyList(keys)
+        self.content = Locked(content)
+        list = DenyList(content.keys)
     }
 
-    /// Reads the file again if it has changed, and returns whether it has changed. A change ends
-    /// the channels with peers whose keys are now listed. If the file cannot be read, this method
-    /// throws and the list stays as it was.
+    /// Reads the file again if it may have changed, and returns whether its keys have changed. A
+    /// change ends the channels with peers whose keys are now listed. If the file cannot be read,
+    /// this method throws and the list stays as it was.
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {
-        let known = version.withLock { $0 }
-        guard ListFile.version(of: path) != known else { return false }
-        let (fresh, keys) = try Self.read(path)
-        version.withLock { $0 = fresh }
-        list.replace(with: keys)
-        return true
+        try content.withLock { content throws(ChannelError) -> Bool in
+            guard !ListFile.isUnchanged(path, since: content.version) else { return false }
+            let fresh = try Self.read(path)
+            let hasChanged = fresh.keys != content.keys
+            content = fresh
+            if hasChanged { list.replace(with: fresh.keys) }
+            return hasChanged
+        }
     }
 
-    private static func read(
-        _ path: String
-    ) throws(ChannelError) -> (ListFile.FileVersion, [Fingerprint]) {
+    private static func read(_ path: String) throws(ChannelError) -> Content {
         guard let listing = try ListFile(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
@@ -49,6 +57,6 @@ public final class DenyListFile: Sendable {
             }
             return key
         }
-        return (listing.version, keys)
+        return Content(version: listing.version, keys: Set(keys))
     }
 }

@@ -26,6 +26,10 @@ struct FileLock: ~Copyable {
                 throw .system(.cannotCreate, "\(path) cannot be opened for writing", number)
             }
             guard flock(file.descriptor.number, LOCK_EX | LOCK_NB) == 0 else {
+                let number = errno
+                guard number == EWOULDBLOCK || number == EINTR else {
+                    throw .system(.cannotCreate, "\(path) cannot be locked", number)
+                }
                 usleep(Self.retryDelay)
                 continue
             }

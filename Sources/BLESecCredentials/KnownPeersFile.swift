@@ -10,7 +10,8 @@ internal import Glibc
 ///
 /// The file has mode 0600. It is replaced in one step and under a lock, so that several processes
 /// can share it. It is read again when it has changed. A file that other users can write or replace
-/// is refused. A call waits for the lock for at most two seconds.
+/// is refused. A call waits for a lock for at most two seconds; removing and renaming take a second
+/// lock, that of the pairings that are not complete.
 public final class KnownPeersFile: TrustStore {
     /// One line of the file.
     public struct Peer: Sendable, Hashable {
@@ -27,7 +28,8 @@ public final class KnownPeersFile: TrustStore {
     /// The longest name in bytes of UTF-8.
     public static let maximumNameLength = PeerName.maximumLength
 
-    private struct Cache: Sendable {
+    /// What the file contains. `version` is nil if there is no file, or if it has to be read again.
+    private struct Content: Sendable {
         var version: ListFile.FileVersion?
         var peers: [Peer] = []
         var keys: [String: Fingerprint] = [:]
@@ -36,7 +38,7 @@ public final class KnownPeersFile: TrustStore {
 
     /// The path of the file. The file need not exist before the first name is bound.
     public let path: String
-    private let cache = Locked(Cache())
+    private let cache = Locked(Content())
     private let pending: PendingPeersFile
 
     /// Makes a store for the file at `path`, which is read when first needed. Pairings that are not
@@ -69,8 +71,8 @@ public final class KnownPeersFile: TrustStore {
     ///   the file stays locked; the errors of reading it.
     public func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
         try Self.check(name)
-        _ = try change { text, present throws(ChannelError) in
-            if let bound = present.keys[name] {
+        _ = try change { text, content throws(ChannelError) in
+            if let bound = content.keys[name] {
                 guard bound == key else {
                     throw ChannelError(
                         .untrusted,
@@ -80,6 +82,7 @@ public final class KnownPeersFile: TrustStore {
             }
             if let last = text.last, last != UInt8(ascii: "\n") { text.append(UInt8(ascii: "\n")) }
             text.append(contentsOf: Array("\(PeerName.escape(name)) \(key)\n".utf8))
+            try requireRoom(for: text)
             return true
         }
     }
@@ -93,15 +96,20 @@ public final class KnownPeersFile: TrustStore {
     /// Removes a name as ``remove(_:)`` does; false when nothing was removed. If `key` is not nil,
     /// and the name is bound to another key, nothing is removed.
     package func remove(_ name: String, boundTo key: Fingerprint?) throws(ChannelError) -> Bool {
+        // Checked without the lock first, since to take the lock would create the file.
+        if try current().keys[name] == nil {
+            let pendingPeers = try pending.peers()
+            guard pendingPeers.contains(where: { $0.name == name }) else { return false }
+        }
         var isPending = false
-        let isBound = try change { text, present throws(ChannelError) in
-            let bound = present.keys[name]
+        let isBound = try change { text, content throws(ChannelError) in
+            let bound = content.keys[name]
             if let key, let bound, key != bound { return false }
             // A pairing that is not complete could bind the name again when the peers next connect.
             // It may be a pairing with another key, which was begun before the name was bound.
             isPending = try pending.forget { $0.name == name }
             guard bound != nil else { return false }
-            let numbers = present.peers.filter { $0.name == name }.map(\.line)
+            let numbers = content.peers.filter { $0.name == name }.map(\.line)
             var lines = ListFile.rawLines(of: text)
             for number in numbers.reversed() { lines.remove(at: number - 1) }
             text = ListFile.text(of: lines)
@@ -116,23 +124,22 @@ public final class KnownPeersFile: TrustStore {
     ///
     /// - Throws: `configuration` for a new name that is empty or longer than
     ///   ``maximumNameLength``; `untrusted` when it is bound to another key; `limitExceeded` when
-    ///   the file would grow beyond 1 MiB; `timedOut` when the file stays locked; the errors of
-    ///   reading it.
+    ///   the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when the file stays locked;
+    ///   the errors of reading it.
     public func rename(_ name: String, to newName: String) throws(ChannelError) -> Bool {
         try Self.check(newName)
-        return try change { text, present throws(ChannelError) in
-            guard let key = present.keys[name] else { return false }
-            if let bound = present.keys[newName], bound != key {
+        // Checked without the lock first, since to take the lock would create the file.
+        guard try current().keys[name] != nil else { return false }
+        return try change { text, content throws(ChannelError) in
+            guard let key = content.keys[name] else { return false }
+            if let bound = content.keys[newName], bound != key {
                 throw ChannelError(
                     .untrusted,
                     "\(newName) is known with \(bound) in \(path), and \(name) with \(key): remove "
                         + "one of them first")
             }
-            // Otherwise a pairing that is not complete would keep the old name, which is free now,
-            // and so would not be removed together with the new name.
-            try pending.forget { $0.name == name }
             var lines = ListFile.rawLines(of: text)
-            for peer in present.peers where peer.name == name {
+            for peer in content.peers where peer.name == name {
                 let line = lines[peer.line - 1]
                 let start = line.firstIndex { !ListFile.isBlank($0) } ?? line.endIndex
                 let end = line[start...].firstIndex(where: ListFile.isBlank) ?? line.endIndex
@@ -140,6 +147,10 @@ public final class KnownPeersFile: TrustStore {
                     line[..<start] + PeerName.escape(newName).utf8 + line[end...]
             }
             text = ListFile.text(of: lines)
+            try requireRoom(for: text)
+            // Without this, a pairing that is not complete would stay under the old name, and
+            // removing the new name would not remove the pairing.
+            try pending.forget { $0.name == name }
             return true
         }
     }
@@ -175,18 +186,17 @@ public final class KnownPeersFile: TrustStore {
     }
 
     /// The file's content, read again when the file has changed.
-    private func current() throws(ChannelError) -> Cache {
-        let version = ListFile.version(of: path)
+    private func current() throws(ChannelError) -> Content {
         let cached = cache.withLock { $0 }
-        if let version, version == cached.version { return cached }
-        guard let listing = try ListFile(path) else { return Cache() }
+        if ListFile.isUnchanged(path, since: cached.version) { return cached }
+        guard let listing = try ListFile(path) else { return Content() }
         let fresh = try parse(listing)
         cache.withLock { $0 = fresh }
         return fresh
     }
 
-    private func parse(_ listing: ListFile) throws(ChannelError) -> Cache {
-        var fresh = Cache(version: listing.version)
+    private func parse(_ listing: ListFile) throws(ChannelError) -> Content {
+        var fresh = Content(version: listing.version)
         for (number, words) in ListFile.lines(of: listing.text) {
             guard let name = PeerName.unescape(words[0]) else {
                 throw ListFile.malformed(
@@ -213,19 +223,23 @@ public final class KnownPeersFile: TrustStore {
 
     /// Changes the file under its lock. `edit` returns whether it has changed anything.
     private func change(
-        _ edit: (_ text: inout [UInt8], _ present: Cache) throws(ChannelError) -> Bool
+        _ edit: (_ text: inout [UInt8], _ content: Content) throws(ChannelError) -> Bool
     ) throws(ChannelError) -> Bool {
         var isChanged = false
         try ListFile.change(path) { listing throws(ChannelError) in
             var text = listing.text
             isChanged = try edit(&text, try parse(listing))
-            guard text.count <= ListFile.maximumLength else {
-                throw ChannelError(
-                    .limitExceeded,
-                    "\(path) is full: \(ListFile.maximumLength) bytes, remove peers first")
-            }
             return isChanged ? text : nil
         }
         return isChanged
+    }
+
+    /// Throws if the text is longer than the file may be.
+    private func requireRoom(for text: [UInt8]) throws(ChannelError) {
+        guard text.count <= ListFile.maximumLength else {
+            throw ChannelError(
+                .limitExceeded,
+                "\(path) is full: \(ListFile.maximumLength) bytes, remove peers first")
+        }
     }
 }

@@ -59,7 +59,7 @@ package final class LastAddressesFile: Sendable {
 
     /// Removes the peer's address; false when there is none.
     ///
-    /// - Throws: `timedOut` when the file stays locked; the errors of reading it.
+    /// - Throws: `cannotCreate`; `timedOut` when the file stays locked; the errors of reading it.
     package func remove(_ key: Fingerprint) throws(ChannelError) -> Bool {
         // Checked without the lock, because taking the lock would create a missing file.
         guard try address(of: key) != nil else { return false }

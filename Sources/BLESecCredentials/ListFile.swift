@@ -8,7 +8,8 @@ struct ListFile: Sendable {
     /// The longest file that is read or written, in bytes.
     static let maximumLength = 1 << 20
 
-    /// Differs from an earlier value when the file has been written or replaced.
+    /// Differs from an earlier value when the file has been written or replaced. But two changes
+    /// within one tick of the kernel's clock can lead to the same value.
     struct FileVersion: Sendable, Hashable {
         var device: UInt
         var inode: UInt
@@ -27,13 +28,22 @@ struct ListFile: Sendable {
     }
 
     let text: [UInt8]
-    let version: FileVersion
+    /// The file's version; nil if another change could still leave the version as it is.
+    let version: FileVersion?
+
+    /// How far the last change of a file has to be from the time of reading, so that another change
+    /// gives the file another version. The kernel's clock for changes advances in ticks of at most
+    /// 10 ms.
+    private static let settlingTime = Duration.milliseconds(20)
 
     /// Reads the file; nil when there is no such file.
     ///
     /// - Throws: `permission` or `noSuchFile` when it cannot be read; `badKey` when other users may
     ///   have written it (``TrustedFile``), or when it is not a regular file; `limitExceeded`.
     init?(_ path: String) throws(ChannelError) {
+        // Before the file is opened, so that every change after `file.status` is later than `now`.
+        var now = timespec()
+        unsafe clock_gettime(CLOCK_REALTIME_COARSE, &now)
         let file: TrustedFile
         do throws(TrustedFile.Failure) {
             file = try TrustedFile(path)
@@ -49,7 +59,19 @@ struct ListFile: Sendable {
                 .limitExceeded, "\(path) is longer than the \(Self.maximumLength) bytes allowed")
         }
         self.text = text
-        version = FileVersion(file.status)
+        version = Self.isSettled(file.status, at: now) ? FileVersion(file.status) : nil
+    }
+
+    /// Whether a change after `now` is certain to give a file with this status another version.
+    static func isSettled(_ status: stat, at now: timespec) -> Bool {
+        // A change that is far in the future was made before the clock was set back.
+        let age = Duration(now) - Duration(status.st_ctim)
+        return age > settlingTime || age < .zero - settlingTime
+    }
+
+    /// Whether the file at `path` still has the version of an earlier reading; false for nil.
+    static func isUnchanged(_ path: String, since version: FileVersion?) -> Bool {
+        version != nil && version == Self.version(of: path)
     }
 
     /// The present version of the file at `path`; nil when there is no such file.
@@ -103,4 +125,9 @@ struct ListFile: Sendable {
     static func malformed(_ path: String, _ line: Int, _ reason: String) -> ChannelError {
         .badKey("\(path), line \(line): \(reason)")
     }
+}
+
+extension Duration {
+    /// A time of the kernel, since 1970.
+    fileprivate init(_ time: timespec) { self = .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec) }
 }

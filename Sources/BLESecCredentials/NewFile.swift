@@ -8,7 +8,8 @@ package enum NewFile {
     /// The users who may read a new file; only its owner may write it.
     package enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
 
-    /// Creates `path` with these bytes; never replaces an existing file.
+    /// Creates `path` with these bytes; never replaces an existing file. If this fails, no new file
+    /// is left behind.
     ///
     /// - Throws: `cannotCreate`, mainly when the file exists.
     package static func create(
@@ -27,10 +28,18 @@ package enum NewFile {
             }
             try writeExclusively(path, bytes, readers)
         }
-        synchronizeDirectory(of: path)
+        do throws(ChannelError) {
+            try synchronizeDirectory(of: path)
+        } catch {
+            unsafe unlink(path)
+            throw error
+        }
     }
 
     /// Replaces the content of `path` with these bytes, in one step.
+    ///
+    /// - Throws: `cannotCreate`. If only the directory cannot be synchronized, the file has the new
+    ///   content, which may be lost when the system stops.
     static func replace(
         _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
     ) throws(ChannelError) {
@@ -40,7 +49,7 @@ package enum NewFile {
             unsafe unlink(temporary)
             throw cannotCreate(path, number)
         }
-        synchronizeDirectory(of: path)
+        try synchronizeDirectory(of: path)
     }
 
     static func refuseIfPresent(_ path: String) throws(ChannelError) {
@@ -49,7 +58,7 @@ package enum NewFile {
     }
 
     /// A random name in the directory of `path`.
-    static func temporaryPath(beside path: String) -> String {
+    private static func temporaryPath(beside path: String) -> String {
         let suffix = randomBytes(count: 8).map { String($0, radix: 16) }.joined()
         return directory(of: path) + "/.blesec-" + suffix
     }
@@ -95,17 +104,27 @@ package enum NewFile {
         .system(.cannotCreate, "\(path) cannot be created", number)
     }
 
-    /// Makes a directory and the missing directories above it, with mode 0700.
-    static func makeDirectory(_ path: Substring) throws(ChannelError) {
-        guard unsafe mkdir(String(path), 0o700) != 0 else { return }
-        let number = errno
-        if number == EEXIST { return }
-        guard number == ENOENT, let slash = path.lastIndex(of: "/"), slash > path.startIndex else {
-            throw cannotCreate(String(path), number)
+    /// Makes a directory and the missing directories above it, with mode 0700 and durable names.
+    static func makeDirectory(_ path: String) throws(ChannelError) {
+        let path = withoutTrailingSlashes(path)
+        if unsafe mkdir(path, 0o700) != 0 {
+            let number = errno
+            if number == EEXIST { return }
+            let parent = directory(of: path)
+            guard number == ENOENT, parent != "/", parent != "." else {
+                throw cannotCreate(path, number)
+            }
+            try makeDirectory(parent)
+            guard unsafe mkdir(path, 0o700) == 0 || errno == EEXIST else {
+                throw cannotCreate(path, errno)
+            }
         }
-        try makeDirectory(path[..<slash])
-        guard unsafe mkdir(String(path), 0o700) == 0 || errno == EEXIST else {
-            throw cannotCreate(String(path), errno)
+        do throws(ChannelError) {
+            try synchronizeDirectory(of: path)
+        } catch {
+            // The next call would otherwise take the name for durable.
+            unsafe rmdir(path)
+            throw error
         }
     }
 
@@ -126,20 +145,32 @@ package enum NewFile {
                 "\(path) cannot be created: the folder \(wanted) is missing, and \(present) belongs "
                     + "to another user: make the folder first", underlying: .errno(ENOENT))
         }
-        try makeDirectory(wanted[...])
+        try makeDirectory(wanted)
     }
 
-    static func directory(of path: String) -> String {
-        guard let slash = path.lastIndex(of: "/") else { return "." }
+    /// The path of a directory without what may follow the name: `/` and `/.`.
+    static func withoutTrailingSlashes(_ path: String) -> String {
+        var path = path[...]
+        while path.count > 1, path.last == "/" || path.hasSuffix("/.") { path.removeLast() }
+        return String(path)
+    }
+
+    /// The path of the directory that has the last name in `path`.
+    package static func directory(of path: String) -> String {
+        // As bytes: a slash before a combining character is no `Character` of its own.
+        guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    /// Makes the file's name durable by synchronizing its directory. Does nothing if the directory
-    /// cannot be opened, for example without permission to list it.
-    static func synchronizeDirectory(of path: String) {
+    /// Makes the name of a file or directory durable by synchronizing the directory that has the
+    /// name. Does nothing if this user may not list that directory, as with mode 0300, or if the
+    /// file system cannot synchronize directories.
+    package static func synchronizeDirectory(of path: String) throws(ChannelError) {
         guard let directory = FileDescriptor(directory(of: path), O_RDONLY | O_DIRECTORY) else {
+            guard errno == EACCES else { throw cannotCreate(path, errno) }
             return
         }
-        fsync(directory.number)
+        guard fsync(directory.number) != 0, errno != EINVAL, errno != EOPNOTSUPP else { return }
+        throw cannotCreate(path, errno)
     }
 }

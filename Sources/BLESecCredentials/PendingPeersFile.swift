@@ -40,8 +40,8 @@ final class PendingPeersFile: Sendable {
         }
     }
 
-    /// Removes the lines of the peers that fulfil a condition; false when there is no such line that
-    /// has not expired.
+    /// Removes the lines of the peers for which `isForgotten` is true. Returns true if at least one
+    /// of these lines had not expired.
     @discardableResult
     func forget(
         where isForgotten: (TrustPolicy.PendingPeer) -> Bool

@@ -147,9 +147,9 @@ enum PrivateKeyInfo {
         case NID_X448: curve = .x448
         case let other:
             throw .badKey(
-                "holds a key for \(unsafe name(of: object, other)), and an identity has a "
-                    + "key for X25519 or X448, to which no other key can be converted: make one "
-                    + "with `blesec keygen`")
+                "holds a key for \(unsafe name(of: object, other)), but an identity "
+                    + "needs one for X25519 or X448; keys cannot be converted: make a new one with "
+                    + "`blesec keygen`")
         }
         // CurvePrivateKey: an OCTET STRING inside the OCTET STRING.
         let octets = unsafe UnsafeBufferPointer(start: start, count: Int(count))

@@ -7,13 +7,15 @@ public import BLESecTLSEngine
 /// The file contains revocation lists (RFC 5280 §5): one in DER form, or any number as PEM blocks
 /// `X509 CRL`, as `blesec ca` and `openssl ca -gencrl` write them. Each line outside the blocks is
 /// a comment that begins with `#`, or the fingerprint of a revoked key with an optional
-/// explanation.
+/// explanation. If a file is cut between two lists or lines, nothing shows that the rest is missing,
+/// so replace the file in one step.
 public final class RevocationFile: RevocationSource {
     /// The longest file that is read, in bytes; it has room for about 28,000 revocations.
     public static let maximumLength = ListFile.maximumLength
 
     private struct Cache: Sendable {
-        var version: ListFile.FileVersion
+        /// Nil if the file has to be read again.
+        var version: ListFile.FileVersion?
         var list: RevocationList
     }
 
@@ -38,9 +40,8 @@ public final class RevocationFile: RevocationSource {
     /// - Throws: the errors of ``init(_:authorities:)``, and `badKey` when a list is out of date.
     ///   After any error the caller must accept no peer.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
-        let version = ListFile.version(of: path)
         var known = cache.withLock { $0 }
-        if version != known.version {
+        if !ListFile.isUnchanged(path, since: known.version) {
             known = try Self.read(path, authorities)
             cache.withLock { [known] in $0 = known }
         }

@@ -6,8 +6,8 @@ internal import Glibc
 ///
 /// Besides this side's own identity, it contains three text files: `known_peers`, the peers' names
 /// and keys; `known_peers.pending`, the pairings that are not complete; and `last_addresses`, the
-/// address at which each key was last reached. The three have mode 0600 and are replaced in one
-/// step. A file that other users could have written, or that has an invalid line, is refused.
+/// address at which each key was last reached. Each of the three has mode 0600 and is replaced
+/// atomically. A file that other users could have written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
     package let path: String
     /// ``path`` without symbolic links.
@@ -26,13 +26,11 @@ package struct StateFolder: Sendable {
 
     /// Opens the folder at `path`, which has to exist.
     ///
-    /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey` when it is not a
-    ///   directory, belongs to another user or gives others any permission, or when other users
-    ///   may change a directory above it.
+    /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey`, because keys in
+    ///   it cannot be trusted, when it is not a directory, belongs to another user or gives others
+    ///   any permission, or when other users may change a directory above it.
     package init(_ path: String) throws(ChannelError) {
-        var trimmed = path[...]
-        while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
-        self.path = String(trimmed)
+        self.path = NewFile.withoutTrailingSlashes(path)
         knownPeers = KnownPeersFile(self.path + "/known_peers")
         lastAddresses = LastAddressesFile(self.path + "/last_addresses")
         do throws(TrustedFile.Failure) {
@@ -48,7 +46,7 @@ package struct StateFolder: Sendable {
     ///
     /// - Throws: `cannotCreate`, and the errors of ``init(_:)``.
     package static func make(_ path: String) throws(ChannelError) -> StateFolder {
-        try NewFile.makeDirectory(path[...])
+        try NewFile.makeDirectory(path)
         return try StateFolder(path)
     }
 

@@ -85,12 +85,6 @@ struct TrustedFile: ~Copyable {
         }
     }
 
-    /// Throws unless the directory at `path` may be part of the path to a trusted file.
-    static func requireDirectory(_ path: String, user: uid_t = geteuid()) throws(Failure) {
-        let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
-        try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, user)
-    }
-
     /// Throws unless a file at `path`, which need not exist, is in a directory that is trusted. The
     /// error says that the file cannot be created, or that its directory is not trusted.
     static func requireDirectory(of path: String) throws(ChannelError) {
@@ -195,7 +189,7 @@ struct TrustedFile: ~Copyable {
 
         /// The parent of `path`.
         private var parentPath: String {
-            path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
+            path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[..<$0]) } ?? ""
         }
 
         /// Opens the last name of the path.

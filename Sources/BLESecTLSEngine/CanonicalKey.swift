@@ -2,9 +2,9 @@ internal import CBLESecOpenSSL
 
 /// Checks that a public key is in the only accepted encoding.
 ///
-/// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 allows several encodings of it
-/// for one key: points can be compressed, curve parameters explicit, RSA's parameters absent. A
-/// denied or revoked key in another encoding would have a fingerprint that is on no list.
+/// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 can encode one key as several
+/// SubjectPublicKeyInfos: points can be compressed, curve parameters explicit, RSA's parameters
+/// absent. A denied or revoked key in another encoding would have a fingerprint that is on no list.
 package enum CanonicalKey {
     /// The accepted encodings of keys that have a fixed length: the DER bytes before the key, and
     /// the key's length in bytes. Each encoding has a named curve and an uncompressed point (RFC
@@ -33,7 +33,7 @@ package enum CanonicalKey {
 
     /// What is wrong with a key in another encoding, and the remedy: the end of a sentence that
     /// begins with "a key is".
-    package static let problemAndRemedy =
+    package static let inUnusualEncoding =
         "in an unusual encoding: use Ed25519, Ed448, RSA, or P-256, P-384 or P-521 as a named "
         + "curve with an uncompressed point (`openssl ec -conv_form uncompressed "
         + "-param_enc named_curve`)"

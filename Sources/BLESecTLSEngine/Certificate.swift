@@ -62,15 +62,11 @@ internal import CBLESecOpenSSL
 
     /// Whether the certificate's key may issue certificates.
     package var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
-    /// Whether the key has at least ``TLSContext/leastSecurityBits``. For RSA these are 2,048 bits of
-    /// the modulus; OpenSSL rounds, and counts less than that as 112 bits of security, too.
+    /// Whether the key is strong enough (``KeyStrength``).
     var hasStrongKey: Bool {
         defer { OpenSSLError.clear() }
         guard let key = unsafe X509_get0_pubkey(pointer) else { return false }
-        if unsafe EVP_PKEY_get_base_id(key) == EVP_PKEY_RSA, unsafe EVP_PKEY_get_bits(key) < 2_048 {
-            return false
-        }
-        return unsafe EVP_PKEY_get_security_bits(key) >= TLSContext.leastSecurityBits
+        return unsafe KeyStrength.isSufficient(key)
     }
     /// Whether the key may sign, which TLS 1.3 requires.
     var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }

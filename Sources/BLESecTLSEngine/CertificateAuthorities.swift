@@ -6,8 +6,10 @@ public final class CertificateAuthorities: Sendable {
 
     /// Reads certificates in their DER form.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb, when there is no certificate, or
-    ///   when one cannot be read, may not issue certificates, or has a key in an unusual encoding.
+    /// - Throws: `badKey`, with a reason that begins with a verb, when one of these is true:
+    ///   - There is no certificate.
+    ///   - A certificate cannot be read, or may not issue certificates.
+    ///   - A certificate's key is too weak, or in an unusual encoding.
     public init(_ certificates: [[UInt8]]) throws(ChannelError) {
         guard !certificates.isEmpty else {
             throw .badKey("holds no certificate of an authority")
@@ -18,7 +20,11 @@ public final class CertificateAuthorities: Sendable {
                 throw .badKey("holds a certificate that is no authority's: it may not issue others")
             }
             guard certificate.hasCanonicalKey else {
-                throw .badKey("holds an authority whose key is \(CanonicalKey.problemAndRemedy)")
+                throw .badKey("holds an authority whose key is \(CanonicalKey.inUnusualEncoding)")
+            }
+            guard certificate.hasStrongKey else {
+                throw .badKey(
+                    "holds an authority whose key is too weak: RSA needs at least 2048 bits")
             }
             return certificate
         }

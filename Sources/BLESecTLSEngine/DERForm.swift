@@ -37,7 +37,8 @@ package enum DERForm {
     }
 
     /// The bytes that a function `i2d_…` of OpenSSL writes; empty if the function fails. `write`
-    /// has to pass its argument to that function, which only returns the length if it gets nil.
+    /// has to pass its argument to that function. With nil, the function writes nothing and returns
+    /// the length.
     package static func bytes(
         _ write: (UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>?) -> Int32
     ) -> [UInt8] {

@@ -103,8 +103,8 @@ extension ChannelError {
         .openSSL(.internal, "OpenSSL cannot set up TLS with this configuration")
     }
 
-    /// OpenSSL could not write a TLS record after the handshake. If it gives no reason, the fault is
-    /// not the peer's.
+    /// OpenSSL could not write a TLS record after the handshake. If OpenSSL gives no reason, the
+    /// fault is not the peer's.
     static func tlsWrite() -> ChannelError {
         guard let error = OpenSSLError.takeLast() else {
             return ChannelError(.internal, "OpenSSL cannot write a TLS record")

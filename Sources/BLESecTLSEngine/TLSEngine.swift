@@ -173,11 +173,11 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     // MARK: - Records
 
     package func sealedLength(_ count: Int) -> Int {
-        let count = count + (isNegotiated ? TLSRecords.lengthSize : 0)
+        let plaintext = count + (isNegotiated ? TLSRecords.lengthSize : 0)
         let owedLength = session?.owedRecords.count ?? 0
-        guard count > 0 else { return owedLength + Self.closeNotifyLength }
-        let records = (count + longestPlaintext - 1) / longestPlaintext
-        return owedLength + pendingLength + records * Self.overhead + count
+        guard plaintext > 0 else { return owedLength + Self.closeNotifyLength }
+        let recordCount = (plaintext + longestPlaintext - 1) / longestPlaintext
+        return owedLength + pendingLength + recordCount * Self.overhead + plaintext
     }
 
     /// The length in bytes of the `KeyUpdate` that OpenSSL writes before the next record.

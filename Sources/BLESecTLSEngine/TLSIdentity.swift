@@ -41,7 +41,7 @@ internal import CBLESecOpenSSL
             throw .badKey("holds an intermediate that may not issue certificates")
         }
         guard leaf.hasCanonicalKey, chain.allSatisfy(\.hasCanonicalKey) else {
-            throw .badKey("holds a certificate whose key is \(CanonicalKey.problemAndRemedy)")
+            throw .badKey("holds a certificate whose key is \(CanonicalKey.inUnusualEncoding)")
         }
         let length = TLSContext.chainLength(of: [leaf] + chain)
         guard length <= TLSContext.longestChain else {
@@ -60,7 +60,8 @@ internal import CBLESecOpenSSL
             throw .openSSL(.badKey, "does not belong to the private key")
         }
         ERR_clear_error()
-        guard TLSContext.canSend(leaf, chain) else {
+        guard leaf.hasStrongKey, chain.allSatisfy(\.hasStrongKey), TLSContext.canSend(leaf, chain)
+        else {
             unsafe EVP_PKEY_free(key)
             throw .openSSL(
                 .badKey,

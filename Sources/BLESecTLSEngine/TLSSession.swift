@@ -31,7 +31,8 @@ internal import CBLESecOpenSSL
     private(set) var isPeerDone = false
     /// TLS records that have to be sent before this side's next record. After the peer has requested
     /// a change of this side's key, OpenSSL writes the `KeyUpdate` with this side's next record. But
-    /// if another handshake message of the peer arrives first, OpenSSL writes it while it reads.
+    /// if another handshake message of the peer arrives first, OpenSSL writes the `KeyUpdate` while
+    /// it reads that message.
     private(set) var owedRecords: [UInt8] = []
     /// The number of records received since the last one with data.
     private var silentRecords = 0

@@ -224,6 +224,17 @@ struct CertificateAuthorityTests {
         #expect(folder.names == ["ca"])
     }
 
+    @Test("an authority in its last day says so, rather than to issue for 0 days")
+    func lastDay() throws {
+        let authority = try make(days: 1)
+        expectError(.configuration, "in less than a day, so make a new authority") {
+            _ = try authority.issue(
+                SubjectURI("a:b"), days: 1, key: nil, to: folder.file("lamp"), passphrase: nil,
+                now: now + 1)
+        }
+        #expect(folder.names == ["ca"])
+    }
+
     @Test(
         "a device's own key is certified, from a file with the private or the public key",
         arguments: [
@@ -254,6 +265,7 @@ struct CertificateAuthorityTests {
         arguments: [
             ["X25519"], ["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"],
             ["RSA", "-pkeyopt", "rsa_keygen_bits:1024"],
+            ["RSA", "-pkeyopt", "rsa_keygen_bits:2040"],
         ])
     func unusableKeys(_ algorithm: [String]) throws {
         let authority = try make()

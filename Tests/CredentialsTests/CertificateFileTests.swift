@@ -106,18 +106,23 @@ struct CertificateFileTests {
         expectRefused("unusual encoding") { _ = try load("one") }
     }
 
-    @Test("a device's or an intermediate's key that is too short is refused")
-    func shortKeys() throws {
-        try authority.issueDevice("one", newKey: ["rsa:1024"])
+    @Test(
+        "a device's, an intermediate's or an authority's key that is too short is refused",
+        arguments: [1_024, 2_040])
+    func shortKeys(bits: Int) throws {
+        try authority.issueDevice("one", newKey: ["rsa:\(bits)"])
         expectRefused("a key or a signature that is too weak") { _ = try load("one") }
         try authority.issueDevice("two", newKey: ["rsa:2048"])
         #expect(try load("two").uri == "blesec://devices/two")
         try authority.issue(
-            "middle", TestAuthority.authorityExtensions("CA:TRUE"), newKey: ["rsa:1024"])
+            "middle", TestAuthority.authorityExtensions("CA:TRUE"), newKey: ["rsa:\(bits)"])
         expectRefused("a key or a signature that is too weak") {
             _ = try CertificateFile.identity(
                 certificate: folder.file("two.pem"), key: folder.file("two.key"),
                 intermediates: folder.file("middle.pem"), now: now)
+        }
+        expectRefused("an authority whose key is too weak") {
+            _ = try CertificateFile.authorities(folder.file("middle.pem"))
         }
     }
 

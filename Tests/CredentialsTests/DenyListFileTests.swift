@@ -1,5 +1,6 @@
 import BLESecChannelCore
 import BLESecCredentials
+import Glibc
 import TestSupport
 import Testing
 
@@ -25,6 +26,34 @@ import Testing
         #expect(try file.refresh())
         #expect(file.list.contains(key(2)))
         #expect(try file.refresh() == false)
+    }
+
+    @Test("a file that is rewritten in place at once, with the same length, is read again")
+    func rewriting() throws {
+        let path = folder.write("deny", "\(key(0))\n")
+        let file = try DenyListFile(path)
+        for number in 1...200 as ClosedRange<UInt8> {
+            folder.write("deny", "\(key(number))\n")
+            #expect(try file.refresh())
+            #expect(file.list.contains(key(number)))
+        }
+    }
+
+    @Test("after a refresh the list has what the file has, also if another thread refreshes it")
+    func concurrency() async throws {
+        let path = folder.write("deny", "\(key(0))\n")
+        let file = try DenyListFile(path)
+        let refreshing = Task.detached { while !Task.isCancelled { try file.refresh() } }
+        defer { refreshing.cancel() }
+        var text = ""
+        for number in 1...200 as ClosedRange<UInt8> {
+            text += "\(key(number))\n"
+            #expect(unsafe rename(folder.write("new", text), path) == 0)
+            try file.refresh()
+            #expect(file.list.contains(key(number)))
+        }
+        refreshing.cancel()
+        try await refreshing.value
     }
 
     @Test(

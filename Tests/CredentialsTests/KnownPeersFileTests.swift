@@ -163,6 +163,14 @@ import Testing
         #expect(try store.rename("a", to: "z"))
     }
 
+    @Test("removing or renaming a name that is not in a missing file does not make the file")
+    func nothingToChange() throws {
+        let store = KnownPeersFile(path)
+        #expect(try store.remove("anna") == false)
+        #expect(try store.rename("anna", to: "ben") == false)
+        #expect(folder.names == [])
+    }
+
     @Test("a blank before a combining character separates words")
     func combining() throws {
         folder.write("known_peers", "#\u{308}\na \(key(1)) \u{308}c\nb \u{308}c \(key(1))\n")

@@ -115,6 +115,17 @@ import Testing
         }
     }
 
+    @Test("a renaming that a full file refuses leaves the pending pairing under the name")
+    func refusedRenaming() throws {
+        let store = KnownPeersFile(path)
+        try store.keepPending(peer(1, name: "b"))
+        let line = "b \(peer(1).key)\n#"
+        let rest = (1 << 20) - line.utf8.count
+        folder.write("known_peers", line + String(repeating: "x", count: rest))
+        #expect(throws: ChannelError(.limitExceeded, "")) { try store.rename("b", to: "bb") }
+        #expect(try store.pendingPeers() == [peer(1, name: "b")])
+    }
+
     @Test("a name that is only pending can be removed, unless it is bound to another key by now")
     func onlyPending() throws {
         let store = KnownPeersFile(path)

@@ -189,6 +189,18 @@ struct TrustedFileTests {
         }
     }
 
+    @Test("a file whose status cannot be read is refused")
+    func unknownStatus() {
+        let status = FileDescriptor.status(of: -1)
+        // A passphrase file is checked only if it is a regular file.
+        #expect(status.isRegularFile)
+        for protection in [TrustedFile.Protection.unalterable, .secret] {
+            for user in [0, 1000, geteuid()] as [uid_t] {
+                #expect(protection.fault("file", status, user: user) != nil)
+            }
+        }
+    }
+
     @Test(
         "circular links, dangling links, and paths that go through a file are reported as no such file"
     )

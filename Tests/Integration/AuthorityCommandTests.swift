@@ -1,3 +1,4 @@
+import Glibc
 import TestSupport
 import Testing
 
@@ -98,6 +99,70 @@ extension Integration {
             #expect(folder.mode("ca") == 0o700)
             let page = try run("init", "--help").text.split(whereSeparator: \.isWhitespace)
             #expect(!page.joined(separator: " ").contains("closed to everybody"))
+        }
+
+        @Test(
+            "an empty directory stays the same directory, also if it is the working directory",
+            arguments: [("ca", "."), (".", "ca/."), (".", "./ca/")])
+        func sameDirectory(_ place: String, _ operand: String) throws {
+            _ = try Subprocess.run("mkdir", ["-m", "777", directory])
+            let number = try Subprocess.run("stat", ["-c", "%i", directory]).text
+            let made = try Tool.run(in: folder.file(place), "ca", "init", operand)
+            #expect(made.status == 0, "\(made.errors)")
+            #expect(try Subprocess.run("stat", ["-c", "%i", directory]).text == number)
+            #expect(folder.mode("ca") == 0o700 && folder.names == ["ca"])
+            _ = try issue("lamp")
+        }
+
+        @Test("an empty directory may be in a directory that cannot be written")
+        func readOnlyParent() throws {
+            _ = try Subprocess.run("mkdir", [folder.file("parent"), folder.file("parent/ca")])
+            try #require(unsafe chmod(folder.file("parent"), 0o500) == 0)
+            defer { unsafe chmod(folder.file("parent"), 0o700) }
+            let parent = folder.file("parent")
+            let made = try Tool.runBoundByPermissions(["ca", "init", parent + "/ca"])
+            #expect(made.status == 0, "\(made.errors)")
+            Tool.expect(
+                try Tool.runBoundByPermissions(["ca", "init", parent + "/new"]), status: 73,
+                "\(parent)/new cannot be created: Permission denied")
+            #expect(try Subprocess.run("ls", ["-A", parent]).text == "ca\n")
+        }
+
+        @Test("of processes that make an authority in one directory, one succeeds")
+        func concurrentInit() throws {
+            let running = try (0..<6).map { _ in try Tool.start(["ca", "init", directory]) }
+            let statuses = try Subprocess.wait(running).map(\.status)
+            #expect(statuses.sorted() == [0, 73, 73, 73, 73, 73])
+            _ = try issue("lamp")
+        }
+
+        @Test("an error about a device's key names the file, also if the file's name is one letter")
+        func shortKeyName() throws {
+            _ = try fields("init", directory)
+            folder.write("h", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")
+            let outcome = try Tool.run(
+                in: folder.path, "ca", "issue", "ca", "--uri", "a:b", "--key", "h", "--out", "lamp")
+            Tool.expect(outcome, status: 65, "blesec: h holds a damaged key")
+        }
+
+        @Test("a list without room for more is too long, with a status that the page names")
+        func longList() throws {
+            _ = try fields("init", directory)
+            folder.write("ca/ca.crl", [UInt8](repeating: 0x23, count: (1 << 20) + 1))
+            Tool.expect(try run("list", directory), status: 76, "ca.crl is longer than")
+            let page = try run("list", "--help").text
+            #expect(page.contains("\n       76 "))
+        }
+
+        @Test("if the system cannot lock a file or list a directory, the error says so")
+        func systemErrors() throws {
+            _ = try fields("init", directory)
+            Tool.expect(
+                try Tool.run(without: .flock, ["ca", "revoke", directory, "12AB"]), status: 73,
+                "ca/lock cannot be locked: Function not implemented")
+            Tool.expect(
+                try Tool.run(without: .getdents64, ["ca", "list", directory]), status: 66,
+                "ca/issued cannot be read: Function not implemented")
         }
 
         @Test("a passphrase is needed only for commands that use the authority's key")

@@ -20,9 +20,7 @@ struct AuthorityFolder: Sendable {
     func recordPath(of serial: SerialNumber) -> String { "\(issuedPath)/\(serial).pem" }
 
     init(_ path: String) {
-        var path = path[...]
-        while path.count > 1, path.last == "/" { path.removeLast() }
-        self.path = String(path)
+        self.path = NewFile.withoutTrailingSlashes(path)
     }
 
     /// Throws unless the directory exists, belongs to this user or root, and permits nothing to
@@ -50,31 +48,42 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Moves the directory to `place`, in one step.
-    func move(to place: AuthorityFolder) throws(ChannelError) {
-        guard unsafe rename(path, place.path) == 0 else {
-            let number = errno
-            throw [EEXIST, ENOTEMPTY, ENOTDIR].contains(number)
-                ? NewFile.exists(place.path) : NewFile.cannotCreate(place.path, number)
-        }
-        NewFile.synchronizeDirectory(of: place.path)
-    }
-
-    /// Makes the directories. An error names `finalPath`, to which they are to be moved.
-    func makeDirectories(finalPath: String) throws(ChannelError) {
-        for directory in [path, issuedPath] {
-            // chmod, because the umask may have removed permissions.
-            guard unsafe mkdir(directory, 0o700) == 0, unsafe chmod(directory, 0o700) == 0 else {
-                throw NewFile.cannotCreate(finalPath, errno)
+    /// Makes the directory, or takes an empty one, closes it to other users, and makes the directory
+    /// for copies in it. Returns whether the directory is new.
+    ///
+    /// An empty directory is not replaced by a new one, since it may be a mount point or a shell's
+    /// working directory.
+    func make() throws(ChannelError) -> Bool {
+        let isNew = unsafe mkdir(path, 0o700) == 0
+        guard isNew || errno == EEXIST else { throw NewFile.cannotCreate(path, errno) }
+        do throws(ChannelError) {
+            if isNew {
+                try NewFile.synchronizeDirectory(of: path)
+            } else {
+                try requireAbsentOrEmpty()
             }
+            // Also for a new directory, because the umask may have removed permissions.
+            guard unsafe chmod(path, 0o700) == 0 else { throw NewFile.cannotCreate(path, errno) }
+            try requirePrivate()
+            // Of several calls at the same time, only one makes this directory.
+            guard unsafe mkdir(issuedPath, 0o700) == 0 else {
+                throw errno == EEXIST
+                    ? NewFile.exists(path) : NewFile.cannotCreate(path, errno)
+            }
+            unsafe chmod(issuedPath, 0o700)
+            return isNew
+        } catch {
+            if isNew { unsafe rmdir(path) }
+            throw error
         }
     }
 
-    /// Removes the directories of ``makeDirectories(finalPath:)``, and the files that an authority
-    /// begins with.
-    func remove() {
+    /// Removes the files that an authority begins with, and the directories that ``make()`` has
+    /// made. `isNew` is the result of ``make()``.
+    func remove(isNew: Bool) {
         for file in [certificatePath, keyPath, revocationListPath] { unsafe unlink(file) }
-        for directory in [issuedPath, path] { unsafe rmdir(directory) }
+        unsafe rmdir(issuedPath)
+        if isNew { unsafe rmdir(path) }
     }
 
     func serials() throws(ChannelError) -> [SerialNumber] {
@@ -88,12 +97,15 @@ struct AuthorityFolder: Sendable {
         guard let directory = unsafe opendir(path) else { throw .cannotOpen(path, errno) }
         defer { unsafe closedir(directory) }
         var names: [String] = []
-        while let entry = unsafe readdir(directory) {
+        while true {
+            errno = 0
+            guard let entry = unsafe readdir(directory) else { break }
             let name = unsafe withUnsafePointer(to: &entry.pointee.d_name) {
                 unsafe String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
             }
             if name != ".", name != ".." { names.append(name) }
         }
+        guard errno == 0 else { throw .system(.noSuchFile, "\(path) cannot be read", errno) }
         return names
     }
 }

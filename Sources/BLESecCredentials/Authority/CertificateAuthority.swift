@@ -5,8 +5,9 @@ internal import Glibc
 
 /// A small authority for device certificates, kept in a directory of its own.
 ///
-/// Every file appears complete or not at all. Only the revocation list is ever replaced, under a
-/// lock. So several processes can use the directory, and each may be killed at any time.
+/// On a file system with hard links, every file appears complete or not at all. Only the revocation
+/// list is ever replaced, under a lock. So several processes can use the directory, and each may be
+/// killed at any time.
 package struct CertificateAuthority: Sendable {
     /// The longest common name of an authority in bytes (RFC 5280, `ub-common-name`).
     package static let maximumNameLength = 64
@@ -47,8 +48,8 @@ package struct CertificateAuthority: Sendable {
         records = AuthorityRecords(folder: folder, authority: certificate)
     }
 
-    /// Makes an authority in a directory that is new or empty; if this fails, nothing is left
-    /// behind.
+    /// Makes an authority in a directory that is new or empty; if this fails, no file is left
+    /// behind. If the process is killed meanwhile, the directory is incomplete, and no call uses it.
     ///
     /// `name` is the authority's common name: 1 to 64 printable ASCII characters. If it is nil, the
     /// name is `blesec` and eight random hexadecimal digits, since devices tell authorities apart
@@ -63,14 +64,8 @@ package struct CertificateAuthority: Sendable {
         let folder = AuthorityFolder(directory)
         let name = try checkedName(name ?? uniqueName)
         let validity = try validity(days: days, from: now)
-        do throws(TrustedFile.Failure) {
-            try TrustedFile.requireDirectory(NewFile.directory(of: folder.path))
-        } catch {
-            guard case .system(let number) = error else {
-                throw error.channelError(for: folder.path)
-            }
-            throw NewFile.cannotCreate(folder.path, number)
-        }
+        // For `.`, this would check the directory itself, which others may write to until `make()`.
+        if folder.path != "." { try TrustedFile.requireDirectory(of: folder.path) }
         try folder.requireAbsentOrEmpty()
         let key = try SigningKey.generate()
         let keyText = try IdentityFile.pemText(
@@ -85,15 +80,14 @@ package struct CertificateAuthority: Sendable {
                 [], number: 1, issuer: subject, validity: now...validity.upperBound,
                 key: key.subjectPublicKeyInfo))
 
-        let draft = AuthorityFolder(NewFile.temporaryPath(beside: folder.path))
+        let isNew = try folder.make()
         do throws(ChannelError) {
-            try draft.makeDirectories(finalPath: folder.path)
-            try NewFile.create(draft.keyPath, keyText.span)
-            try PEM.write(certificate, "CERTIFICATE", to: draft.certificatePath)
-            try PEM.write(list, "X509 CRL", to: draft.revocationListPath)
-            try draft.move(to: folder)
+            try NewFile.create(folder.keyPath, keyText.span)
+            try PEM.write(list, "X509 CRL", to: folder.revocationListPath)
+            // The last file: a directory without it is no authority.
+            try PEM.write(certificate, "CERTIFICATE", to: folder.certificatePath)
         } catch {
-            draft.remove()
+            folder.remove(isNew: isNew)
             throw error
         }
         return try CertificateAuthority(folder.path)
@@ -174,18 +168,22 @@ package struct CertificateAuthority: Sendable {
         }
         let validity = try Self.validity(days: days, from: now)
         guard validity.upperBound <= own.upperBound else {
+            let days = (own.upperBound - now) / 86_400
+            let remedy =
+                days > 0
+                ? "issue for \(days) days at the most"
+                : "that is in less than a day, so make a new authority"
             throw ChannelError(
                 .configuration,
-                "the authority itself ends on \(CalendarTime(own.upperBound).text): issue for "
-                    + "\((own.upperBound - now) / 86_400) days at the most")
+                "the authority itself ends on \(CalendarTime(own.upperBound).text): \(remedy)")
         }
         return validity
     }
 
     /// Which certificate is to be revoked.
     package enum RevocationTarget: Sendable {
-        /// The recorded certificate with this serial number. `word` is what named the number on a
-        /// command line, where it may have been meant as the name of a file.
+        /// The recorded certificate with this serial number. `word` is the word of a command line
+        /// that was read as the number; a user may have meant a file with this name.
         case serial(SerialNumber, word: String? = nil)
         /// The certificate in this file.
         case file(String)

@@ -6,29 +6,39 @@ internal import Glibc
 
 /// Reads the public key of a device that has its own key, from the public or the private key file.
 enum DeviceKey {
+    private static let privateLabel = "PRIVATE KEY"
+
     /// The DER SubjectPublicKeyInfo of the key in a PEM file.
     ///
     /// - Throws: `noSuchFile`; `permission`; `badKey`, with the file and the remedy, also for a key
     ///   that cannot sign in TLS 1.3.
     static func subjectPublicKeyInfo(_ path: String) throws(ChannelError) -> [UInt8] {
-        do throws(ChannelError) {
-            return try read(path)
-        } catch {
-            guard error.code == .badKey, !error.reason.hasPrefix(path) else { throw error }
-            throw error.withPath(path)
+        let pem = try pem(path)
+        if pem.label == privateLabel {
+            // The second read checks that nobody else can read the private key's file.
+            _ = try SecretFile.read(path, limit: IdentityFile.maximumLength)
+        }
+        return try withPathInErrors(path) { () throws(ChannelError) in
+            try subjectPublicKeyInfo(of: pem, in: path)
         }
     }
 
-    private static func read(_ path: String) throws(ChannelError) -> [UInt8] {
-        let limit = IdentityFile.maximumLength
-        let text = try SecretFile.read(path, limit: limit, othersMayRead: true)
-        let pem: PEM
+    private static func pem(_ path: String) throws(ChannelError) -> PEM {
+        let text = try SecretFile.read(
+            path, limit: IdentityFile.maximumLength, othersMayRead: true)
         do throws(PEM.Fault) {
-            pem = try PEM(text.span)
+            return try PEM(text.span)
         } catch {
             throw .badKey(
-                "is not one key in PEM form: make one with `openssl genpkey -algorithm ed25519`")
+                "\(path) is not one key in PEM form: make one with `openssl genpkey -algorithm "
+                    + "ed25519`")
         }
+    }
+
+    /// The SubjectPublicKeyInfo of the key in a PEM block of the file at `path`.
+    private static func subjectPublicKeyInfo(
+        of pem: borrowing PEM, in path: String
+    ) throws(ChannelError) -> [UInt8] {
         let key: OpaquePointer?
         OpenSSLError.clear()
         switch pem.label {
@@ -37,9 +47,7 @@ enum DeviceKey {
                 var position = bytes.baseAddress
                 return unsafe d2i_PUBKEY(nil, &position, bytes.count)
             }
-        case "PRIVATE KEY":
-            // The second read checks that nobody else can read the private key's file.
-            _ = try SecretFile.read(path, limit: limit)
+        case privateLabel:
             unsafe key = DERForm.privateKey(pem.content)
         default:
             throw .badKey(
@@ -51,22 +59,21 @@ enum DeviceKey {
         try unsafe requireSigning(key)
         let info = unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
         guard CanonicalKey.matches(info) else {
-            throw .badKey("holds a key that is \(CanonicalKey.problemAndRemedy)")
+            throw .badKey("holds a key that is \(CanonicalKey.inUnusualEncoding)")
         }
         return info
     }
 
-    /// Throws unless TLS 1.3 has a signature scheme for the key, with a security of at least 112
-    /// bits.
+    /// Throws unless TLS 1.3 has a signature scheme for the key, and peers accept its strength.
     private static func requireSigning(_ key: OpaquePointer) throws(ChannelError) {
-        let isKnown =
+        let hasSignatureScheme =
             switch unsafe EVP_PKEY_get_id(key) {
             case EVP_PKEY_ED25519, EVP_PKEY_ED448, EVP_PKEY_RSA: true
             case EVP_PKEY_EC:
                 ["prime256v1", "secp384r1", "secp521r1"].contains(unsafe group(of: key))
             default: false
             }
-        guard isKnown, unsafe EVP_PKEY_get_security_bits(key) >= 112 else {
+        guard hasSignatureScheme, unsafe KeyStrength.isSufficient(key) else {
             throw .badKey(
                 "holds a key that TLS 1.3 cannot sign with: use Ed25519, Ed448, P-256, P-384, "
                     + "P-521 or RSA of 2048 bits and more")

@@ -9,8 +9,9 @@ enum AuthorityInitCommand {
     private static let name = Option(
         name: "--name", value: "NAME",
         help: "The authority's name. Devices find their authority by this name, so no other "
-            + "authority should have the same name. The default is blesec and eight random digits. "
-            + "Every handshake carries the name twice.")
+            + "authority should have the same name. The default is `blesec`, a space and "
+            + "eight random hexadecimal digits. Every full handshake carries the name twice, so a "
+            + "short name is better.")
     private static let days = Option(
         name: "--days", value: "N",
         help: "The number of days that the authority lasts. The default is \(standardDays), which "

@@ -28,9 +28,9 @@ enum AuthorityIssueCommand {
         options: [uri, days, key, out] + AuthorityOptions.usingKey,
         description: [
             "Issues a certificate with the authority in DIR, for a device that dials and listens. "
-                + "The certificate is valid from an hour ago on, since not every clock is right. "
-                + "On the device, pass --certificate PREFIX.pem, and the private key with --key, to "
-                + "the command that connects or listens.",
+                + "The certificate is valid from one hour before now, since the clock of a device "
+                + "may be slow. On the device, pass --certificate PREFIX.pem, and the private key "
+                + "with --key, to the command that connects or listens.",
             "Prints four lines: the serial number, by which the certificate can be revoked; the "
                 + "URI; the fingerprint of the device's key; and when the certificate expires. The "
                 + "authority keeps a copy of the certificate.",

@@ -17,7 +17,8 @@ enum AuthorityListCommand {
             "blesec ca list ~/ca": "List all certificates.",
             "blesec ca list ~/ca | grep ' valid '": "List only the valid certificates.",
         ],
-        statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted], run: run)
+        statuses: [.success, .usage, .badData, .noInput, .inputOutput, .protocolError, .untrusted],
+        run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let authority = try CertificateAuthority(arguments.operands[0])
