@@ -26,7 +26,8 @@ final class FileFolder {
     private static let lifetime = 7 * 86_400
     /// How many bytes of the file system a transfer always leaves free.
     private static let leastFree: UInt64 = 16 << 20
-    /// How many bytes of space a file is assumed to take in addition to its content.
+    /// How many bytes of space each file and folder is assumed to take in addition to a file's
+    /// content.
     static let block: UInt64 = 4_096
 
     init(_ path: String, from peer: [UInt8], _ rules: Rules) throws(FileFailure) {
@@ -63,15 +64,16 @@ final class FileFolder {
         removeEmpty()
     }
 
-    /// Removes the folders of incomplete files that are empty, those of other peers too, if nobody
-    /// else uses any of them. After this call, the object is not used any more.
+    /// Removes the folders of incomplete files that are empty, those of other peers too, if no
+    /// other transfer uses any of them. After this call, the object is not used any more.
     func removeEmpty() {
-        // Whoever makes or uses a peer's folder has a shared lock.
+        // A transfer that makes or uses a peer's folder has a shared lock.
         if allPartial.lock() {
             for peer in (try? allPartial.names()) ?? [] { allPartial.remove(peer, isFolder: true) }
             folder.remove(FileName.partialFolder, isFolder: true)
         }
-        // If two transfers end at once, neither may keep the other from removing the folders.
+        // Without this, of two transfers that end at once, each could keep the other from removing
+        // the folders.
         allPartial.unlock()
     }
 
@@ -338,8 +340,8 @@ final class FileFolder {
         }
     }
 
-    /// The time of the last change, in seconds since 1970: of a file, or else of a folder and
-    /// everything directly in it.
+    /// The time of the last change of a file, in seconds since 1970. For a folder, changes of the
+    /// files and folders directly in it count, too.
     private static func lastChange(of entry: Descriptor) -> Int {
         let ownChange = entry.status?.st_ctim.tv_sec ?? 0
         let names = (try? entry.names()) ?? []
@@ -383,31 +385,33 @@ final class FileFolder {
         else { return nil }
         let parts = String(decoding: bytes, as: UTF8.self).split(
             separator: "\n", maxSplits: 2, omittingEmptySubsequences: false)
-        guard parts.count == 3, parts[0] == Self.hex(offer.version),
-            FileName.isAllowed(String(parts[2]), allowsHidden: rules.allowsHidden),
-            (try? Self.mark(String(parts[2]), in: folder)) == String(parts[1])
+        guard parts.count == 3 else { return nil }
+        let (version, attributes, name) = (parts[0], parts[1], String(parts[2]))
+        guard version == Self.hex(offer.version),
+            FileName.isAllowed(name, allowsHidden: rules.allowsHidden),
+            (try? Self.attributes(of: name, in: folder)) == String(attributes)
         else { return nil }
-        return String(parts[2])
+        return name
     }
 
-    /// The device and inode of a file or folder; for a file also the size and time, which
-    /// distinguish it from a later version; for a folder a hash of its contents' names, sizes and
-    /// times.
-    private static func mark(
-        _ name: String, in folder: Descriptor
+    /// What a note records of a file or folder, besides its name: the device and inode; for a file
+    /// also the size and time, which distinguish it from a later version; for a folder a hash of
+    /// its contents' names, sizes and times.
+    private static func attributes(
+        of name: String, in folder: Descriptor
     ) throws(FileFailure) -> String {
         guard let status = folder.status(of: name) else {
             throw FileFailure(.cannotWrite, "\(name) is gone")
         }
-        let place = "\(status.st_dev) \(status.st_ino)"
-        guard status.isFolder else { return "\(place) \(version(status))" }
+        let inode = "\(status.st_dev) \(status.st_ino)"
+        guard status.isFolder else { return "\(inode) \(sizeAndTime(status))" }
         var hash = HashContext(.sha256)
         let inner = try folder.open(name, O_RDONLY | O_DIRECTORY)
         try addContents(of: inner, "", to: &hash)
-        return "\(place) \(hex(hash.finished()))"
+        return "\(inode) \(hex(hash.finished()))"
     }
 
-    private static func version(_ status: stat) -> String {
+    private static func sizeAndTime(_ status: stat) -> String {
         "\(status.st_size) \(status.st_mtim.tv_sec) \(status.st_mtim.tv_nsec)"
     }
 
@@ -423,7 +427,7 @@ final class FileFolder {
             guard let status = folder.status(of: name) else { continue }
             let path = "\(prefix)/\(name)"
             guard status.isFolder else {
-                hash.update(Array("file \(version(status)) \(path)\n".utf8))
+                hash.update(Array("file \(sizeAndTime(status)) \(path)\n".utf8))
                 continue
             }
             hash.update(Array("folder \(path)\n".utf8))
@@ -433,7 +437,8 @@ final class FileFolder {
     }
 
     /// Gives a complete file or tree its final name, and returns that name. First writes a note
-    /// with the name: if the answer `done` is lost, the sender need not send everything again.
+    /// with the name, so that the sender need not send everything again if the answer `done` is
+    /// lost. If the name cannot be made durable, takes it back, unless a file was replaced.
     func publish(
         _ name: String, in held: Descriptor, _ offer: FileFrame.Offer
     ) throws(FileFailure) -> String {
@@ -443,7 +448,7 @@ final class FileFolder {
         guard let status = held.status(of: name) else {
             throw FileFailure(.cannotWrite, "\(offer.name) is gone")
         }
-        let mark = try Self.mark(name, in: held)
+        let attributes = try Self.attributes(of: name, in: held)
         for number in 1...10_000 {
             let final = number == 1 ? offer.name : FileName.numbered(offer.name, number)
             let existing = folder.status(of: final)
@@ -451,13 +456,20 @@ final class FileFolder {
                 rules.overwrites && existing?.isRegular == true && status.isRegular
             if existing != nil, !replaces { continue }
             try writeNote(
-                offer, [Self.hex(offer.version), mark, final].joined(separator: "\n"))
+                offer, [Self.hex(offer.version), attributes, final].joined(separator: "\n"))
             if replaces {
                 try held.rename(name, to: folder, final)
             } else {
                 guard try held.renameNoReplace(name, to: folder, final) else { continue }
             }
-            try folder.synchronize()
+            do throws(FileFailure) {
+                try folder.synchronize()
+            } catch {
+                // The transfer fails, so the final name is taken back. A file that was replaced
+                // cannot be restored, and the new file stays.
+                if !replaces { _ = try? folder.renameNoReplace(final, to: held, name) }
+                throw error
+            }
             remove(offer)
             return final
         }

@@ -219,11 +219,11 @@ extension FileFrame {
             let seconds = try body.number(at: &position)
             let nanoseconds = try body.number(at: &position)
             guard nanoseconds < 1_000_000_000 else { throw .violation("a time out of range") }
+            let isExecutable = try flag(body, &position)
             return .file(
                 FileEntry(
-                    path: "", size: size, seconds: seconds, nanoseconds: nanoseconds,
-                    isExecutable: try flag(body, &position)
-                ).at(try text(body, &position)))
+                    path: try text(body, &position), size: size, seconds: seconds,
+                    nanoseconds: nanoseconds, isExecutable: isExecutable))
         case .folder: return .folder(try text(body, &position))
         case .data:
             guard body.count > 0 else { throw .violation("a data frame without data") }
@@ -287,14 +287,6 @@ extension FileFrame {
     }
 }
 
-extension FileEntry {
-    fileprivate func at(_ path: String) -> FileEntry {
-        var entry = self
-        entry.path = path
-        return entry
-    }
-}
-
 /// Takes frames from bytes that arrive in any pieces.
 struct FileFrameReader: Sendable {
     private var kept: [UInt8] = []
@@ -314,8 +306,8 @@ struct FileFrameReader: Sendable {
         head = 0
     }
 
-    /// The next frame; nil while it is incomplete. `isAllowed` decides by the frame's type alone,
-    /// so that a frame that is not allowed is refused before the rest of it has arrived.
+    /// The next frame; nil while it is incomplete. `isAllowed` gets the frame's type alone, so a
+    /// frame that is not allowed is refused before the rest of it has arrived.
     mutating func next(
         where isAllowed: (FileFrame.Kind) -> Bool
     ) throws(FileViolation) -> FileFrame? {

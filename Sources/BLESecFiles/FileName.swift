@@ -5,8 +5,9 @@ enum FileName {
     static let longestPath = 4_096
     static let mostParts = 64
 
-    /// Whether a file or folder may have this name: 1 to 255 bytes that do not lead to another
-    /// folder, hide the file (unless `allowsHidden`), or make its name look like another one.
+    /// Whether a file or folder may have this name. A name with other than 1 to 255 bytes is
+    /// refused, and so is a name that leads to another folder, that may be shown as another name,
+    /// or that is hidden (if `allowsHidden` is false).
     static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
             allowsHidden || !isHidden(name), name != partialFolder
@@ -71,6 +72,7 @@ enum FileName {
             stem = String(name[..<dot])
             ending = String(name[dot...])
         }
+        // A longer ending is no extension.
         if ending.utf8.count > 32 { (stem, ending) = (name, "") }
         while stem.utf8.count + addition.utf8.count + ending.utf8.count > 255 {
             stem.removeLast()

@@ -104,16 +104,17 @@ final class FileReceiver {
     private static let mostComplete = 256
     /// While the sender has answers for this many files that have not ended, further answers wait.
     private static let leastAnswered = 64
-    /// For this many files or more, the whole file system is synchronized instead of each file.
+    /// For this many files or folders or more, the whole file system is synchronized instead of
+    /// each of them.
     private static let manyFiles = 8
+
+    /// How long one call of ``tick()`` hashes, at the most.
+    private static let hashingTimePerTick: Duration = .milliseconds(60)
 
     /// Whether everything that was offered is stored.
     var isDone: Bool { phase == .done }
     /// Whether an offer waits for ``accept(into:)`` or ``refuse(_:_:)``.
     var hasOffer: Bool { phase == .offered }
-
-    /// How long one call of ``tick()`` hashes, at the most.
-    private static let hashingTimePerTick: Duration = .milliseconds(60)
 
     // MARK: - The offer
 
@@ -157,8 +158,6 @@ final class FileReceiver {
         return bytes(.accept)
     }
 
-    /// Whether the offer was accepted, and the peer may send.
-    var isReceiving: Bool { phase == .receiving }
     /// Why this side has refused the offer.
     private(set) var refusal: FileFailure?
 
@@ -191,8 +190,8 @@ final class FileReceiver {
         { try receive(frame, &answers) }
         reportReceived(&answers, atOnce: false)
         owed += answers
-        // Answers are collected while the sender has enough files to go on with: a record with
-        // answers costs the link as much as a record with data.
+        // While the sender has enough answered files to go on with, answers are collected, because
+        // a record with answers costs the link as much as a record with data.
         let answered = announced.count - owedAnswers
         guard isUrgent || answered < Self.leastAnswered else { return [] }
         return takeOwed()
@@ -266,20 +265,20 @@ final class FileReceiver {
         FileFrame.failed(index: offer.files, failure.problem).append(to: &answers)
     }
 
-    /// Called when the peer knows that everything is stored: removes the note about the stored
-    /// offer, and the folders of incomplete files if they are empty.
+    /// Removes the note about the stored offer, and the folders of incomplete files if they are
+    /// empty. Called when the peer knows that everything is stored.
     func forget() {
         guard phase == .done, let offer else { return }
         folder?.forget(offer)
         folder = nil
     }
 
-    /// Called when nothing more comes: removes the folders that hold nothing for a later transfer.
+    /// Removes the folders that hold nothing for a later transfer. Called when nothing more comes.
     func close() {
         guard phase != .done, let offer else { return }
         (current, complete, tree, reservation) = (nil, [], nil, nil)
         heldFolder?.remove(FileFolder.tree, isFolder: true)
-        // The folder is locked until it is removed: another transfer might have begun to use it.
+        // The folder stays locked until it is removed, so that no other transfer begins to use it.
         // If it is removed already, its name may be that of another transfer's folder by now.
         if heldFolder?.hasPath == true { folder?.remove(offer, ifEmpty: true) }
         heldFolder = nil
@@ -287,8 +286,8 @@ final class FileReceiver {
         folder = nil
     }
 
-    /// Called four times a second: hashes bytes that are not hashed yet, and makes files durable
-    /// that have been complete for a second.
+    /// Hashes bytes that are not hashed yet, and makes files durable that have been complete for a
+    /// second. Called four times a second. Returns bytes for the peer.
     func tick() -> [UInt8] {
         var answers = takeOwed()
         guard phase == .receiving else { return answers }
@@ -634,7 +633,8 @@ final class FileReceiver {
 
     // MARK: - Storing
 
-    /// Makes all complete files durable, and gives them their names.
+    /// Makes all complete files durable. Puts them into the tree, or gives a single file its final
+    /// name.
     private func flush(_ answers: inout [UInt8]) {
         defer {
             complete.removeAll()
@@ -643,31 +643,27 @@ final class FileReceiver {
         }
         guard !complete.isEmpty, let offer, let folder, let heldFolder else { return }
         do throws(FileFailure) {
-            if complete.count < Self.manyFiles {
-                for file in complete { try file.descriptor?.synchronize() }
-            } else {
-                try folder.folder.synchronizeAll()
-            }
-            var places: [Descriptor] = []
+            try synchronizeComplete(folder, heldFolder)
+            var parents: [Descriptor] = []
             for file in complete {
                 do throws(FileFailure) {
                     guard let tree else {
                         state.name = try folder.publish(file.partialName, in: heldFolder, offer)
                         continue
                     }
-                    let place = try tree.put(
+                    let parent = try tree.put(
                         file.partialName, from: heldFolder, at: file.entry.path)
                     // Many folders become durable when the file system is synchronized, and need
                     // not stay open.
-                    if places.count < Self.manyFiles, places.last !== place {
-                        places.append(place)
+                    if parents.count < Self.manyFiles, parents.last !== parent {
+                        parents.append(parent)
                     }
                 } catch {
                     fail(file.entry, file.index, error, &answers)
                 }
             }
-            if places.count < Self.manyFiles {
-                for place in places { try place.synchronize() }
+            if parents.count < Self.manyFiles {
+                for parent in parents { try parent.synchronize() }
             } else {
                 try folder.folder.synchronizeAll()
             }
@@ -676,6 +672,24 @@ final class FileReceiver {
             for file in complete where !failedFiles.contains(file.index) {
                 fail(file.entry, file.index, error, &answers)
             }
+        }
+    }
+
+    /// Makes the bytes of all complete files durable. If that fails, removes these files, so that
+    /// their bytes come again: the system reports only once that bytes of a file are lost, so the
+    /// next call would succeed without them.
+    private func synchronizeComplete(
+        _ folder: FileFolder, _ heldFolder: Descriptor
+    ) throws(FileFailure) {
+        do throws(FileFailure) {
+            if complete.count < Self.manyFiles {
+                for file in complete { try file.descriptor?.synchronize() }
+            } else {
+                try folder.folder.synchronizeAll()
+            }
+        } catch {
+            for file in complete { heldFolder.remove(file.partialName) }
+            throw error
         }
     }
 

@@ -198,7 +198,7 @@ final class FileSender {
             hasSentData = true
         }
         if file.hash.count < file.position {
-            // First the bytes that the peer held, and then those that were sent meanwhile.
+            // Hashes the bytes that the peer held first, and then those that were sent meanwhile.
             let end = file.hasSentPrefix ? file.position : file.start
             try file.hash.catchUp(with: file.descriptor, to: end)
             if !file.hasSentPrefix, file.hash.count == file.start {
@@ -286,10 +286,10 @@ final class FileSender {
                 throw FileViolation("more bytes held than a file has")
             }
             state.held += offset
-            add(.from(offset))
+            answers.append(.from(offset))
         case .have:
             state.held += (try unanswered()).size
-            add(.have)
+            answers.append(.have)
         case .agreed(let number), .restart(let number):
             // The file may have ended before this answer arrived.
             guard number >= UInt64(currentIndex) else { return }
@@ -332,8 +332,6 @@ final class FileSender {
         return announced[answers.count].entry
     }
 
-    private func add(_ answer: Answer) { answers.append(answer) }
-
     private func failed(_ number: UInt64, _ problem: FileProblem) throws(FileViolation) {
         if number == source.offer.files, source.offer.isFolder {
             // This number means a folder of the tree, or the tree itself.
@@ -345,10 +343,11 @@ final class FileSender {
         guard number >= UInt64(state.ended), number <= UInt64(currentIndex + answers.count),
             failedFiles.insert(number).inserted
         else { throw FileViolation("a failure of a file that was not announced, or a second one") }
+        // The file's index in `announced`; negative if the file has ended on this side.
         let ahead = Int(number) - currentIndex
         if ahead == answers.count {
             _ = try unanswered()
-            add(.failed)
+            answers.append(.failed)
         } else if ahead == 0 {
             // The peer drops the rest of the current file, so it is not sent.
             hasFailedMidway = true

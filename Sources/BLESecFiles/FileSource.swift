@@ -124,11 +124,15 @@ final class FileSource {
         defer { unsafe free(resolved) }
         let realPath = unsafe String(cString: resolved)
         // A symbolic link is sent under its own name, which the user has given.
-        var trimmed = path[...]
-        while trimmed.hasSuffix("/") { trimmed.removeLast() }
-        let last = trimmed.split(separator: "/").last.map(String.init) ?? ""
-        if !["", ".", ".."].contains(last) { return last }
-        return realPath.split(separator: "/").last.map(String.init) ?? ""
+        let last = lastPart(of: path)
+        return ["", ".", ".."].contains(last) ? lastPart(of: realPath) : last
+    }
+
+    /// The last part of a path that is not empty; the empty text if there is none.
+    private static func lastPart(of path: String) -> String {
+        // Split as bytes, because a `String` takes a `/` and a combining character after it as one
+        // character.
+        path.utf8.split(separator: UInt8(ascii: "/")).last.map { String(Substring($0)) } ?? ""
     }
 
     /// The id in the offer, by which a receiver finds what it holds. It is the same for the same
@@ -204,7 +208,7 @@ final class FileSource {
         let file: Descriptor
         do throws(FileFailure) {
             if offer.isFolder {
-                let (folder, name) = try place(of: entry)
+                let (folder, name) = try parent(of: entry)
                 file = try folder.open(name, O_RDONLY)
             } else {
                 file = try Descriptor.open(path, O_RDONLY | O_NONBLOCK)
@@ -224,7 +228,7 @@ final class FileSource {
     /// Whether the file that was examined is still in its place, and unchanged.
     func isInPlace(_ entry: FileEntry, _ version: Version) -> Bool {
         if offer.isFolder {
-            guard let (folder, name) = try? place(of: entry) else { return false }
+            guard let (folder, name) = try? parent(of: entry) else { return false }
             return folder.status(of: name).map(Version.init) == version
         }
         var status = stat()
@@ -232,14 +236,15 @@ final class FileSource {
     }
 
     /// The folder that is now at the path of the file's folder in the tree, and the file's name.
-    private func place(of entry: FileEntry) throws(FileFailure) -> (Descriptor, String) {
+    private func parent(of entry: FileEntry) throws(FileFailure) -> (Descriptor, String) {
         let slash = entry.path.utf8.lastIndex(of: UInt8(ascii: "/"))
         let path = slash.map { entry.path[..<$0] } ?? ""
         let name =
             slash.map { String(entry.path[entry.path.utf8.index(after: $0)...]) }
             ?? entry.path
         try requireRootInPlace()
-        // A folder that is replaced stays open, so its path is compared.
+        // `lastFolder` stays open when it is replaced, so it is compared with the folder that is
+        // at its path now.
         if let lastFolder, FileName.areSame(lastFolder.path, path),
             path.isEmpty || lastFolder.folder.isSame(as: root.status(of: lastFolder.path))
         {
@@ -253,7 +258,7 @@ final class FileSource {
         return (folder, name)
     }
 
-    /// Throws if another folder, or none, is at the path that is sent.
+    /// Throws if another folder than `root`, or none, is at the path that is sent.
     private func requireRootInPlace() throws(FileFailure) {
         var status = stat()
         guard unsafe stat(path, &status) == 0 else {

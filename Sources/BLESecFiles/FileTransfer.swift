@@ -143,7 +143,7 @@ public final class FileTransfer: Sendable {
     /// any more. Does not wait for the sender after ``cancel()``.
     package func waitUntilSettled() async { await status.withLock { $0.task }?.value }
 
-    /// Whether everything was stored by an earlier transfer, of which the sender had not learned.
+    /// Whether an earlier transfer has stored everything, and the sender had not learned of that.
     package var wasStoredBefore: Bool { status.withLock { $0.wasStoredBefore } }
 
     func noteStoredBefore() { status.withLock { $0.wasStoredBefore = true } }
@@ -187,7 +187,7 @@ public final class FileTransfer: Sendable {
             observers = Array(status.observers.values)
             changed = progress
         }
-        // Outside of the lock, because the handler `onTermination` of a stream takes the lock.
+        // Called without the lock, because the handler `onTermination` of a stream takes the lock.
         if let changed { for observer in observers { observer.yield(changed) } }
     }
 
@@ -221,7 +221,7 @@ struct RateMeter: Sendable {
     private var samples: [(time: ContinuousClock.Instant, bytes: UInt64)] = []
     private var held: UInt64 = 0
     private static let span: Duration = .seconds(3)
-    /// A longer time is not told. A `Duration` has room for about 10^20 seconds.
+    /// A longer time is not reported. A `Duration` has room for about 10^20 seconds.
     private static let mostSecondsLeft = 1e12
 
     mutating func measure(

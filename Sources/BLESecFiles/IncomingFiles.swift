@@ -80,25 +80,23 @@ struct IncomingFiles: Sendable {
     }
 
     private func receive() async throws(ChannelError) {
-        let (reply, isAccepted, failureToAccept) = await thread.run {
-            [receiver, folder, peer, rules, transfer] () -> ([UInt8], Bool, FileFailure?) in
+        let (reply, refusal) = await thread.run {
+            [receiver, folder, peer, rules, transfer] () -> ([UInt8], FileFailure?) in
             let receiver = receiver.value
             do throws(FileFailure) {
                 let answer = receiver.accept(into: try FileFolder(folder, from: peer, rules))
                 if receiver.state.name != nil { transfer.noteStoredBefore() }
-                return (answer, receiver.isReceiving, nil)
+                return (answer, receiver.refusal)
             } catch {
                 // The peer learns only the kind of problem: that nothing can be written.
                 let failure = FileReceiver.asReported(error)
-                return (receiver.refuse(failure.problem, ""), false, failure)
+                return (receiver.refuse(failure.problem, ""), failure)
             }
         }
         try await stream.write(reply)
-        guard isAccepted else {
+        if let refusal {
             await stream.endRefused()
-            let refusal = await thread.run { [receiver] in receiver.value.refusal }
-            throw ChannelError(
-                failureToAccept ?? refusal ?? FileFailure(.other, "the offer was answered before"))
+            throw ChannelError(refusal)
         }
         let (events, feed) = AsyncStream<Event>.makeStream()
         let (permits, permitFeed) = AsyncStream<Void>.makeStream()

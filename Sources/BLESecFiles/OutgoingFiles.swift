@@ -10,6 +10,20 @@ struct OutgoingFiles: Sendable {
     let source: Unshared<FileSource>
     let thread: BlockingThread
     let transfer: FileTransfer
+    private let standing = Locked(Standing())
+
+    /// What the transfer's state follows from.
+    private struct Standing: Sendable {
+        var isLinked = false
+        /// Whether there has been a link.
+        var hadLink = false
+        /// The state of the present attempt while there is a link.
+        var phase = FileTransfer.State.waiting
+
+        var state: FileTransfer.State {
+            isLinked ? phase : hadLink ? .waiting : .connecting
+        }
+    }
 
     /// How long the offer is repeated while the receiver is `busy`: its earlier transfer of the
     /// same file has not ended yet.
@@ -44,47 +58,58 @@ struct OutgoingFiles: Sendable {
 
     /// Shows in the progress when the link is lost or comes back.
     private func watch() async {
-        var hadLink = false
         for await status in await connection.states() {
-            let isLinked = status.state == .connected
-            if isLinked { hadLink = true }
-            transfer.update { progress in
-                if !isLinked {
-                    progress.state = hadLink ? .waiting : .connecting
-                } else if progress.state == .connecting {
-                    progress.state = .waiting
-                } else if progress.state == .waiting, progress.bytes > 0 {
-                    progress.state = .transferring
-                }
+            show { standing in
+                standing.isLinked = status.state == .connected
+                if standing.isLinked { standing.hadLink = true }
             }
         }
     }
 
+    /// Changes the standing, and shows the state that follows from it.
+    private func show(_ change: (inout Standing) -> Void) {
+        let state = shownState(after: change)
+        transfer.update { progress in progress.state = state }
+    }
+
+    /// Changes the standing, and returns the state that follows from it.
+    private func shownState(after change: (inout Standing) -> Void) -> FileTransfer.State {
+        standing.withLock { standing in
+            change(&standing)
+            return standing.state
+        }
+    }
+
+    /// The two tasks of an attempt.
+    private enum Half: Sendable { case writer, reader }
+
+    /// Offers the files once, and sends them. Ends the transfer, or throws.
     private func attempt() async throws(ChannelError) {
+        show { $0.phase = .waiting }
         let stream = try await connection.open(FileFrame.label, priority: .bulk)
         let sender = Unshared(FileSender(source.value))
         // Gets an element after each read of answers: the sender may then have more to send.
         let (answered, signal) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
-        let failure = await withTaskGroup(of: Result<Bool, ChannelError>.self) { group in
+        let failure = await withTaskGroup(of: Result<Half, ChannelError>.self) { group in
             group.addTask(executorPreference: connection.loop) {
                 await Self.caught { () async throws(ChannelError) in
                     try await write(sender, to: stream, answered)
-                    return false
+                    return .writer
                 }
             }
             group.addTask(executorPreference: connection.loop) {
                 defer { signal.finish() }
                 return await Self.caught { () async throws(ChannelError) in
                     try await read(sender, from: stream, signal)
-                    return true
+                    return .reader
                 }
             }
             var failure: ChannelError?
             for await result in group {
                 switch result {
                 // The reader ends last, unless something has failed.
-                case .success(true): group.cancelAll()
-                case .success(false): break
+                case .success(.reader): group.cancelAll()
+                case .success(.writer): break
                 case .failure(let error):
                     failure = failure ?? error
                     group.cancelAll()
@@ -162,7 +187,7 @@ struct OutgoingFiles: Sendable {
                 report(await thread.run { sender.value.state })
                 return await stream.finish()
             case .giveUp:
-                // This ends the reader, too. The files' failures are reported instead.
+                // This error ends the reader, too. What is reported are the failures of the files.
                 throw ChannelError(.fileChanged, "files that the peer has already have changed")
             }
             if Task.isCancelled {
@@ -191,14 +216,17 @@ struct OutgoingFiles: Sendable {
     }
 
     private func report(_ state: FileSender.State) {
+        let shown = shownState { standing in
+            if state.hasSentAll {
+                standing.phase = .verifying
+            } else if state.isAccepted {
+                standing.phase = .transferring
+            }
+        }
         transfer.update(held: state.held) { progress in
             progress.bytes = state.received
             progress.files = max(progress.files, state.ended)
-            if state.hasSentAll {
-                progress.state = .verifying
-            } else if state.isAccepted {
-                progress.state = .transferring
-            }
+            progress.state = shown
         }
     }
 }

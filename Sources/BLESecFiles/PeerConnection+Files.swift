@@ -76,7 +76,7 @@ extension PeerConnection {
                 }
             } catch {
                 // The program does not know of this stream yet, so only the peer gets the error.
-                if !(error is FileViolation) { reason = .other }
+                if !(error is FileViolation) { reason = Task.isCancelled ? .cancelled : .other }
             }
             await stream.giveUp(reason)
         }
@@ -105,8 +105,8 @@ extension PeerConnection.Stream {
         await stop(code: reason.rawValue)
     }
 
-    /// Ends this side's direction after a refusal. The sender ends its direction when it has read
-    /// the refusal. Until then, up to 1 MiB that it sends is read and dropped.
+    /// Ends this side's direction after a refusal, and waits until the sender has read the refusal
+    /// and has ended its direction. Until then, up to 1 MiB that the sender sends is dropped.
     func endRefused() async {
         await finish()
         var left = 1 << 20
@@ -115,7 +115,8 @@ extension PeerConnection.Stream {
     }
 }
 
-/// A file or folder that the peer offers.
+/// A file or folder that the peer offers. Only the first answer counts, be it
+/// ``accept(into:_:)`` or ``refuse(_:_:)``.
 public struct FileOffer: Sendable {
     /// The name that the peer gave to it. The name was not checked yet: do not use it as a path.
     public let name: String
@@ -136,6 +137,8 @@ public struct FileOffer: Sendable {
     private let thread: BlockingThread
     /// The digest in the fingerprint of the peer's key; empty if the peer has no key.
     private let peer: [UInt8]
+    /// Whether the offer was answered. All copies of the offer share this.
+    private let isAnswered = Locked(false)
 
     /// How files are received.
     public struct Options: Sendable {
@@ -155,7 +158,7 @@ public struct FileOffer: Sendable {
         _ offer: FileFrame.Offer, _ connection: PeerConnection, _ stream: PeerConnection.Stream,
         _ receiver: Unshared<FileReceiver>, _ thread: BlockingThread, peer: [UInt8]
     ) {
-        // A name of more than 255 bytes will be refused. Its beginning is kept only to be shown.
+        // A name of more than 255 bytes is refused later. Its beginning is kept only to be shown.
         let isWhole = offer.name.utf8.count <= 255
         name = isWhole ? offer.name : FileName.shortened(offer.name, toBytes: 40) + "..."
         (isFolder, bytes) = (offer.isFolder, offer.bytes)
@@ -171,9 +174,16 @@ public struct FileOffer: Sendable {
     /// Receives the file or folder into an existing folder. There it gets its final name when it is
     /// complete, its hashes are verified, and it is durable. Until then, it is in `.blesec-partial`
     /// in the existing folder, where a later transfer finds it for a week.
+    ///
+    /// If the offer was answered before, the returned transfer fails with `incomplete`.
     public func accept(into folder: String, _ options: Options = Options()) -> FileTransfer {
         let transfer = FileTransfer(
             name: name, isFolder: isFolder, isIncoming: true, bytes: bytes, files: files)
+        guard markAnswered() else {
+            transfer.end(
+                .failure(ChannelError(FileFailure(.other, "the offer was answered before"))))
+            return transfer
+        }
         let receiving = IncomingFiles(
             connection: connection, stream: stream, receiver: receiver, thread: thread,
             transfer: transfer, folder: folder,
@@ -184,14 +194,39 @@ public struct FileOffer: Sendable {
         return transfer
     }
 
-    /// Refuses the file or folder. The peer gets `problem` and `text`.
+    /// Refuses the file or folder. The peer gets `problem` and `text`. Does nothing if the offer
+    /// was answered before.
     public func refuse(_ problem: FileProblem = .declined, _ text: String = "") async {
+        guard markAnswered() else { return }
         let answer = await thread.run { [receiver] in receiver.value.refuse(problem, text) }
         do {
             try await stream.write(answer)
             await stream.endRefused()
         } catch {
             await stream.giveUp(.other)
+        }
+    }
+
+    /// Ends the transfer without an answer: this side's program ends. The sender's transfer fails
+    /// with `cancelled`. Does nothing if the offer was answered before.
+    package func cancel() async {
+        guard markAnswered() else { return }
+        await stream.giveUp(.cancelled)
+    }
+
+    /// Waits until the peer no longer waits for an answer: it has withdrawn the offer, its process
+    /// was replaced, or the connection is closed. Returns at once if the task is cancelled. Called
+    /// before the answer.
+    package func waitUntilGone() async {
+        // Before this side has ended its direction, this call ends only with an error.
+        try? await stream.waitUntilTaken()
+    }
+
+    /// Marks the offer as answered, and returns whether this is the first answer.
+    private func markAnswered() -> Bool {
+        isAnswered.withLock { isAnswered in
+            defer { isAnswered = true }
+            return !isAnswered
         }
     }
 }

@@ -8,8 +8,8 @@ final class RunningHash {
     /// How many bytes have been hashed.
     private(set) var count: UInt64 = 0
 
-    /// Adds the file's bytes at `offset`. Does nothing unless exactly the bytes before `offset`
-    /// have been added.
+    /// Adds the file's bytes at `offset`, if exactly the bytes before `offset` have been added.
+    /// Otherwise does nothing.
     func add(_ bytes: [UInt8], at offset: UInt64) {
         guard offset == count else { return }
         context.update(bytes)

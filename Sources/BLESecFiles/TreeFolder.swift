@@ -40,24 +40,26 @@ final class TreeFolder {
     ) throws(FileFailure) -> Bool {
         try addFoldersAbove(entry.path, parts)
         let hash = Self.hash(entry.path)
-        guard !folders.contains(hash), files.insert(hash).inserted else { throw Self.twice }
-        let (place, name) = try place(of: entry.path)
+        guard !folders.contains(hash), files.insert(hash).inserted else {
+            throw Self.duplicateName
+        }
+        let (parent, name) = try parent(of: entry.path)
         // A fresh folder has nothing of an earlier version.
-        guard !isFresh, let status = place.status(of: name) else { return false }
+        guard !isFresh, let status = parent.status(of: name) else { return false }
         try requireNotInTree(status)
         switch Self.compare(status, entry) {
         case .same:
             kept.insert(status.st_ino)
             return true
         case .maybeSame:
-            if try place.renameNoReplace(name, to: held, partialName) {
+            if try parent.renameNoReplace(name, to: held, partialName) {
                 held.setExecutable(partialName, entry.isExecutable)
                 return false
             }
         case .different: break
         }
-        // This may remove the folder that was used last.
-        FileFolder.removeAll(place, name)
+        FileFolder.removeAll(parent, name)
+        // That may have removed the folder that was used last.
         lastUsed = nil
         return false
     }
@@ -76,19 +78,20 @@ final class TreeFolder {
         throw FileFailure(.badName, "for the file system, another file has the same name")
     }
 
-    /// Moves a complete file from the folder `held` to its place in the tree, and returns the
-    /// folder that it is in then.
+    /// Moves a complete file from the folder `held` to its path in the tree, and returns the
+    /// folder that contains it then.
     func put(
         _ name: String, from held: Descriptor, at path: String
     ) throws(FileFailure) -> Descriptor {
-        let (place, final) = try place(of: path)
-        guard try held.renameNoReplace(name, to: place, final) else {
+        let (parent, final) = try parent(of: path)
+        guard try held.renameNoReplace(name, to: parent, final) else {
             throw FileFailure(.cannotWrite, "another file has the place of \(path)")
         }
-        keep(place.status(of: final))
-        return place
+        keep(parent.status(of: final))
+        return parent
     }
 
+    /// Records that the file or folder with this status belongs to the tree.
     private func keep(_ status: stat?) {
         if !isFresh, let status { kept.insert(status.st_ino) }
     }
@@ -151,7 +154,7 @@ final class TreeFolder {
 
     /// Records that a folder belongs to the tree.
     private func addFolder(_ hash: Int) throws(FileFailure) {
-        guard !files.contains(hash) else { throw Self.twice }
+        guard !files.contains(hash) else { throw Self.duplicateName }
         guard folders.count < FileSource.mostEntries || folders.contains(hash) else {
             throw FileFailure(
                 .noSpace, "the tree has more than \(FileSource.mostEntries) folders")
@@ -159,7 +162,7 @@ final class TreeFolder {
         folders.insert(hash)
     }
 
-    private static var twice: FileFailure {
+    private static var duplicateName: FileFailure {
         FileFailure(.badName, "the folder has two files or folders of this name")
     }
 
@@ -168,13 +171,15 @@ final class TreeFolder {
     private static func hash(_ path: String) -> Int { Array(path.utf8).hashValue }
 
     /// The folder of a path, which is made if it does not exist, and the path's last part.
-    private func place(of path: String) throws(FileFailure) -> (Descriptor, String) {
+    private func parent(of path: String) throws(FileFailure) -> (Descriptor, String) {
         let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
-        let parent = slash.map { path[..<$0] } ?? ""
+        let parentPath = slash.map { path[..<$0] } ?? ""
         let name = slash.map { String(path[path.utf8.index(after: $0)...]) } ?? path
-        if let lastUsed, FileName.areSame(lastUsed.path, parent) { return (lastUsed.folder, name) }
-        let opened = try folder(String(parent))
-        lastUsed = (String(parent), opened)
+        if let lastUsed, FileName.areSame(lastUsed.path, parentPath) {
+            return (lastUsed.folder, name)
+        }
+        let opened = try folder(String(parentPath))
+        lastUsed = (String(parentPath), opened)
         return (opened, name)
     }
 

@@ -9,8 +9,8 @@ internal import CBLESecSQLite
         case text(String)
     }
 
-    /// An error of SQLite: the extended result code, SQLite's text, and the `errno` value of the
-    /// system call that failed, or 0 if none failed.
+    /// An error of SQLite: the extended result code, SQLite's text, and the value of `errno` after
+    /// the system call that failed; 0 if none failed.
     struct Failure: Error {
         let code: Int32
         let text: String

@@ -33,7 +33,9 @@ package struct Outbox: Sendable {
                 "the store \(path) belongs to other keys; give it its original name again")
         }
         (self.own, self.peer) = (own, peer)
-        let stored = store.stored
+        guard let stored = store.claim() else {
+            preconditionFailure("a store that was opened just now is not claimed yet")
+        }
         let firstQueued = stored.queued.first?.id ?? .max
         messages = stored.messages.compactMap { message in
             message.bytes.map { bytes in

@@ -31,7 +31,7 @@ extension PeerConnection.Store {
         let folder = try StateFolder.make(directory)
         let path = "\(folder.realPath)/\(fileName(own: own, peer: peer))"
         do throws(StoreFailure) {
-            try make(at: path, own: own.description, peer: peer.description)
+            try prepare(path, own: own.description, peer: peer.description)
             let store = try SQLiteStore(
                 at: path, own: own.description, peer: peer.description)
             return Self(own: own, peer: peer, store)
@@ -47,21 +47,31 @@ extension PeerConnection.Store {
         }.joined() + ".sqlite"
     }
 
-    /// Makes the store if it does not exist.
-    ///
-    /// The store is made under a temporary name, and gets its own name when it is complete. So no
-    /// incomplete store ever has a store's name. A lock lets only one process at a time make stores
-    /// in a directory: a second process could remove the log of the new store.
-    private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
-        if try exists(path) { return }
-        let directory = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "."
+    /// Makes the store if it does not exist, and makes its directory entry durable. The entry may
+    /// not be durable even if the store exists: the process that has made it may have failed since.
+    private static func prepare(_ path: String, own: String, peer: String) throws(StoreFailure) {
+        let directory = NewFile.directory(of: path)
         let folder = unsafe Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard folder >= 0 else {
             throw StoreFailure("the store \(path) cannot be opened: \(describe(errno))")
         }
         defer { close(folder) }
-        try lock(folder, directory)
-        if try exists(path) { return }
+        if try !exists(path) {
+            try lock(folder, directory)
+            if try !exists(path) { try make(at: path, own: own, peer: peer) }
+        }
+        // Some file systems cannot synchronize directories.
+        guard fsync(folder) == 0 || errno == EINVAL || errno == EOPNOTSUPP else {
+            throw StoreFailure("the store \(path) cannot be made durable: \(describe(errno))")
+        }
+    }
+
+    /// Makes a store, in a directory that is locked.
+    ///
+    /// The store is made under a temporary name, and gets its own name when it is complete. So no
+    /// incomplete store ever has a store's name. The lock lets only one process at a time make stores
+    /// in a directory: otherwise a second process could remove the log of the first one's new store.
+    private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         let new = "\(path).\(getpid()).new"
         unsafe unlink(new)
         let file = unsafe Glibc.open(new, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0o600)
@@ -80,7 +90,6 @@ extension PeerConnection.Store {
         guard unsafe link(new, path) == 0 else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")
         }
-        fsync(folder)
     }
 
     /// How long to wait for another process that makes a store in the same directory.
@@ -88,7 +97,7 @@ extension PeerConnection.Store {
     /// The wait in microseconds between attempts to lock: `flock` itself has no time limit.
     private static let lockRetryDelay: UInt32 = 5_000
 
-    /// Locks the directory itself, since a lock file would stay in it.
+    /// Locks the directory itself: a lock file would remain in it.
     private static func lock(_ folder: Int32, _ directory: String) throws(StoreFailure) {
         let deadline = ContinuousClock.now + lockTimeout
         while flock(folder, LOCK_EX | LOCK_NB) != 0 {

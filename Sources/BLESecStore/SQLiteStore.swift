@@ -5,13 +5,13 @@ internal import Glibc
 
 /// The state of one endpoint in an SQLite database.
 final class SQLiteStore: EndpointStore {
-    let stored: StoredEndpoint
+    /// The state when the store was opened; nil once the store is claimed.
+    private let stored: Locked<StoredEndpoint?>
     /// The text forms of the keys that the store belongs to.
     let keys: (own: String, peer: String)
     /// Nil once the store is closed.
     let database: Locked<Database?>
     private let path: String
-    private let isClaimed = Locked(false)
 
     /// The version of the tables; the database's `user_version`.
     static let version: UInt64 = 2
@@ -39,8 +39,8 @@ final class SQLiteStore: EndpointStore {
 
     // MARK: - Opening
 
-    /// Makes the tables in an empty database. The file at `path` must not have the store's name. It
-    /// gets that name after this function has returned, when the tables are durable.
+    /// Makes the tables in an empty database. The file at `path` must not have the store's name:
+    /// the caller gives it that name after this function has returned, when the tables are durable.
     static func make(at path: String, own: String, peer: String) throws(Database.Failure) {
         let database = try Database(path)
         let none = Database.Value.blob(Identifier.none.bytes)
@@ -74,7 +74,7 @@ final class SQLiteStore: EndpointStore {
             let database = try Database(path)
             try Self.configure(database)
             keys = try Self.check(database)
-            stored = try Self.load(database)
+            stored = Locked(try Self.load(database))
             self.database = Locked(database)
         } catch {
             throw StoreFailure(error.explanation(for: path))
@@ -111,8 +111,9 @@ final class SQLiteStore: EndpointStore {
         guard rows.count == 1, let own = rows[0][0].text, let peer = rows[0][1].text else {
             throw .damaged("it does not have exactly one endpoint")
         }
-        // With this transaction, a database that cannot be written fails here, before the first
-        // message. An update that changes nothing is no test, since SQLite writes nothing then.
+        // If the database cannot be written, this transaction fails, and not that of the first
+        // message. The row is inserted and deleted because SQLite writes nothing for an update that
+        // changes nothing.
         try database.transaction { () throws(Database.Failure) in
             try database.run("INSERT INTO unknown VALUES (0, 0)")
             try database.run("DELETE FROM unknown WHERE first = 0")
@@ -193,12 +194,7 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    func claim() -> Bool {
-        isClaimed.withLock { isClaimed in
-            defer { isClaimed = true }
-            return !isClaimed
-        }
-    }
+    func claim() -> StoredEndpoint? { stored.withLock { $0.take() } }
 
     func close() { database.withLock { $0 = nil } }
 
@@ -270,8 +266,8 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Records which fates are decided: those of all messages up to this id, and those of the
-    /// messages directly after it that were dropped.
+    /// Records that the fates of all messages up to this id are decided, and those of the messages
+    /// directly after it that were dropped or have an unknown fate already.
     private static func decide(
         through id: Database.Value, in database: Database
     ) throws(Database.Failure) {
@@ -328,9 +324,9 @@ final class SQLiteStore: EndpointStore {
         if let last = rows.last?.first {
             try database.run("DELETE FROM message WHERE id <= ?", last)
         }
-        // Only messages have fates; the row without bytes is this side's end.
-        if let last = rows.last(where: { $0[1] == .integer(0) })?.first {
-            try decide(through: last, in: database)
+        // Only messages have fates. The row without bytes is this side's end.
+        if let lastMessage = rows.last(where: { $0[1] == .integer(0) })?.first {
+            try decide(through: lastMessage, in: database)
         }
         try database.run("UPDATE endpoint SET first = ?", .init(number + 1))
     }
@@ -353,10 +349,11 @@ final class SQLiteStore: EndpointStore {
         }
         let count = try database.run("SELECT count(*) FROM unknown").first?.first?.number ?? 0
         for _ in 0..<max(0, Int(count) - Fates.mostRanges) {
-            // Joins the first two ranges into one, which includes the ids between them.
+            // Joins the two oldest ranges into one, which includes the ids between them.
             let rows = try database.run("SELECT first FROM unknown ORDER BY first LIMIT 2")
-            try database.run("DELETE FROM unknown WHERE first = ?", rows[0][0])
-            try database.run("UPDATE unknown SET first = ? WHERE first = ?", rows[0][0], rows[1][0])
+            let (oldest, second) = (rows[0][0], rows[1][0])
+            try database.run("DELETE FROM unknown WHERE first = ?", oldest)
+            try database.run("UPDATE unknown SET first = ? WHERE first = ?", oldest, second)
         }
         try database.run(
             "UPDATE endpoint SET epoch = ?, first = 1, left_through = 0", .init(epoch))
@@ -365,7 +362,7 @@ final class SQLiteStore: EndpointStore {
 }
 
 extension StoredEndpoint {
-    /// Whether an endpoint can have these numbers. With others, it would stop the process.
+    /// Whether an endpoint can have these numbers. Impossible numbers would stop the process later.
     fileprivate var hasPossibleNumbers: Bool {
         // The peer chooses the numbers of its own messages, so `confirmed` may have any value. This
         // side counts its messages from 1, and never reaches half of the greatest number.

@@ -171,6 +171,34 @@ struct FileConnectionTests {
     }
 
     @Test(
+        "while a new process of the receiver has not decided, an outgoing transfer is waiting",
+        .timeLimit(.minutes(1)))
+    func newReceiver() async throws {
+        try scratch.write("file.bin", [1, 2, 3])
+        let sender = try await accepting()
+        let receiverConfiguration = try configuration()
+        let first = try await dialing(receiverConfiguration)
+        let outgoing = try await sender.sendFile(scratch.path("file.bin"))
+        let stream = try #require(await first.acceptStream(labelled: FileFrame.label))
+        // The offer, and then the file.
+        for answers in [[FileFrame.accept], [.from(0), .received(1)]] {
+            _ = try await stream.read()
+            var frames: [UInt8] = []
+            for answer in answers { answer.append(to: &frames) }
+            try await stream.write(frames)
+        }
+        for await progress in outgoing.progress where progress.bytes > 0 { break }
+        await first.abort()
+        let second = try await dialing(receiverConfiguration)
+        let offer = try await next(second)
+        #expect(outgoing.current.state == .waiting)
+        await offer.refuse()
+        #expect(await errorCode(outgoing) == .refused)
+        await second.abort()
+        await sender.abort()
+    }
+
+    @Test(
         "an incoming file is done when it is stored, even if the sender does not take the answer",
         .timeLimit(.minutes(1)))
     func unread() async throws {
@@ -203,6 +231,62 @@ struct FileConnectionTests {
             while try await stream.read() != nil {}
             await incoming.waitUntilSettled()
             #expect(scratch.names(in: "in") == ["file.bin"])
+        }
+    }
+
+    @Test("an offer has one answer: a second one does not disturb the first")
+    func answeredTwice() async throws {
+        let content = [UInt8](repeating: 7, count: 1_000_000)
+        try scratch.write("file.bin", content)
+        try scratch.makeFolder("in")
+        try await connected { sender, receiver in
+            let outgoing = try await sender.sendFile(scratch.path("file.bin"))
+            let offer = try await next(receiver)
+            let first = offer.accept(into: scratch.path("in"))
+            let second = offer.accept(into: scratch.path("in"))
+            await offer.refuse()
+            await offer.cancel()
+            let error = await #expect(throws: ChannelError.self) { try await second.finish() }
+            #expect(error?.reason == "the offer was answered before")
+            #expect(try await first.finish() == "file.bin")
+            #expect(try await outgoing.finish() == "file.bin")
+            #expect(scratch.read("in/file.bin") == content)
+        }
+    }
+
+    @Test(
+        "an offer that either side gives up before the answer ends the sender's transfer as cancelled, and the receiver learns of it",
+        .timeLimit(.minutes(1)), arguments: [false, true])
+    func givenUp(stopsReceiver: Bool) async throws {
+        try scratch.write("file.bin", [1, 2, 3])
+        try await connected { sender, receiver in
+            let outgoing = try await sender.sendFile(scratch.path("file.bin"))
+            let offer = try await next(receiver)
+            if stopsReceiver { await offer.cancel() } else { outgoing.cancel() }
+            await offer.waitUntilGone()
+            #expect(await errorCode(outgoing) == .cancelled)
+        }
+    }
+
+    @Test(
+        "a program that stops to take offers while one arrives gives that one up as cancelled",
+        .timeLimit(.minutes(1)))
+    func interruptedOffer() async throws {
+        try await connected { sender, receiver in
+            let taking = Task { for await _ in receiver.incomingFiles {} }
+            let stream = try await sender.open(FileFrame.label, priority: .bulk)
+            // An incomplete offer, longer than a stream's window: all of it can be written only
+            // while the receiver reads.
+            var bytes: [UInt8] = []
+            FileFrame.appendHeader(.offer, FileFrame.longestBody, to: &bytes)
+            bytes += [UInt8](repeating: 1, count: FileFrame.longestBody - 1)
+            try await stream.write(bytes)
+            taking.cancel()
+            await taking.value
+            await #expect(throws: ChannelError.self) {
+                while try await stream.read() != nil {}
+            }
+            #expect(stream.resetCode == GiveUpReason.cancelled.rawValue)
         }
     }
 

@@ -93,6 +93,16 @@ struct FileSourceTests {
         #expect(sender.state.failures.listed.first?.text == "has more bytes than its size says")
     }
 
+    @Test("a name may begin with a combining character, also after a slash")
+    func combiningCharacter() throws {
+        let name = "\u{301}x"
+        try #require(unsafe mkdir(scratch.path(name), 0o700) == 0)
+        for path in [name, "\(name)/", "\(name)/."] {
+            let source = try FileSource(scratch.path(path), sendsHidden: false)
+            #expect(FileName.areSame(source.offer.name, name), "\(path)")
+        }
+    }
+
     @Test("files whose names cannot be sent are reported, hidden ones only if those are sent")
     func omissions() throws {
         try scratch.makeFolder("tree")

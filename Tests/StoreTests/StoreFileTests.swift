@@ -80,7 +80,7 @@ struct StoreFileTests {
         var expected = StoredEndpoint()
         for _ in 0..<12 {
             let store = try open()
-            #expect(store.stored == expected)
+            #expect(store.claim() == expected)
             for _ in 0..<40 {
                 var changes: [StoreChange] = []
                 for _ in 0..<Int.random(in: 1...6, using: &generator) {
@@ -91,7 +91,7 @@ struct StoreFileTests {
                 try store.commit(changes)
             }
         }
-        #expect(try open().stored == expected)
+        #expect(try open().claim() == expected)
     }
 
     @Test(
@@ -128,7 +128,18 @@ struct StoreFileTests {
         #expect(expected.own.count == StoredEndpoint.mostIdentifiers)
         #expect(expected.own.last == oldest)
         _ = consume store
-        #expect(try open().stored == expected)
+        #expect(try open().claim() == expected)
+    }
+
+    @Test("a store hands over its state once, and keeps no copy")
+    func claim() throws {
+        try make()
+        let store = try open()
+        let change = StoreChange.message(.init(id: 1, bytes: [1]))
+        try store.commit([change])
+        // The state is that of the time when the store was opened.
+        #expect(store.claim() == StoredEndpoint())
+        #expect(store.claim() == nil)
     }
 
     @Test("a store that is open is not opened a second time")
@@ -187,11 +198,11 @@ struct StoreFileTests {
         try database.run("DROP TABLE dropped")
         try database.run("PRAGMA user_version = 1")
         _ = consume database
-        for _ in 0..<2 { #expect(try open().stored == expected) }
+        for _ in 0..<2 { #expect(try open().claim() == expected) }
         let change = StoreChange.dropped([2])
         expected.apply(change)
         try open().commit([change])
-        #expect(try open().stored == expected)
+        #expect(try open().claim() == expected)
         #expect(try Database(path).run("PRAGMA user_version") == [[.integer(2)]])
     }
 
@@ -202,17 +213,17 @@ struct StoreFileTests {
         try store.commit((1...UInt64(6)).map { .message(.init(id: $0, bytes: [UInt8($0)])) })
         try store.commit([.mayHaveLeft(through: 2), .dropped([3, 4, 6])])
         _ = consume store
-        var stored = try open().stored
+        var stored = try #require(try open().claim())
         #expect(stored.messages.map(\.id) == [1, 2, 5])
         #expect(stored.nextID == 7 && stored.first == 1)
         #expect((1...6).allSatisfy { stored.fates.fate(id: $0) == nil })
         // Message 5 has the number that message 3 would have had.
         try open().commit([.mayHaveLeft(through: 3), .retired(through: 2)])
-        stored = try open().stored
+        stored = try #require(try open().claim())
         let early = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
         #expect(early == [.confirmed, .confirmed, .dropped, .dropped, nil, nil])
         try open().commit([.epoch(Identifier(high: 1, low: 1), keeping: [])])
-        stored = try open().stored
+        stored = try #require(try open().claim())
         let fates = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
         #expect(fates == [.confirmed, .confirmed, .dropped, .dropped, .unknown, .dropped])
         var taken: [UInt64] = []
@@ -228,7 +239,7 @@ struct StoreFileTests {
         func fates(after changes: [StoreChange]) throws -> [Fates.Fate?] {
             try open().commit(changes)
             for change in changes { expected.apply(change) }
-            let stored = try open().stored
+            let stored = try #require(try open().claim())
             #expect(stored == expected)
             return (1...UInt64(5)).map { stored.fates.fate(id: $0) }
         }
@@ -283,7 +294,7 @@ struct StoreFileTests {
             try? FileManager.default.removeItem(atPath: path + "-wal")
             try whole.prefix(length).write(to: URL(fileURLWithPath: path))
             let reason = reason { () throws(StoreFailure) in
-                let stored = try open().stored
+                let stored = try open().claim()
                 #expect(stored == expected)
             }
             #expect(!reason.isEmpty, "cut at \(length)")
@@ -315,7 +326,7 @@ struct StoreFileTests {
         for length in stride(from: 0, through: log.count, by: 4_096) {
             try database.write(to: URL(fileURLWithPath: path))
             try log.prefix(length).write(to: URL(fileURLWithPath: path + "-wal"))
-            let stored = try open().stored
+            let stored = try #require(try open().claim())
             let index = try #require(states.firstIndex(of: stored), "cut at \(length)")
             seen.insert(index)
         }
@@ -340,7 +351,7 @@ struct StoreFileTests {
         #expect(reason.contains("no room on its disk"))
         _ = consume store
         #expect(expected.messages.count > 20)
-        #expect(try open().stored == expected)
+        #expect(try open().claim() == expected)
     }
 }
 

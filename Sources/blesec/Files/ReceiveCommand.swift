@@ -9,8 +9,9 @@ enum ReceiveCommand {
     private static let accept = Option(
         name: "--accept", value: "WHAT",
         help: "Which files to take: ask (the default) asks on the terminal for each file or "
-            + "folder; always takes all of them; a size such as 10M takes those that are not "
-            + "larger, with the units K, M, G and T.")
+            + "folder, and the answer `all` takes this and all further ones of the same key; "
+            + "always takes all of them; a size such as 10M takes those that are not larger, with "
+            + "the units K, M, G and T.")
     private static let overwrite = Option(
         name: "--overwrite",
         help: "Replace files of the same name. By default, the new file gets a number, as in "
@@ -140,8 +141,8 @@ private final class Inbox: Sendable {
         }
     }
 
-    /// Returns the error of the first accepted file that is not stored, nil if everything is
-    /// stored, and forgets the errors of all files.
+    /// Returns the error of the first accepted file that is not stored; nil if everything is
+    /// stored. Forgets the errors of all files.
     func takeFailure() -> ChannelError? {
         outcomes.withLock { outcomes in
             defer { outcomes.missing = MissingFiles() }
@@ -172,18 +173,23 @@ private final class Inbox: Sendable {
     private func handle(
         _ offer: FileOffer, from connection: PeerConnection, _ display: TransferDisplay
     ) async {
-        let peer = await connection.status.peer?.description ?? "the peer"
+        let peer = await connection.status.peer
         display.pause()
         let identity = OfferIdentity(offer, peer)
-        let refusal = await question.refusal(of: offer, from: peer)
+        let decision = await question.decision(on: offer, from: peer)
         display.resume()
         // After Ctrl-C, nobody has declined the offer; the sender learns that this side has ended.
-        guard !Task.isCancelled else { return }
-        if let reason = refusal {
+        guard !Task.isCancelled else { return await offer.cancel() }
+        switch decision {
+        case .accepted: break
+        case .refused(let reason):
             Diagnostics.note(
                 "refused \(offer.name): \(reason)", "refused",
                 [("name", .string(offer.name)), ("reason", .string(reason))])
             return await offer.refuse(.declined, reason)
+        case .withdrawn:
+            return Diagnostics.note(
+                "\(offer.name) is no longer offered", "withdrawn", [("name", .string(offer.name))])
         }
         let start = ContinuousClock.now
         let transfer = offer.accept(into: folder, options)
@@ -202,7 +208,8 @@ private final class Inbox: Sendable {
                 return outcomes.reported.insert(identity)
             }
             if transfer.wasStoredBefore, !isNew {
-                // The sender had not learned that it is stored, and has offered it again.
+                // The file was reported as received before. The sender had not learned of that, and
+                // has offered it again.
                 display.erase()
             } else {
                 let seconds = (ContinuousClock.now - start) / .seconds(1)
@@ -213,10 +220,11 @@ private final class Inbox: Sendable {
             }
         } catch {
             outcomes.withLock { outcomes in
-                // A second copy of an offer is busy while the first copy is received. It is not
-                // missing if that was stored meanwhile.
-                let isStored = error.code == .busy && outcomes.reported.contains(identity)
-                if !isStored { outcomes.missing.add(offer, error) }
+                // A second copy of an offer is refused as `busy` while the first copy is received.
+                // If the first copy was stored meanwhile, nothing is missing.
+                let isFirstCopyStored =
+                    error.code == .busy && outcomes.reported.contains(identity)
+                if !isFirstCopyStored { outcomes.missing.add(offer, error) }
             }
             display.end(
                 transfer, "\(transfer.name): \(error.reason)", "not-received",

@@ -36,7 +36,7 @@ struct TransferConnection: Sendable {
         return operands.removeFirst()
     }
 
-    /// Starts a connection: dials the target or, with --listen, waits at it; without a target, both
+    /// Starts a connection: dials the target or, with --listen, waits there. Without a target, both
     /// sides look for each other.
     static func start(
         _ arguments: Arguments, target text: String?, _ interruption: Interruption
@@ -71,7 +71,7 @@ struct TransferConnection: Sendable {
             (route, explained, end) = (.dialing(dialer.dial), dialer.explained, dialer.end)
         } else {
             let routing = try await RouteArguments(
-                arguments, endpoint: text, options, configuration, notes, failures)
+                arguments, endpoint: text, options, configuration, notes, failures, interruption)
             (route, end) = (routing.route, routing.end)
         }
         var delivery = PeerConnection.DeliveryOptions()
@@ -163,6 +163,6 @@ struct TransferConnection: Sendable {
 
     /// How long `close` waits without any progress.
     private static let closeTimeout: Duration = .seconds(10)
-    /// The same after a signal, when the user waits for the command to exit.
+    /// How long `close` waits after a signal, when the user waits for the command to exit.
     private static let interruptedCloseTimeout: Duration = .seconds(1)
 }

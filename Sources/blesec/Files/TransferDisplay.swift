@@ -81,8 +81,8 @@ final class TransferDisplay: Sendable {
         await ticking.value
     }
 
-    /// Writes the newest progress, if `isDue` or the state is another one than `written`. Writes
-    /// nothing after a last state.
+    /// Writes the newest progress, if `isDue` is true or the state differs from the one `written`
+    /// last. Writes nothing after the state `done` or `failed`.
     private static func writeObject(
         _ transfer: FileTransfer, _ written: Locked<FileTransfer.State?>, isDue: Bool
     ) {
@@ -93,11 +93,13 @@ final class TransferDisplay: Sendable {
                 return
             }
             written = progress.state
-            writeObject(transfer, progress)
+            writeProgress(of: transfer, progress)
         }
     }
 
-    private static func writeObject(_ transfer: FileTransfer, _ progress: FileTransfer.Progress) {
+    private static func writeProgress(
+        of transfer: FileTransfer, _ progress: FileTransfer.Progress
+    ) {
         var members: [(String, JSONValue)] = [
             ("name", .string(transfer.name)), ("state", .string(progress.state.rawValue)),
             ("bytes", .number(Int(clamping: progress.bytes))),
@@ -151,11 +153,18 @@ final class TransferDisplay: Sendable {
     /// Replaces the redrawn lines by `lines`.
     private func draw(_ lines: [String], _ state: inout State) {
         guard !lines.isEmpty || !state.lines.isEmpty else { return }
-        var text = "\r"
-        if state.lines.count > 1 { text += "\u{1B}[\(state.lines.count - 1)A" }
-        text += "\u{1B}[J" + lines.joined(separator: "\n")
+        let count = state.lines.count
         state.lines = lines
-        write(text)
+        write(Self.drawing(lines, over: count))
+    }
+
+    /// The text that replaces `count` drawn lines by `lines`. The terminal does not wrap these, so
+    /// that each takes one line of a narrow terminal, even if characters are two columns wide.
+    static func drawing(_ lines: [String], over count: Int) -> String {
+        let cursorUp = count > 1 ? "\u{1B}[\(count - 1)A" : ""
+        let erasing = "\r" + cursorUp + "\u{1B}[J"
+        guard !lines.isEmpty else { return erasing }
+        return erasing + "\u{1B}[?7l" + lines.joined(separator: "\n") + "\u{1B}[?7h"
     }
 
     private func write(_ text: String) { StandardError.write(text) }
@@ -163,6 +172,7 @@ final class TransferDisplay: Sendable {
     // MARK: - Text
 
     /// One line of at most `width` columns: the name, and as many facts about the transfer as fit.
+    /// Each character counts as one column.
     private static func line(
         _ name: String, _ progress: FileTransfer.Progress, _ width: Int, _ hasColours: Bool
     ) -> String {

@@ -1,0 +1,125 @@
+import Glibc
+import TestSupport
+import Testing
+
+extension Integration {
+    /// The question of `blesec receive` on a terminal, for the offers of `blesec send`.
+    @Suite struct FileQuestionTests {
+        private let pair: ToolPair
+
+        init() throws {
+            pair = try ToolPair()
+            try #require(unsafe mkdir(pair.folder.file("out"), 0o700) == 0)
+            for name in ["first", "second", "third"] { pair.folder.write(name, name) }
+        }
+
+        /// The end of each question.
+        private static let question = "? [y/n/all] "
+        /// The byte that Ctrl-C sends.
+        private static let controlC: UInt8 = 3
+
+        /// Starts `blesec receive` on a terminal; a `shell` is a command that runs it.
+        private func startReceiving(
+            _ options: [String] = [], trust: [String]? = nil, shell: [String] = []
+        ) throws -> Subprocess {
+            let words =
+                shell + [
+                    Tool.path, "receive", pair.endpoint(), pair.folder.file("out"), "--listen",
+                    "--identity", pair.folder.file("listener"),
+                ] + (trust ?? ["--peer", pair.dialerKey]) + options
+            let command = words.map { "'\($0)'" }.joined(separator: " ")
+            let receiver = try Subprocess(
+                "script", ["-qec", command, "/dev/null"], input: .keptOpen, within: 40)
+            try receiver.output(containing: "listening on ")
+            return receiver
+        }
+
+        private func startSending(
+            _ name: String, identity: String = "dialer"
+        ) throws -> Subprocess {
+            try Tool.start(
+                [
+                    "send", pair.endpoint(), pair.folder.file(name), "--identity",
+                    pair.folder.file(identity), "--peer", pair.listenerKey,
+                ], within: 40)
+        }
+
+        /// Ends a receiver by Ctrl-C.
+        private func interrupt(_ receiver: Subprocess) throws {
+            receiver.send([Self.controlC])
+            #expect(try receiver.wait().status == 130)
+        }
+
+        @Test("the answer `all` is for the further files of the same peer, and of no other")
+        func all() throws {
+            try #require(try Tool.run("keygen", pair.folder.file("other")).status == 0)
+            let receiver = try startReceiving(["--keep"], trust: ["--anyone"])
+            let first = try startSending("first")
+            var seen = try receiver.output(containing: Self.question)
+            receiver.send(Array("all\n".utf8))
+            #expect(try first.wait(whileServing: [receiver]).status == 0)
+            seen = try receiver.output(containing: "received first: ", after: seen)
+            let second = try startSending("second")
+            #expect(try second.wait(whileServing: [receiver]).status == 0)
+            let third = try startSending("third", identity: "other")
+            seen = try receiver.output(containing: Self.question, after: seen)
+            receiver.send(Array("n\n".utf8))
+            #expect(try third.wait(whileServing: [receiver]).status == 69)
+            #expect(pair.folder.read("out/second") != nil)
+            #expect(pair.folder.read("out/third") == nil)
+            try interrupt(receiver)
+        }
+
+        @Test("a question ends when its sender ends, and with --keep the next sender is served")
+        func withdrawn() throws {
+            let receiver = try startReceiving(["--keep"])
+            let first = try startSending("first")
+            var seen = try receiver.output(containing: Self.question)
+            first.signal(SIGINT)
+            seen = try receiver.output(containing: "first is no longer offered", after: seen)
+            #expect(try first.wait(whileServing: [receiver]).status == 130)
+            let second = try startSending("second")
+            try receiver.output(containing: Self.question, after: seen)
+            receiver.send(Array("y\n".utf8))
+            #expect(try second.wait(whileServing: [receiver]).status == 0)
+            #expect(pair.folder.read("out/second") != nil)
+            try interrupt(receiver)
+        }
+
+        @Test("Ctrl-C at a question ends the sender's transfer as cancelled")
+        func interrupted() throws {
+            let receiver = try startReceiving()
+            let sender = try startSending("first")
+            try receiver.output(containing: Self.question)
+            try interrupt(receiver)
+            _ = try sender.line("first: the peer has ended the transfer")
+            sender.signal(SIGKILL)
+        }
+
+        @Test("a receiver in the background takes its answer from the foreground only")
+        func background() throws {
+            // Reads a line that is typed while the receiver asks in the background, and then puts
+            // the receiver into the foreground; `fg` prints the job. The pause gives a receiver
+            // that would take that line as its answer the time to do so.
+            let shell = pair.folder.write(
+                "shell",
+                """
+                "$@" &
+                until read -t 0; do sleep 0.1; done
+                sleep 0.5
+                read -r line
+                fg
+
+                """)
+            let receiver = try startReceiving(shell: ["bash", "-m", shell])
+            let sender = try startSending("first")
+            let seen = try receiver.output(containing: Self.question)
+            receiver.send(Array("n\n".utf8))
+            try receiver.output(containing: "\"$@\"", after: seen)
+            receiver.send(Array("y\n".utf8))
+            #expect(try sender.wait(whileServing: [receiver]).status == 0)
+            #expect(try receiver.wait().status == 0)
+            #expect(pair.folder.read("out/first") != nil)
+        }
+    }
+}
