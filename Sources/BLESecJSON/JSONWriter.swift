@@ -46,7 +46,7 @@ package enum JSONWriter {
         }
     }
 
-    /// Rounds decimals: six significant digits remain, or nine decimals if that is less.
+    /// The text of a finite number, rounded as ``JSONValue/real(_:)`` says.
     private static func rounded(_ number: Double) -> String {
         var scale = 1.0
         while abs(number) * scale < 100_000, scale < 1e9 { scale *= 10 }

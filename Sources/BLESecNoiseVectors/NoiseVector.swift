@@ -66,10 +66,10 @@ extension NoiseVector {
             // If both are missing, the error names `protocol_name`.
             protocolName = try json.text("protocol_name")
         }
-        let isCompound = try json.optional("fallback") { value throws(JSONMisfit) in
+        let isFallback = try json.optional("fallback") { value throws(JSONMisfit) in
             try value.truth()
         }
-        if isCompound == true { attemptedPattern = try json.text("pattern") }
+        if isFallback == true { attemptedPattern = try json.text("pattern") }
         initiator = try Party(json, "init_")
         responder = try Party(json, "resp_")
         handshakeHash = try json.optionalBytes("handshake_hash")

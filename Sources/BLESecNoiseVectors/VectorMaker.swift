@@ -90,10 +90,11 @@ package struct VectorMaker: Sendable {
         // Leave out a modifier that the pattern does not allow: not every pattern has a fallback
         // form, and a fallback form has one message less, so the last psk position may not exist.
         for modifier in modifiers { pattern = (try? pattern.applying(modifier)) ?? pattern }
-        var suite = index / patterns.count
+        var combination = index / patterns.count
+        // The remainder selects one of `parts`, and the quotient is left for the next call.
         func next<Part>(of parts: [Part]) -> Part {
-            defer { suite /= parts.count }
-            return parts[suite % parts.count]
+            defer { combination /= parts.count }
+            return parts[combination % parts.count]
         }
         return ProtocolName(
             pattern: pattern, curve: next(of: Curve.allCases),

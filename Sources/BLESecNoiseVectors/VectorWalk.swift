@@ -65,7 +65,7 @@ struct VectorWalk {
             throw VectorFailure("\(error)")
         }
         let pattern = name.pattern
-        // Who sends `messages[0]`. The message of an attempt is always the initiator's.
+        // The sender of `messages[0]`. The message of an attempt is always the initiator's.
         let firstSender: Role =
             vector.attemptedPattern == nil ? pattern.messages[0].sender : .initiator
         while index < vector.messages.count {
@@ -88,12 +88,14 @@ struct VectorWalk {
             return try VectorHandshake(vector, name)
         }
         guard let pattern = HandshakePattern.named(attemptedPattern),
-            let opening = vector.messages.first
+            let firstMessage = vector.messages.first
         else { throw VectorFailure("`pattern` is not a pattern that a fallback can follow") }
         var attempt = try VectorHandshake(
             vector,
             ProtocolName(pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash))
-        let message = try VectorFailure.wrapping(.message(0)) { try attempt.write(opening.payload) }
+        let message = try VectorFailure.wrapping(.message(0)) {
+            try attempt.write(firstMessage.payload)
+        }
         try visit(.message(0, message))
         index = 1
         if (try? attempt.read(message)) != nil {

@@ -67,8 +67,9 @@ package struct QRCode: Sendable {
         return (0..<terminalHeight).map { line in
             let row = 2 * line - Self.quietZone
             let glyphs = columns.map { column -> Character in
-                let (isUpperDark, isLowerDark) = (self[row, column], self[row + 1, column])
-                return switch (isUpperDark == drawsDarkModules, isLowerDark == drawsDarkModules) {
+                let isUpperDrawn = self[row, column] == drawsDarkModules
+                let isLowerDrawn = self[row + 1, column] == drawsDarkModules
+                return switch (isUpperDrawn, isLowerDrawn) {
                 case (false, false): " "
                 case (true, false): "\u{2580}"
                 case (false, true): "\u{2584}"

@@ -119,8 +119,9 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, with which a packet and what must follow it end within
-    /// `left` nanoseconds. `rest` is the time, in nanoseconds, that both take without the payload.
+    /// The longest payload, in octets, of a packet that ends within `left` nanoseconds together with
+    /// what must follow it. `rest` is the time, in nanoseconds, of what follows and of the packet
+    /// without its payload.
     private func longestPayload(within left: UInt64, reserving rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0
@@ -146,8 +147,10 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         }
         phase = .anchor
         let interval = parameters.interval
-        let next = (loop.now.nanoseconds - origin) / interval + 1
-        let needed = ready > origin ? (ready - origin + interval - 1) / interval : 0
-        timer?.arm(at: MonotonicTime(nanoseconds: origin + max(next, needed) * interval))
+        // The numbers of the next event, and of the first event in which the data can be sent.
+        let nextEvent = (loop.now.nanoseconds - origin) / interval + 1
+        let neededEvent = ready > origin ? (ready - origin + interval - 1) / interval : 0
+        let event = max(nextEvent, neededEvent)
+        timer?.arm(at: MonotonicTime(nanoseconds: origin + event * interval))
     }
 }

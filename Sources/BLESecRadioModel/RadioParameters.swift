@@ -92,6 +92,7 @@ extension RadioParameters {
 
     /// The SDU bytes in a full packet when each K-frame fills a packet.
     private var fullPacketSDUBytes: Int { dataLength - Self.headerLength }
+
     /// The number of K-frames that carry an SDU of `sdu` bytes.
     package func frameCount(ofSDU sdu: Int) -> Int {
         (sdu + Self.lengthFieldLength + mps - 1) / mps

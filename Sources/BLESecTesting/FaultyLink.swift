@@ -26,10 +26,15 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// The sends that were accepted but not yet passed on, each with the time when it is due.
     private var outbox: [(bytes: [UInt8], due: MonotonicTime)] = []
     private var timer: LoopTimer?
-    /// The sends that swaps hold back until a later send has been queued before them.
+    /// The sends that swaps hold back. They are queued right after the next send that is neither
+    /// swapped nor dropped.
     private var swapped: [[UInt8]] = []
     private var isHeld = false
     private var isCut = false
+    private var hasReportedHangUp = false
+    /// Whether to end the sending direction of the wrapped link once all waiting bytes are passed
+    /// on.
+    private var isEndWaiting = false
     /// The error with which this end's sending has ended; every later send throws it.
     private var sendFailure: LinkError?
     private var sentBytes = 0
@@ -82,7 +87,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         discardWaiting()
         timer?.disarm()
         link.close()
-        loop.execute { [weak self] in self?.reportCut() }
+        reportCutSoon()
     }
 
     /// See `Link`.
@@ -125,7 +130,10 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         loop.assertCurrent()
-        if isCut { return .end }
+        if isCut {
+            wantsRead = false
+            return .end
+        }
         let before = buffer.count
         defer { receivedBytes += buffer.count - before }
         let limit = nextReadLimit()
@@ -148,11 +156,19 @@ public final class FaultyLink: Link, @unchecked Sendable {
     /// See `Link`.
     public var wantsRead: Bool {
         get { link.wantsRead }
-        set { link.wantsRead = newValue }
+        set {
+            link.wantsRead = newValue
+            if newValue { reportCutSoon() }
+        }
     }
 
     /// See `Link`.
-    public var wantsWrite = false { didSet { updateInterest() } }
+    public var wantsWrite = false {
+        didSet {
+            updateInterest()
+            if wantsWrite { reportCutSoon() }
+        }
+    }
 
     /// See `Link`. The setting applies to the wrapped link, not to bytes that are held or delayed
     /// here.
@@ -161,10 +177,18 @@ public final class FaultyLink: Link, @unchecked Sendable {
         set { link.keepsQueueShort = newValue }
     }
 
-    /// See `Link`.
+    /// See `Link`. If bytes wait here, the direction ends after them. Then the result is also false
+    /// for a wrapped link of a type of your own: only blesec's links tell beforehand whether they
+    /// can end one direction.
     public func halfClose() -> Bool {
         loop.assertCurrent()
-        guard !isCut, outbox.isEmpty, link.halfClose() else { return false }
+        guard !isCut else { return false }
+        if outbox.isEmpty {
+            guard link.halfClose() else { return false }
+        } else {
+            guard canHalfClose else { return false }
+            isEndWaiting = true
+        }
         sendFailure = LinkError(.closed, "this direction of the link was ended")
         return true
     }
@@ -211,7 +235,7 @@ extension FaultyLink {
         let due = loop.now.advanced(by: delay ?? .zero)
         outbox.append((sdu, due))
         if faults.contains(.duplicate(sdu: index)) { outbox.append((sdu, due)) }
-        // The last swapped send first, so that each one comes after the send that followed it.
+        // In reverse order, so that each swapped send comes after the send that followed it.
         for heldBack in swapped.reversed() { outbox.append((heldBack, due)) }
         swapped = []
     }
@@ -219,15 +243,19 @@ extension FaultyLink {
     private func discardWaiting() {
         outbox = []
         swapped = []
+        isEndWaiting = false
     }
 
     private var hasRoom: Bool {
-        isHeld || delay != nil
-            ? outbox.reduce(0) { $0 + $1.bytes.count } < Self.heldBytes : outbox.isEmpty
+        guard isHeld || delay != nil else { return outbox.isEmpty }
+        return outbox.reduce(0) { $0 + $1.bytes.count } < Self.heldBytes
     }
 
     /// Whether the first waiting bytes may be passed on now.
-    private var isDue: Bool { !isHeld && outbox.first.map { $0.due <= loop.now } ?? false }
+    private var isDue: Bool {
+        guard !isHeld, let first = outbox.first else { return false }
+        return first.due <= loop.now
+    }
 
     private func flush() {
         while isDue, let first = outbox.first?.bytes {
@@ -249,15 +277,20 @@ extension FaultyLink {
             } else if count > 0 {
                 outbox[0].bytes.removeFirst(count)
             } else {
-                link.setHandler(self)
+                link.setHandler(self)  // The wrapped link then reports when it has room.
                 break
             }
+        }
+        if isEndWaiting, outbox.isEmpty {
+            isEndWaiting = false
+            _ = link.halfClose()
         }
         updateInterest()
     }
 
     private func updateInterest() {
-        link.wantsWrite = wantsWrite && hasRoom || isDue
+        let handlerMayWrite = wantsWrite && hasRoom
+        link.wantsWrite = handlerMayWrite || isDue
         guard !isHeld, !isCut, let due = outbox.first?.due, due > loop.now else { return }
         let timer = timer ?? LoopTimer(loop: loop, handler: self)
         self.timer = timer
@@ -274,10 +307,30 @@ extension FaultyLink {
         return readLimit ?? .max
     }
 
+    /// After a cut, lets the loop tell the handler of it. The wrapped link is closed by then, and
+    /// reports nothing.
+    private func reportCutSoon() {
+        guard isCut else { return }
+        loop.execute { [weak self] in self?.reportCut() }
+    }
+
     private func reportCut() {
-        handler?.linkDidHangUp()
+        reportHangUp()
         if wantsRead { handler?.linkIsReadable() }
         if wantsWrite { handler?.linkIsWritable() }
+    }
+
+    private func reportHangUp() {
+        guard let handler, !hasReportedHangUp else { return }
+        hasReportedHangUp = true
+        handler.linkDidHangUp()
+    }
+}
+
+extension FaultyLink: HalfClosingLink {
+    package var canHalfClose: Bool {
+        guard !isCut, let link = link as? any HalfClosingLink else { return false }
+        return link.canHalfClose
     }
 }
 
@@ -292,7 +345,7 @@ extension FaultyLink: LinkHandler {
     }
 
     /// Called by the wrapped link.
-    public func linkDidHangUp() { handler?.linkDidHangUp() }
+    public func linkDidHangUp() { reportHangUp() }
 }
 
 extension FaultyLink: TimerHandler {

@@ -270,7 +270,7 @@ struct BenchRun {
     }
 
     private mutating func measureMany() async throws {
-        let limit = DescriptorLimit.raise()
+        let descriptors = DescriptorBudget(limit: DescriptorLimit.raise())
         let scenario = ManyScenario(rounds: settings.rounds)
         // Smaller numbers first: the process reuses the memory of closed channels, so channels that
         // are measured after a larger number of channels would seem to take less memory.
@@ -281,34 +281,76 @@ struct BenchRun {
             let peers = try PeerConfigurations(engine)
             progress.show("many, \(engine.shortProtocol), \(count)")
             let result = try await scenario.measure(
-                engine, peers, channels: count, descriptorLimit: limit)
+                engine, peers, channels: count, descriptors)
             report.many.append(result)
-            let note =
-                "\(count) channels ran over links in memory and not over sockets: this process can "
-                + "have at most \(limit) descriptors (`ulimit -Hn`)."
-            if result.link == .memory, !report.omissions.contains(note) {
-                report.omissions.append(note)
-            }
+            if result.link == .memory { addMemoryNote("\(count) channels", descriptors) }
             guard let loops = settings.loops, Self.isSpread(count, settings) else { continue }
             progress.show("many, \(engine.shortProtocol), \(count) on \(loops) loops")
             let spread = LoopsScenario(loops: loops, rounds: settings.rounds)
-            report.loops.append(
-                try await spread.measure(
-                    engine, peers, channels: count, descriptorLimit: limit))
+            guard
+                mayOpen(
+                    spread.descriptors, of: descriptors,
+                    otherwise: "Channels on \(loops) loops were not measured")
+            else { continue }
+            let spreadResult = try await spread.measure(
+                engine, peers, channels: count, descriptors)
+            report.loops.append(spreadResult)
+            if spreadResult.link == .memory {
+                addMemoryNote("\(count) channels on \(loops) loops", descriptors)
+            }
         }
+        try await measureListeners(descriptors)
+    }
+
+    private mutating func measureListeners(_ descriptors: DescriptorBudget) async throws {
         let engine = Self.manyEngines[0]
         progress.show("many, a listener")
-        let listener = ListenerScenario(
-            rounds: settings.rounds,
-            nanoseconds: settings.isQuick ? 150_000_000 : 300_000_000)
-        report.listeners.append(try await listener.measure(engine, PeerConfigurations(engine)))
+        if mayOpen(
+            ListenerScenario.descriptors, of: descriptors, otherwise: "A listener was not measured")
+        {
+            let listener = ListenerScenario(
+                rounds: settings.rounds,
+                nanoseconds: settings.isQuick ? 150_000_000 : 300_000_000)
+            report.listeners.append(try await listener.measure(engine, PeerConfigurations(engine)))
+        }
         progress.show("many, the cost of an unauthenticated peer")
-        for engine in Self.manyEngines {
-            report.unauthenticatedCosts.append(
-                try await UnauthenticatedCost.measure(engine, PeerConfigurations(engine)))
+        if mayOpen(
+            UnauthenticatedCost.descriptors, of: descriptors,
+            otherwise: "The cost of an unauthenticated peer was not measured")
+        {
+            for engine in Self.manyEngines {
+                report.unauthenticatedCosts.append(
+                    try await UnauthenticatedCost.measure(engine, PeerConfigurations(engine)))
+            }
         }
         progress.show("many, a listener in a flood")
-        let flood = FloodScenario(nanoseconds: settings.isQuick ? 300_000_000 : 1_000_000_000)
-        report.flood.append(try await flood.measure(engine, PeerConfigurations(engine)))
+        if mayOpen(
+            FloodScenario.descriptors, of: descriptors,
+            otherwise: "A listener in a flood was not measured")
+        {
+            let flood = FloodScenario(nanoseconds: settings.isQuick ? 300_000_000 : 1_000_000_000)
+            report.flood.append(try await flood.measure(engine, PeerConfigurations(engine)))
+        }
+    }
+
+    /// Whether a measurement may open `count` descriptors. If not, adds the `effect` to the report.
+    private mutating func mayOpen(
+        _ count: Int, of descriptors: DescriptorBudget, otherwise effect: String
+    ) -> Bool {
+        let mayOpen = descriptors.permits(count)
+        if !mayOpen { addNote(effect, descriptors) }
+        return mayOpen
+    }
+
+    private mutating func addMemoryNote(_ channels: String, _ descriptors: DescriptorBudget) {
+        addNote("\(channels) ran over links in memory and not over sockets", descriptors)
+    }
+
+    /// Adds an effect of the limit on descriptors to the report, unless the report has it already.
+    private mutating func addNote(_ effect: String, _ descriptors: DescriptorBudget) {
+        let note =
+            "\(effect): this process can have at most \(descriptors.limit) descriptors "
+            + "(`ulimit -Hn`)."
+        if !report.omissions.contains(note) { report.omissions.append(note) }
     }
 }

@@ -2,14 +2,15 @@ internal import BLESecToolKit
 internal import CBLESecBench
 
 /// The bench: it measures records, handshakes, links, many channels and modelled radio separately,
-/// and compares most figures with a limit, the cost of the same work without blesec.
+/// and compares most figures with a limit: the cost of the same work without blesec, or a computed
+/// or fixed figure.
 @main enum BlesecBench {
     private static let program = Program(
         name: "blesec-bench", summary: "measure what encrypted channels cost",
         description: [],
         commands: ["serve": { ServeCommand.command }, "judge": { JudgeCommand.command }],
         defaultCommand: MeasureCommand.command,
-        defaultWords: Settings.Scenario.allCases.map(\.rawValue))
+        wordsForDefaultCommand: Settings.Scenario.allCases.map(\.rawValue))
 
     static func main() {
         // By default, glibc may return memory to the kernel after each message and request it again

@@ -39,7 +39,7 @@ enum MeasureCommand {
         help: "Also spread many channels over COUNT loops, 1 to 64, with a thread each, and "
             + "measure elapsed time. Numbers of channels below COUNT are left out.")
     static let oneWay = Option(
-        name: "--one-way", help: "Do not measure messages that go there and back.")
+        name: "--one-way", help: "Measure neither messages that go there and back nor streams.")
     static let quick = Option(
         name: "--quick",
         help: "Take fewer and shorter samples. The run ends within 20 seconds, but its figures "
@@ -141,7 +141,7 @@ enum MeasureCommand {
             "The bench keeps freed memory for the next message (mallopt(3): M_TRIM_THRESHOLD, "
                 + "M_MMAP_THRESHOLD). With glibc's default settings, memory can go back to the "
                 + "kernel after each message of 16 KiB or more, which takes up to a third of the "
-                + "time of a Unix link. Whether it does depends on what else the program allocates.",
+                + "time of a Unix link. Whether memory goes back depends on what else is allocated.",
             "`blesec-bench serve ENDPOINT` is the other end for --connect. It serves any peer, so "
                 + "run it only while you measure.",
         ],
@@ -176,6 +176,9 @@ enum MeasureCommand {
         let stdoutCount = [file, plot].count { $0?.isStandardOutput == true }
         guard stdoutCount < 2 else {
             throw arguments.usage("--json and --svg cannot both go to standard output")
+        }
+        if let file, let plot, file.isSameFile(as: plot) {
+            throw arguments.usage("--json and --svg name the same file")
         }
         let report = try await measure(settings, target)
         try file?.write(JSONWriter.document(ReportJSON(report: report).value))
@@ -229,7 +232,7 @@ enum MeasureCommand {
             settings.scenarios = Set(scenarios)
         }
         if arguments.has(`protocol`) {
-            let names = arguments.values(`protocol`)
+            let names = arguments.values(`protocol`).unique
             settings.handshakeProtocols = names
             // The ends of a link do not have each other's keys; only handshakes in memory allow
             // every pattern.
@@ -237,9 +240,11 @@ enum MeasureCommand {
                 settings.scenarios == [.handshake]
                     ? EngineChoice.init(handshake:) : EngineChoice.init(protocol:))
         }
-        if arguments.has(size) { settings.sizes = try arguments.numbers(size, in: 1...1 << 20) }
+        if arguments.has(size) {
+            settings.sizes = try arguments.numbers(size, in: 1...1 << 20).unique
+        }
         if arguments.has(channels) {
-            settings.channels = try arguments.numbers(channels, in: 1...20_000)
+            settings.channels = try arguments.numbers(channels, in: 1...20_000).unique
         }
         settings.loops = try arguments.number(loops, in: 1...64)
         if let count = try arguments.number(rounds, in: 1...1_000) { settings.rounds = count }

@@ -170,6 +170,40 @@ import Testing
         #expect(try Self.report(Array(bytes)).link.count == 8)
     }
 
+    @Test("what is named twice is measured once")
+    func namedTwice() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("report.json")
+        let name = "Noise_XX_25519_ChaChaPoly_SHA256"
+        let once = ["--transport", "memory", "--size", "64", "--protocol", name]
+        let outcome = try Subprocess.run(
+            Bench.path,
+            ["engine", "handshake", "link", "--quick", "--rounds", "1", "--json", file] + once
+                + once)
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let report = try Self.report(Array(Data(contentsOf: URL(fileURLWithPath: file))))
+        #expect(report.engine.map(\.layer) == ["raw", "AEAD", "TransportState", "NoiseEngine"])
+        #expect(report.handshake.map(\.protocol) == [name])
+        #expect(report.link.map(\.engine) == ["plain", name])
+    }
+
+    @Test("one file for both JSON and plots is refused, even with two names, and is not changed")
+    func sameFile() throws {
+        let folder = ScratchFolder()
+        let (file, secondName) = (folder.write("report", "old"), folder.file("plots"))
+        try FileManager.default.linkItem(atPath: file, toPath: secondName)
+        func run(json: String, svg: String) throws -> Subprocess.Outcome {
+            try Self.run("engine", "--quick", "--size", "64", "--json", json, "--svg", svg)
+        }
+        for name in [file, secondName] {
+            let outcome = try run(json: file, svg: name)
+            #expect(outcome.status == 64)
+            #expect(outcome.errors.contains("--json and --svg name the same file"))
+        }
+        #expect(folder.read("report") == Array("old".utf8))
+        #expect(try run(json: "/dev/null", svg: "/dev/null").status == 0)
+    }
+
     @Test("two processes measure the link between them")
     func serveAndConnect() throws {
         let folder = ScratchFolder()

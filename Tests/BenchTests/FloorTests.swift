@@ -2,6 +2,8 @@ import Foundation
 import TestSupport
 import Testing
 
+@testable import blesec_bench
+
 /// `tools/floors`, with the bench that was built with these tests. A floor names a ratio that the
 /// bench measures, the worst value that the ratio may have, and the reason for this value.
 @Suite struct FloorTests {
@@ -42,6 +44,22 @@ import Testing
         let outcome = try Self.run("engine/none", worst: 1)
         #expect(outcome.status == 1)
         #expect(outcome.text.contains("FAILED  engine/none: not measured"))
+    }
+
+    @Test("a ratio with more digits than fit is judged, and printed with an exponent")
+    func hugeRatio() throws {
+        let folder = ScratchFolder()
+        let floors = folder.write(
+            "floors.json",
+            #"{"floors": [{"ratio": "engine/a", "worst": 2, "reason": "Because."}]}"#)
+        let report = folder.write(
+            "report.json",
+            #"{"schema": "blesec-bench/1", "settings": {"optimized": \#(HostInfo.isOptimized)}, "#
+                + #""ratios": [{"name": "engine/a", "median": 1e300, "spread": 0, "count": 1, "#
+                + #""less-is-better": true}]}"#)
+        let outcome = try Subprocess.run(Bench.path, ["judge", "--floors", floors, report])
+        #expect(outcome.status == 1, "\(outcome.errors)")
+        #expect(outcome.text.contains("FAILED  engine/a: 1e+300, at most 2.0"), "\(outcome.text)")
     }
 
     @Test("each floor has its own ratio, a worst value below 10 and a reason that ends in a period")

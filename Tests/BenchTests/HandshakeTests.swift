@@ -1,3 +1,4 @@
+import BLESec
 import BLESecNoise
 import Testing
 
@@ -51,6 +52,27 @@ import Testing
             #expect(sample.time.dialer > 0 && sample.time.acceptor > 0)
             if let reference = handshakes.reference { #expect(try reference.run(1) > 0) }
         }
+    }
+
+    @Test("the certificates of the TLS devices are valid for 30 days, longer than any run")
+    func validity() throws {
+        let contexts = try TLSDevices.shared().contexts
+        func context(_ context: TLSContext, _ day: Int64) throws -> TLSContext {
+            var options = TLSOptions()
+            let today = options.clock
+            options.clock = { today() + day * 86_400 }
+            return try TLSContext(
+                identity: context.identity, authorities: context.authorities, options: options)
+        }
+        func handshake(_ day: Int64) throws {
+            _ = try TLSHandshakes.run(
+                1,
+                BothSides(
+                    dialer: context(contexts.dialer, day),
+                    acceptor: context(contexts.acceptor, day)))
+        }
+        try handshake(29)
+        #expect(throws: (any Error).self) { try handshake(31) }
     }
 
     @Test("in each TLS resumption both sides send fewer bytes than in a full handshake")

@@ -124,9 +124,10 @@ import Testing
         var listener: [Listener]
         var flood: [Flood]
         var costs: [PeerCost]
+        var omissions: [String]
 
         enum CodingKeys: String, CodingKey {
-            case many, loops, ratios, listener, flood
+            case many, loops, ratios, listener, flood, omissions
             case costs = "unauthenticated-peer-cost"
         }
     }
@@ -187,13 +188,13 @@ import Testing
         let outcome = try Subprocess.run(
             Bench.path,
             [
-                "many", "--quick", "--channels", "1", "--channels", "4", "--rounds", "1", "--loops",
-                "2", "--json", file,
+                "many", "--quick", "--channels", "1", "--channels", "4", "--channels", "4",
+                "--rounds", "1", "--loops", "2", "--json", file,
             ])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let data = try Data(contentsOf: URL(fileURLWithPath: file))
         let report = try JSONDecoder().decode(Report.self, from: data)
-        // One channel cannot be spread over two loops.
+        // One channel cannot be spread over two loops, and four channels are measured once.
         #expect(report.loops.map(\.channels) == [4, 4] && report.loops.map(\.loops) == [2, 2])
         for result in report.loops {
             #expect(result.handshakeRate > 0 && result.goodput > 0 && result.batchGoodput > 0)
@@ -216,6 +217,59 @@ import Testing
         #expect(
             words.hasPrefix("channels engine MB/s × C MB/s, 16/send × C slowest/mean"), "\(words)")
         #expect(outcome.text.contains("\nMany channels on 2 loops, in elapsed time\n"))
+    }
+
+    @Test("what needs more descriptors than a process may have is left out, and the rest measured")
+    func fewDescriptors() throws {
+        let outcome = try Subprocess.run(
+            "sh",
+            [
+                "-c", #"ulimit -n 100; exec "$@""#, "sh", Bench.path, "many", "--quick",
+                "--channels", "20", "--rounds", "1", "--loops", "20", "--json", "-",
+            ], within: 60)
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let report = try JSONDecoder().decode(Report.self, from: Data(outcome.output))
+        #expect(report.many.map(\.transport) == ["memory", "memory"])
+        #expect(report.listener.count == 1)
+        #expect(report.loops.isEmpty && report.costs.isEmpty && report.flood.isEmpty)
+        for effect in [
+            "20 channels ran over links in memory", "Channels on 20 loops were not measured",
+            "The cost of an unauthenticated peer was not measured",
+            "A listener in a flood was not measured",
+        ] {
+            let notes = report.omissions.filter { $0.hasPrefix(effect) }
+            #expect(notes.count == 1 && notes[0].contains("at most 100 descriptors"), "\(effect)")
+        }
+    }
+
+    @Test("channels are over sockets if the descriptors suffice for them, the loops and 64 others")
+    func linkKind() {
+        let descriptors = DescriptorBudget(limit: 1_024)
+        let most = [(channels: 479, loops: 1), (channels: 470, loops: 10)]
+        for (channels, loops) in most {
+            let kinds = [(channels, loops), (channels + 1, loops), (channels, loops + 1)].map {
+                ChannelGroup.LinkKind(channels: $0.0, loops: $0.1, descriptors)
+            }
+            #expect(kinds == [.unix, .memory, .memory])
+        }
+    }
+
+    @Test("the listener of a measurement that fails is closed, and its socket is removed")
+    func failedMeasurement() async throws {
+        let peers = try PeerConfigurations(ChannelConfiguration.defaultProtocol)
+        let loop = EventLoop(name: "failed")
+        var kept: SecureListener?
+        var path = ""
+        do {
+            try await SecureListener.withScratch(peers.acceptor, loop: loop) { listener, address in
+                (kept, path) = (listener, address.path)
+                #expect(FileManager.default.fileExists(atPath: path))
+                throw BenchError.failed("the measurement")
+            }
+        } catch BenchError.failed {}
+        #expect(path != "" && !FileManager.default.fileExists(atPath: path))
+        withExtendedLifetime(kept) {}
+        await loop.shutdown()
     }
 
     @Test(

@@ -51,7 +51,8 @@ import Testing
         "numbers are rounded to the requested number of decimal places",
         arguments: [
             (1.005, 1, "1.0"), (0.96, 1, "1.0"), (-0.04, 1, "0.0"), (-1.25, 1, "-1.3"),
-            (12.0, 0, "12"), (0.049, 2, "0.05"), (.infinity, 2, "-"),
+            (12.0, 0, "12"), (0.049, 2, "0.05"), (.infinity, 2, "-"), (1e300, 2, "1e+300"),
+            (-1e300, 2, "-1e+300"), (9e18, 0, "9000000000000000000"), (9e18, 1, "9e+18"),
         ])
     func fixed(_ number: Double, _ digits: Int, _ text: String) {
         #expect(number.fixed(digits) == text)

@@ -39,7 +39,9 @@ struct EngineScenario {
         for round in 0..<rounds {
             // A gap smaller than a buffer could fit into a hole in the heap, and the buffers would
             // not move.
-            let gap = 2 * Self.bufferSize + 16 * (37 * round % 256)
+            // A page has 256 multiples of 16. Since 37 is odd, 256 rounds use each of them once.
+            let offsetInPage = 16 * (37 * round % 256)
+            let gap = 2 * Self.bufferSize + offsetInPage
             for turn in 0..<layers.count {
                 let index = (round + turn) % layers.count
                 try layers[index].moveBuffers(by: gap)
@@ -78,12 +80,12 @@ struct EngineScenario {
             let repetitions = try calibrate(cipher, size)
             // The shortest time is the one with the least disturbance from other programs.
             let times = try (0..<5).map { _ in try sample(cipher, size, repetitions) }
-            return (cipher, time: times.min() ?? .infinity)
+            return (cipher: cipher, time: times.min() ?? .infinity)
         }
         guard let best = timed.min(by: { $0.time < $1.time }) else {
             throw BenchError.wrongResult("a library with the cipher")
         }
-        return best.0
+        return best.cipher
     }
 
     /// The number of repetitions in a sample.

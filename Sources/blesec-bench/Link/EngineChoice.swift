@@ -53,9 +53,12 @@ struct EngineChoice: Sendable, Hashable {
     }
 
     /// Parses the name that a peer sends; throws `configuration`.
+    ///
+    /// ``exactlyOnce`` is refused: such a connection outlives its link, so the end that serves it
+    /// would wait for another link for ever.
     init(_ name: String) throws(ChannelError) {
-        if let known = [Self.plain, .exactlyOnce].first(where: { $0.name == name }) {
-            self = known
+        if name == Self.plain.name {
+            self = .plain
         } else {
             try self.init(protocol: name)
         }

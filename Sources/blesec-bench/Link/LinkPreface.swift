@@ -1,7 +1,7 @@
 internal import BLESec
 
-/// The first bytes of a link in the bench. They select the engine, so one listener can serve every
-/// engine.
+/// The first bytes of a link to `blesec-bench serve`. They select the engine, so one listener can
+/// serve every engine.
 enum LinkPreface {
     private static let magic = Array("blesec-bench/1 ".utf8)
 

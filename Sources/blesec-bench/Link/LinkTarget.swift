@@ -14,7 +14,7 @@ struct LinkTarget: Sendable {
     /// Reads the options; throws `noSuchAdapter` when l2cap or an adapter is requested and not
     /// available.
     init(_ arguments: Arguments) throws(ChannelError) {
-        let names = arguments.values(MeasureCommand.transport)
+        let names = arguments.values(MeasureCommand.transport).unique
         guard let text = arguments.value(MeasureCommand.connect) else {
             transports = try Self.transports(names, arguments)
             remote = nil

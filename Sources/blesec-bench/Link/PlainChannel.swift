@@ -39,8 +39,8 @@ internal import BLESecPrimitives
     private var reader: UnsafeContinuation<Void, Never>?
     private var writer: UnsafeContinuation<Void, Never>?
 
-    /// Whether the record `Kind.end` is not wanted yet, has to be sent, or was sent.
-    private enum EndState { case open, wanted, sent }
+    /// Whether the record `Kind.end` is not wanted yet, has to be queued, or was queued.
+    private enum EndState { case open, wanted, queued }
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
@@ -84,7 +84,7 @@ internal import BLESecPrimitives
         if endState == .open { endState = .wanted }
         pump()
         while try await receive() != nil {}
-        while endState != .sent || !outbound.isEmpty, failure == nil {
+        while endState != .queued || !outbound.isEmpty, failure == nil {
             await unsafe withUnsafeContinuation { unsafe writer = $0 }
         }
     }
@@ -158,8 +158,8 @@ internal import BLESecPrimitives
                 return
             }
             do throws(LinkError) {
-                // The link's own limit can be larger than `self.maximumSDU`. In this case the link
-                // gets whole records, and no short remainder needs another call.
+                // `outbound` gets whole records, so it can be longer than `self.maximumSDU`. A link
+                // with a larger limit gets all of it, and needs no second call for a short rest.
                 let sent = try outbound.withBytes { bytes throws(LinkError) in
                     try link.send(bytes.span.extracting(first: link.maximumSDU))
                 }
@@ -183,7 +183,7 @@ internal import BLESecPrimitives
         }
         if unsent.isEmpty, endState == .wanted {
             append(Kind.end, Span())
-            endState = .sent
+            endState = .queued
         }
     }
 

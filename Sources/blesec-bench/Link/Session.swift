@@ -11,8 +11,7 @@ struct Session: Sendable {
         self.engine = engine
         loop = link.loop
         channel = try await Task(executorPreference: link.loop) {
-            try await LinkPreface.send(engine, over: link)
-            return try await engine.open(over: link, role: .dialer)
+            try await engine.open(over: link, role: .dialer)
         }.value
     }
 

@@ -19,7 +19,7 @@ struct SessionSet: Sendable {
             let ends = try await transport.connect(loops)
             responders.append(
                 Task(executorPreference: ends.acceptor.loop) {
-                    try await Responder.serve(ends.acceptor)
+                    try await Responder.serve(engine, over: ends.acceptor)
                 })
             sessions.append(try await Session(engine, over: ends.dialer))
             if let metered = ends.metered { packets?.links.append(metered) }
@@ -35,6 +35,9 @@ struct SessionSet: Sendable {
         for engine in engines {
             let deadline = loops.dialer.now.advanced(by: .seconds(10))
             let link = try await endpoint.dial(deadline: deadline, loop: loops.dialer)
+            try await Task(executorPreference: link.loop) {
+                try await LinkPreface.send(engine, over: link)
+            }.value
             sessions.append(try await Session(engine, over: link))
         }
         return SessionSet(sessions: sessions, packets: nil, responders: [])

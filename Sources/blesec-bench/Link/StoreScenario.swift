@@ -167,8 +167,7 @@ private final class CountingStore: EndpointStore {
     var store: PeerConnection.Store { .init(own: fingerprints.own, peer: fingerprints.peer, self) }
     var commits: Int { count.withLock { $0 } }
 
-    var stored: StoredEndpoint { endpoint.stored }
-    func claim() -> Bool { endpoint.claim() }
+    func claim() -> StoredEndpoint? { endpoint.claim() }
     func close() { endpoint.close() }
 
     func commit(_ changes: [StoreChange]) throws(StoreFailure) {

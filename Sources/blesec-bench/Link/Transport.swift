@@ -67,10 +67,15 @@ enum Transport: Sendable, Hashable {
         _ listener: any LinkListener, _ dial: () async throws -> SocketLink
     ) async throws -> LinkEnds {
         async let accepted = listener.accept()
-        let dialed = try await dial()
-        let ends = LinkEnds(dialer: dialed, acceptor: try await accepted)
-        await listener.close()
-        return ends
+        do {
+            let dialed = try await dial()
+            let ends = LinkEnds(dialer: dialed, acceptor: try await accepted)
+            await listener.close()
+            return ends
+        } catch {
+            await listener.close()
+            throw error
+        }
     }
 }
 

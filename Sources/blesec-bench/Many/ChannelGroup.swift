@@ -12,10 +12,10 @@ final class ChannelGroup: @unchecked Sendable {
         /// Links in memory, if there are too few descriptors for sockets.
         case memory
 
-        /// The kind for a number of channels that are open at once.
-        init(channels: Int, descriptorLimit: Int) {
-            // 64 descriptors remain for other files.
-            self = 2 * channels + 64 <= descriptorLimit ? .unix : .memory
+        /// The kind for a number of channels that are open at once on a number of loops. A channel
+        /// has two sockets, and a loop has two descriptors.
+        init(channels: Int, loops: Int, _ descriptors: DescriptorBudget) {
+            self = descriptors.permits(2 * (channels + loops)) ? .unix : .memory
         }
     }
 

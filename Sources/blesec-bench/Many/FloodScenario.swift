@@ -8,14 +8,17 @@ struct FloodScenario: Sendable {
     /// The length of each measurement, in nanoseconds.
     var nanoseconds: UInt64
 
+    /// The number of descriptors that are needed: both ends of each link.
+    static let descriptors = 2 * (UnauthenticatedFlood.allCases.map(\.allLinks).max() ?? 0)
+
     struct Result: Sendable {
         var engine: String
         /// Channels a second that near known peers opened: without a flood, and in the flood at
         /// full speed.
         var alone: Double
         var flooded: Double
-        /// Of the links of near known peers in the flood at full speed, the fraction without a
-        /// channel.
+        /// The fraction of the near known peers' links on which no channel opened, in the flood at
+        /// full speed.
         var failures: Double
         /// How many links of unauthenticated peers ended each second in the flood at full speed.
         var endedLinkRate: Double
@@ -35,40 +38,42 @@ struct FloodScenario: Sendable {
         let loops = LoopPair()
         let floodLoop = EventLoop(name: "bench-flood")
         let messages = try await FloodMessage(peers, floodLoop)
-        let address = try UnixAddress.scratch(.seqpacket)
-        let listener = try await SecureListener.listen(
-            on: Endpoint(address), configuration: peers.acceptor, loop: loops.acceptor)
-        let host = Task(executorPreference: loops.acceptor) { await Self.serve(listener) }
-        let knownPeers = { KnownPeers($0, address, peers.dialer, loops.dialer) }
-        let alone = try await knownPeers(.near).dial(for: nanoseconds)
-        var outcomes: [Result.Outcome] = []
-        var endedLinkRate = 0.0
-        for flood in [UnauthenticatedFlood.fullSpeed, .lowEnergy] {
-            let attackers = UnauthenticatedPeers(flood, address, messages, floodLoop)
-            await attackers.start()
-            // Gives the unauthenticated peers time to open their links.
-            try await floodLoop.sleep(for: .milliseconds(300))
-            let (start, before) = (Clock.time, await attackers.endedLinks)
-            for kind in flood.knownPeers {
-                let count = try await knownPeers(kind).dial(for: nanoseconds)
-                outcomes.append(Result.Outcome(kind: kind, flood: flood, count: count))
+        let result = try await SecureListener.withScratch(
+            peers.acceptor, loop: loops.acceptor
+        ) { listener, address in
+            let host = Task(executorPreference: loops.acceptor) { await Self.serve(listener) }
+            let knownPeers = { KnownPeers($0, address, peers.dialer, loops.dialer) }
+            let alone = try await knownPeers(.near).dial(for: nanoseconds)
+            var outcomes: [Result.Outcome] = []
+            var endedLinkRate = 0.0
+            for flood in UnauthenticatedFlood.allCases {
+                let attackers = UnauthenticatedPeers(flood, address, messages, floodLoop)
+                await attackers.start()
+                // Gives the unauthenticated peers time to open their links.
+                try await floodLoop.sleep(for: .milliseconds(300))
+                let (start, before) = (Clock.time, await attackers.endedLinks)
+                for kind in flood.knownPeers {
+                    let count = try await knownPeers(kind).dial(for: nanoseconds)
+                    outcomes.append(Result.Outcome(kind: kind, flood: flood, count: count))
+                }
+                if flood == .fullSpeed {
+                    let ended = Double(await attackers.endedLinks - before)
+                    endedLinkRate = ended / Double(Clock.time - start) * 1e9
+                }
+                await attackers.end()
             }
-            if flood == .fullSpeed {
-                endedLinkRate =
-                    Double(await attackers.endedLinks - before) / Double(Clock.time - start) * 1e9
-            }
-            await attackers.end()
+            await listener.close()
+            await host.value
+            // The near peers are the first group of the flood at full speed, which comes first.
+            let near = outcomes[0].count
+            return Result(
+                engine: engine, alone: alone.rate, flooded: near.rate,
+                failures: Double(near.links - near.served) / Double(max(1, near.links)),
+                endedLinkRate: endedLinkRate, outcomes: outcomes)
         }
-        await listener.close()
-        await host.value
         await loops.shutdown()
         await floodLoop.shutdown()
-        // The near peers are the first group of the flood at full speed, which comes first.
-        let near = outcomes[0].count
-        return Result(
-            engine: engine, alone: alone.rate, flooded: near.rate,
-            failures: Double(near.links - near.served) / Double(max(1, near.links)),
-            endedLinkRate: endedLinkRate, outcomes: outcomes)
+        return result
     }
 
     static func serve(_ listener: SecureListener) async {

@@ -26,6 +26,8 @@ struct ListenerScenario: Sendable {
 
     /// The number of known peers: so many that neither thread has to wait for the other.
     private static let dialers = 16
+    /// The number of descriptors that are needed: both ends of each known peer's link.
+    static let descriptors = 2 * dialers
     /// The numbers of links and of handshakes in one sample of the work in C.
     private static let linksInC = 3_000
     private static let handshakesInC = 800
@@ -48,24 +50,29 @@ struct ListenerScenario: Sendable {
 
     private func sample(_ peers: PeerConfigurations) async throws -> Double {
         let loops = LoopPair()
-        let address = try UnixAddress.scratch(.seqpacket)
-        let listener = try await SecureListener.listen(
-            on: Endpoint(address), configuration: peers.acceptor, loop: loops.acceptor)
-        let host = Task(executorPreference: loops.acceptor) { await FloodScenario.serve(listener) }
-        func dial(for window: UInt64) async throws -> KnownPeers.Outcome {
-            let kind = KnownPeers.Kind(count: Self.dialers, roundTrip: 0...0)
-            return try await KnownPeers(kind, address, peers.dialer, loops.dialer).dial(for: window)
+        let (time, served) = try await SecureListener.withScratch(
+            peers.acceptor, loop: loops.acceptor
+        ) { listener, address in
+            let host = Task(executorPreference: loops.acceptor) {
+                await FloodScenario.serve(listener)
+            }
+            func dial(for window: UInt64) async throws -> KnownPeers.Outcome {
+                let kind = KnownPeers.Kind(count: Self.dialers, roundTrip: 0...0)
+                return try await KnownPeers(kind, address, peers.dialer, loops.dialer).dial(
+                    for: window)
+            }
+            // The first channels take longer, as does the first use of memory.
+            _ = try await dial(for: nanoseconds / 8)
+            let start = await loops.acceptor.run { Clock.threadTime }
+            let count = try await dial(for: nanoseconds)
+            let time = await loops.acceptor.run { Clock.threadTime } - start
+            await listener.close()
+            await host.value
+            return (time, count.served)
         }
-        // The first channels take longer, as does the first use of memory.
-        _ = try await dial(for: nanoseconds / 8)
-        let start = await loops.acceptor.run { Clock.threadTime }
-        let count = try await dial(for: nanoseconds)
-        let time = await loops.acceptor.run { Clock.threadTime } - start
-        await listener.close()
-        await host.value
         await loops.shutdown()
-        guard count.served > 0 else { throw BenchError.failed("every dial to the listener") }
-        return Double(time) / Double(count.served)
+        guard served > 0 else { throw BenchError.failed("every dial to the listener") }
+        return Double(time) / Double(served)
     }
 
     private func limit(_ primitives: RawHandshake) throws -> Double {

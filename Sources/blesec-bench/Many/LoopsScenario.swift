@@ -6,8 +6,13 @@ internal import BLESecLinks
 struct LoopsScenario: Sendable {
     /// The number of loops, each with a thread of its own.
     var loops: Int
-    /// The number of samples over all loops, and as many on one loop.
+    /// The number of samples over all loops; as many samples are taken on one loop.
     var rounds: Int
+
+    /// The number of loops that exist during the measurement: `loops`, and one for comparison.
+    private var allLoops: Int { loops + 1 }
+    /// The number of descriptors that are needed without those of the links: two for each loop.
+    var descriptors: Int { 2 * allLoops }
 
     struct Result: Sendable {
         var engine: String
@@ -38,9 +43,10 @@ struct LoopsScenario: Sendable {
 
     /// Measures `count` channels; `count` must not be less than the number of loops.
     func measure(
-        _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
+        _ engine: String, _ peers: PeerConfigurations, channels count: Int,
+        _ descriptors: DescriptorBudget
     ) async throws -> Result {
-        let kind = ChannelGroup.LinkKind(channels: count, descriptorLimit: descriptorLimit)
+        let kind = ChannelGroup.LinkKind(channels: count, loops: allLoops, descriptors)
         let one = [EventLoop(name: "bench-one")]
         let several = (0..<loops).map { EventLoop(name: "bench-loop-\($0)") }
         var samples: [Sample] = []

@@ -66,9 +66,10 @@ struct ManyScenario: Sendable {
     /// Opens a number of channels, measures them while they are idle and while they send, and
     /// closes them.
     func measure(
-        _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
+        _ engine: String, _ peers: PeerConfigurations, channels count: Int,
+        _ descriptors: DescriptorBudget
     ) async throws -> Result {
-        let kind = ChannelGroup.LinkKind(channels: count, descriptorLimit: descriptorLimit)
+        let kind = ChannelGroup.LinkKind(channels: count, loops: 1, descriptors)
         let loop = EventLoop(name: "bench-many")
         let (group, opened) = try await Task(executorPreference: loop) {
             try await open(kind, peers, channels: count, loop)

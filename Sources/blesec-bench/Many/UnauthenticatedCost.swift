@@ -15,6 +15,8 @@ struct UnauthenticatedCost: Sendable {
 
     /// The number of peers, below the default limit of 256 handshakes under way.
     private static let count = 200
+    /// The number of descriptors that are needed: both ends of each peer's link.
+    static let descriptors = 2 * count
 
     static func measure(_ engine: String, _ peers: PeerConfigurations) async throws
         -> UnauthenticatedCost
@@ -41,22 +43,20 @@ struct UnauthenticatedCost: Sendable {
     private static func costPerPeer(
         _ bytes: [UInt8], _ peers: PeerConfigurations, _ loop: EventLoop, _ floodLoop: EventLoop
     ) async throws -> (memory: Double, time: Double) {
-        let address = try UnixAddress.scratch(.seqpacket)
-        let listener = try await SecureListener.listen(
-            on: Endpoint(address), configuration: peers.acceptor, loop: loop)
-        let (before, start) = (ProcessState.now, await time(of: loop))
-        var links: [SocketLink] = []
-        for _ in 0..<count {
-            let link = try await SocketLink.dial(address, loop: floodLoop)
-            if !bytes.isEmpty { _ = try await floodLoop.run { try link.send(bytes.span) } }
-            links.append(link)
+        try await SecureListener.withScratch(peers.acceptor, loop: loop) { _, address in
+            let (before, start) = (ProcessState.now, await time(of: loop))
+            var links: [SocketLink] = []
+            for _ in 0..<count {
+                let link = try await SocketLink.dial(address, loop: floodLoop)
+                if !bytes.isEmpty { _ = try await floodLoop.run { try link.send(bytes.span) } }
+                links.append(link)
+            }
+            try await floodLoop.sleep(for: .milliseconds(100))
+            let time = await time(of: loop) - start
+            let memory = ProcessState.now.resident - before.resident
+            for link in links { await floodLoop.run { link.close() } }
+            return (memory: Double(memory) / Double(count), time: Double(time) / Double(count))
         }
-        try await floodLoop.sleep(for: .milliseconds(100))
-        let time = await time(of: loop) - start
-        let memory = ProcessState.now.resident - before.resident
-        for link in links { await floodLoop.run { link.close() } }
-        await listener.close()
-        return (Double(memory) / Double(count), Double(time) / Double(count))
     }
 
     private static func time(of loop: EventLoop) async -> UInt64 {

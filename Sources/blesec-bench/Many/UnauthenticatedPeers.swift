@@ -3,7 +3,7 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 
 /// How unauthenticated peers flood a listener.
-enum UnauthenticatedFlood: String, Sendable {
+enum UnauthenticatedFlood: String, CaseIterable, Sendable {
     /// 64 peers with 8 links each, more links than the listener has places for handshakes. When a
     /// link ends, a new one replaces it at once.
     case fullSpeed = "full-speed"
@@ -16,6 +16,8 @@ enum UnauthenticatedFlood: String, Sendable {
     var linkLifetime: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
     /// The known peers that dial during the flood.
     var knownPeers: [KnownPeers.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
+    /// The most links at the same time: one for each known peer of a group, besides the others.
+    var allLinks: Int { links + (knownPeers.map(\.count).max() ?? 0) }
 }
 
 /// Bytes that any peer can send.

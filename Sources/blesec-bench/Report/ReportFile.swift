@@ -23,6 +23,16 @@ struct ReportFile {
         }
     }
 
+    /// Whether both are the same regular file, in which only the later of two reports would remain.
+    func isSameFile(as other: ReportFile) -> Bool {
+        var (status, otherStatus) = (stat(), stat())
+        guard unsafe fstat(descriptor, &status) == 0,
+            unsafe fstat(other.descriptor, &otherStatus) == 0
+        else { return false }
+        return status.st_mode & S_IFMT == S_IFREG && status.st_dev == otherStatus.st_dev
+            && status.st_ino == otherStatus.st_ino
+    }
+
     func write(_ text: String) throws(ChannelError) {
         if !isStandardOutput { _ = ftruncate(descriptor, 0) }
         try StandardOutput.write(Array(text.utf8), to: descriptor)

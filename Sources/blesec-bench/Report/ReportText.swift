@@ -21,6 +21,7 @@ struct ReportText {
         if !report.loops.isEmpty { parts.append(loopsText) }
         if !report.listeners.isEmpty { parts.append(listenerText) }
         if !report.flood.isEmpty { parts.append(floodText) }
+        if !report.unauthenticatedCosts.isEmpty { parts.append(unauthenticatedCostText) }
         parts += report.omissions.map { $0 + "\n" }
         return parts.joined(separator: "\n")
     }
@@ -269,20 +270,24 @@ struct ReportText {
                 ])
             }
         }
-        let costs = Table(
+        let links = UnauthenticatedFlood.fullSpeed.links
+        return "Handshakes of a listener, alone and among \(links) links of "
+            + "unauthenticated peers, which stay until the listener closes them\n\n\(table.text)\n"
+            + "Dials of known peers that opened a channel, by flood and simulated round trip\n\n"
+            + known.text
+    }
+
+    private var unauthenticatedCostText: String {
+        let table = Table(
             ["engine", "silent, KiB", "answered, KiB", "unfinished, KiB", "answered, µs"],
             rows: report.unauthenticatedCosts.map {
                 [$0.engine.shortProtocol]
                     + [$0.bytesOfSilentPeer, $0.bytesOfAnsweredPeer, $0.bytesOfUnfinishedMessage]
                     .map(kibibytes) + [($0.processorTime / 1e3).fixed(0)]
             })
-        let links = UnauthenticatedFlood.fullSpeed.links
-        return "Handshakes of a listener, alone and among \(links) links of "
-            + "unauthenticated peers, which stay until the listener closes them\n\n\(table.text)\n"
-            + "Dials of known peers that opened a channel, by flood and simulated round trip\n\n"
-            + "\(known.text)\nThe memory for one unauthenticated peer, which sends nothing (silent), "
+        return "The memory for one unauthenticated peer, which sends nothing (silent), "
             + "whose first message was answered,\nor which leaves its longest message unfinished; and "
-            + "the processor time until the answer\n\n\(costs.text)"
+            + "the processor time until the answer\n\n\(table.text)"
     }
 
     /// The results of each connection, in order: first the L2CAP channel alone, then the engines.

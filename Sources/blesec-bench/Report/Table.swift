@@ -37,12 +37,15 @@ extension Int {
 }
 
 extension Double {
-    /// The number with `digits` digits after the point; `-` if it is not finite.
+    /// The number with `digits` digits after the point; `-` if it is not finite. From 2^63
+    /// divided by 10^`digits` on, a number is too large for this, and is written as Swift prints it.
     func fixed(_ digits: Int) -> String {
         guard isFinite else { return "-" }
         var scale = 1
         for _ in 0..<digits { scale *= 10 }
-        let scaled = Int((magnitude * Double(scale)).rounded())
+        guard let scaled = Int(exactly: (magnitude * Double(scale)).rounded()) else {
+            return "\(self)"
+        }
         let sign = self < 0 && scaled != 0 ? "-" : ""
         guard digits > 0 else { return "\(sign)\(scaled)" }
         let fraction = String(scaled % scale)

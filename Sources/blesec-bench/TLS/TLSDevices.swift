@@ -11,6 +11,10 @@ final class TLSDevices: Sendable {
 
     static func shared() throws -> TLSDevices { try instance.get() }
 
+    /// How many days the devices' certificates are valid: longer than a run takes, which may be a
+    /// day, and for a `blesec-bench serve` that is left running.
+    private static let days = 30
+
     let contexts: BothSides<TLSContext>
     /// The same two devices, for OpenSSL alone.
     let rawTLS: RawTLS
@@ -26,11 +30,11 @@ final class TLSDevices: Sendable {
         defer { unsafe blesec_bench_remove(folder) }
         let now = Int64(time(nil))
         let authority = try CertificateAuthority.create(
-            folder + "/ca", name: nil, days: 2, passphrase: nil, now: now)
+            folder + "/ca", name: nil, days: Self.days + 1, passphrase: nil, now: now)
         let authorities = try CertificateFile.authorities(authority.certificatePath)
         func device(_ name: String) throws -> TLSContext {
             _ = try authority.issue(
-                SubjectURI("blesec://devices/\(name)"), days: 1, key: nil,
+                SubjectURI("blesec://devices/\(name)"), days: Self.days, key: nil,
                 to: "\(folder)/\(name)", passphrase: nil, now: now)
             return try TLSContext(
                 identity: CertificateFile.identity(

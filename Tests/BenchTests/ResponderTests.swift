@@ -1,0 +1,23 @@
+import BLESec
+import Testing
+
+@testable import blesec_bench
+
+@Suite struct ResponderTests {
+    @Test(
+        "a peer cannot ask for messages that arrive exactly once, since their connection would wait for another link for ever"
+    )
+    func exactlyOnce() async throws {
+        let loop = EventLoop(name: "responder")
+        let (peer, link) = await loop.run { MemoryLink.pair(loop: loop) }
+        let outcome = await Task(executorPreference: loop) {
+            try await LinkPreface.send(.exactlyOnce, over: peer)
+            try await Responder.serve(link)
+        }.result
+        // Without the refusal, the handshake fails when its time is over.
+        let error = #expect(throws: ChannelError.self) { try outcome.get() }
+        #expect(error?.code == .configuration)
+        await loop.run { peer.close() }
+        await loop.shutdown()
+    }
+}
