@@ -125,6 +125,7 @@ let package = Package(
                 "BLESecChannelCore", "BLESecDiscovery",
                 "BLESecLinks", "BLESecNoise",
                 "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",
+                "CBLESecLinux",
             ]),
         // C code that does the same work as blesec; the bench compares the speed of both.
         .target(
@@ -194,6 +195,12 @@ let package = Package(
                 "blesec-bench", "BLESec", "BLESecLinks", "BLESecNoiseEngine", "BLESecNoise",
                 "BLESecRadioModel", "BLESecTesting", "TestSupport", "CAllocationCounter",
             ], exclude: ["Checks"], swiftSettings: strict),
+        tests(
+            "ToolTests",
+            [
+                "blesec", "BLESec", "BLESecDiscovery", "BLESecL2CAP", "BLESecLinks",
+                "BLESecToolKit", "TestSupport",
+            ]),
         tests("DocumentationTests", ["TestSupport", "blesec", "blesec-bench"]),
         .testTarget(
             name: "Integration",

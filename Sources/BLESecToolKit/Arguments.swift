@@ -86,6 +86,10 @@ package struct Arguments: Sendable {
             guard value != nil || option.isValueOptional else {
                 throw usage("\(name) needs a value: `\(name) \(valueName)`")
             }
+            // An option without its optional value is stored with an empty value.
+            guard value != "" || !option.isValueOptional else {
+                throw usage("the value of \(name) is empty")
+            }
         } else if value != nil {
             throw usage("\(name) takes no value")
         }
@@ -153,8 +157,9 @@ package struct Arguments: Sendable {
     ) throws(ChannelError) -> [Number] {
         var numbers: [Number] = []
         for text in values(option) {
-            let isUnsigned = text.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }
-            guard takesSign || isUnsigned, let number = Number(text), range.contains(number) else {
+            let hasOnlyDigits = text.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }
+            guard takesSign || hasOnlyDigits, let number = Number(text), range.contains(number)
+            else {
                 throw usage(
                     "\(option.name) is a number from \(range.lowerBound) to "
                         + "\(range.upperBound), and not `\(text)`")

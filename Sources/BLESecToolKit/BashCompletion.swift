@@ -172,6 +172,7 @@ struct BashCompletion {
             option.names.map { "\($0)=\(option.completion.word)" }
         }
         let operands = command.operands.map { operand in
+            // As an operand, NAME is a remembered peer. As an option's value, it may be a new name.
             let isPeer = operand.contains("NAME")
             let kind = isPeer ? Completion.peers : Completion(named: operand)
             return kind.word + (operand.hasSuffix("...") ? "+" : "")

@@ -50,7 +50,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     /// The description of the status in a manual page.
     package var meaning: String {
         switch self {
-        case .success: "Everything was done. For a channel: both sides have received everything."
+        case .success: "Everything was done."
         case .becameWorse: "What was compared has become worse."
         case .usage: "The command line is wrong."
         case .badData: "A key or another input is invalid."

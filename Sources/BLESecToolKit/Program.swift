@@ -17,7 +17,7 @@ package struct Program: Sendable {
     /// The command that runs when none is named; nil if a command is required.
     private let defaultCommand: Command?
     /// Words, besides options, with which the default command's arguments may begin.
-    private let defaultWords: [String]
+    private let wordsForDefaultCommand: [String]
 
     /// The page about concepts; nil if there is none.
     private let guide: ManualPage?
@@ -29,7 +29,8 @@ package struct Program: Sendable {
         name: String, summary: String, description: [String],
         commands: KeyValuePairs<String, @Sendable () -> Command>,
         groups: KeyValuePairs<String, @Sendable () -> Program> = [:],
-        defaultCommand: Command? = nil, defaultWords: [String] = [], guide: ManualPage? = nil
+        defaultCommand: Command? = nil, wordsForDefaultCommand: [String] = [],
+        guide: ManualPage? = nil
     ) {
         self.name = name
         self.summary = summary
@@ -37,7 +38,7 @@ package struct Program: Sendable {
         self.commands = commands
         self.groups = groups
         self.defaultCommand = defaultCommand
-        self.defaultWords = defaultWords
+        self.wordsForDefaultCommand = wordsForDefaultCommand
         self.guide = guide
     }
 
@@ -69,7 +70,7 @@ package struct Program: Sendable {
 
     /// Ends the process. Lines on standard error that nobody reads are lost.
     private static func endProcess(_ status: ExitStatus) -> Never {
-        // The command is over, so a signal need not wait for the reader.
+        // The command is over: a signal ends the process, even while `drain` waits for the reader.
         _ = Signals.add { number in _exit(128 + number) }
         StandardError.drain()
         // Not `exit`: OpenSSL's cleanup must not run while other threads still use OpenSSL.
@@ -109,7 +110,7 @@ package struct Program: Sendable {
         if let builtIn = builtIns.first(where: { $0.word == words.first })?.command {
             return try call(builtIn, rest)
         }
-        if let defaultCommand, words.first.map(beginsDefault) ?? true {
+        if let defaultCommand, words.first.map(beginsDefaultArguments) ?? true {
             return try call(defaultCommand, words)
         }
         let commandWords = commands.map(\.key) + groups.map(\.key)
@@ -125,7 +126,7 @@ package struct Program: Sendable {
             return nil
         default: break
         }
-        throw unknown(word, among: commandWords + defaultWords + builtIns.map(\.word))
+        throw unknown(word, among: commandWords + wordsForDefaultCommand + builtIns.map(\.word))
     }
 
     /// The error for a first word that is neither a command nor an option of the tool.
@@ -144,8 +145,8 @@ package struct Program: Sendable {
         return .usage("\(reason); see `\(name) --help`")
     }
 
-    private func beginsDefault(_ word: String) -> Bool {
-        word.hasPrefix("-") || defaultWords.contains(word)
+    private func beginsDefaultArguments(_ word: String) -> Bool {
+        word.hasPrefix("-") || wordsForDefaultCommand.contains(word)
     }
 
     private func call(
@@ -309,8 +310,17 @@ extension Program {
             guard descriptor >= 0 else {
                 throw .system(.cannotCreate, "\(path) cannot be created", errno)
             }
-            defer { close(descriptor) }
-            try StandardOutput.write(Array(MdocPage(page, date: date).text.utf8), to: descriptor)
+            do throws(ChannelError) {
+                try StandardOutput.write(
+                    Array(MdocPage(page, date: date).text.utf8), to: descriptor, named: path)
+            } catch {
+                close(descriptor)
+                throw error
+            }
+            // Some file systems report the error of a write only here.
+            guard close(descriptor) == 0 else {
+                throw .system(.inputOutput, "\(path) cannot be written", errno)
+            }
         }
     }
 
@@ -343,6 +353,6 @@ private struct PageDate: CustomStringConvertible {
         guard unsafe gmtime_r(&seconds, &parts) != nil else { return PageDate(description: "") }
         let month = unsafe months[Int(parts.tm_mon)]
         return PageDate(
-            description: "\(month) \(unsafe parts.tm_mday), \(unsafe parts.tm_year + 1900)")
+            description: "\(month) \(unsafe parts.tm_mday), \(unsafe Int(parts.tm_year) + 1900)")
     }
 }

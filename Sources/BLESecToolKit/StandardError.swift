@@ -12,11 +12,11 @@ package enum StandardError {
         /// What waits for the thread begins at `head`.
         private var buffer: [UInt8] = []
         private var head = 0
-        /// How many pieces the thread has taken.
+        /// How many pieces the thread has taken with ``take()``.
         private(set) var takenCount = 0
         /// Whether the thread writes, or is about to write.
         var isThreadWriting = false
-        /// How many lines were left out since the last write that was not.
+        /// How many lines were left out and are not reported yet.
         var leftOut = 0
 
         var waitingBytes: Int { buffer.count - head }
@@ -58,15 +58,17 @@ package enum StandardError {
     /// How many bytes may wait for the reader; further lines are left out. A burst of lines about
     /// thousands of messages fits.
     private static let capacity = 4 << 20
-    /// How many bytes may wait together with an error: other lines cannot take all of its room.
+    /// How many bytes may wait after an error is added: more than after another line, so that an
+    /// error has room when other lines have none.
     private static let capacityForErrors = 2 * capacity
-    /// How many bytes one write has at most: PIPE_BUF, for which a pipe has room when `poll` says
-    /// that it has any.
+    /// How many bytes one write has at most: PIPE_BUF. If `poll` says that a pipe has room, it has
+    /// room for this many bytes.
     private static let pieceSize = 4_096
     private static let lineFeed = UInt8(ascii: "\n")
-    /// Standard error, nonblocking if it is a pipe or a terminal. It is opened anew for this: other
-    /// processes, which share the open file, must not get a nonblocking one. If it cannot be opened,
-    /// `poll` alone says whether a write would wait, which it does not know exactly of terminals.
+    /// Standard error, opened anew and nonblocking if it is a pipe or a terminal. The open file
+    /// description of STDERR_FILENO stays blocking, since other processes share it. If standard error
+    /// cannot be opened anew, only `poll` says whether a write would wait; for terminals, `poll` is not
+    /// exact.
     private static let descriptor: Int32 = {
         var status = stat()
         guard unsafe fstat(STDERR_FILENO, &status) == 0,
@@ -95,7 +97,8 @@ package enum StandardError {
             let waiting = state.waitingBytes
             let room = (isError ? capacityForErrors : capacity) - waiting
             guard waiting == 0 || bytes.count <= room else {
-                // What redraws the bottom of a terminal ends without a line feed, and is no line.
+                // Text that redraws the bottom of a terminal has no line feed at its end, and is not
+                // counted as a line.
                 guard bytes.last == lineFeed else { return }
                 state.leftOut += bytes.count(where: { $0 == lineFeed })
                 return

@@ -7,11 +7,13 @@ internal import Glibc
 package enum StandardOutput {
     package static func print(_ text: String) throws(ChannelError) { try write(Array(text.utf8)) }
 
-    /// Writes all of `bytes`, and waits for the reader if necessary.
+    /// Writes all of `bytes` to any descriptor, by default standard output, and waits for the
+    /// reader if necessary.
     ///
+    /// - Parameter name: the name of the descriptor's file, for the error.
     /// - Throws: `input-output`, for a full disk or a closed pipe.
     package static func write(
-        _ bytes: [UInt8], to descriptor: Int32 = STDOUT_FILENO
+        _ bytes: [UInt8], to descriptor: Int32 = STDOUT_FILENO, named name: String = "the file"
     ) throws(ChannelError) {
         var done = 0
         while done < bytes.count {
@@ -27,12 +29,13 @@ package enum StandardOutput {
                 var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             } else if count < 0, errno != EINTR {
-                throw failure(errno, descriptor)
+                throw failure(errno, ofFile: descriptor == STDOUT_FILENO ? nil : name)
             }
         }
     }
 
-    /// Prints one line: `text`, with control characters replaced, or with `--json` an object.
+    /// Prints one line: `text`, in which control characters are replaced, or an object if `--json`
+    /// was given.
     package static func print(
         line text: @autoclosure () -> String, or members: [(String, JSONValue)]
     ) throws(ChannelError) {
@@ -67,7 +70,7 @@ package enum StandardOutput {
             defer { close(devNull) }
             // Closing the copy reports errors of delayed writes; `dup2` does not report them.
             guard devNull >= 0, copy >= 0, dup2(devNull, STDOUT_FILENO) >= 0, close(copy) == 0
-            else { throw failure(errno, STDOUT_FILENO) }
+            else { throw failure(errno) }
         }
     }
 
@@ -82,11 +85,9 @@ package enum StandardOutput {
         try result.get()
     }
 
-    /// The error of a failed write or close.
-    private static func failure(_ number: Int32, _ descriptor: Int32) -> ChannelError {
-        guard descriptor == STDOUT_FILENO else {
-            return .system(.inputOutput, "the file cannot be written", number)
-        }
+    /// The error of a failed write or close of the file `name`; nil means standard output.
+    private static func failure(_ number: Int32, ofFile name: String? = nil) -> ChannelError {
+        if let name { return .system(.inputOutput, "\(name) cannot be written", number) }
         guard number == EPIPE else {
             return .system(.inputOutput, "standard output cannot be written", number)
         }

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "CBLESecLinux.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +21,18 @@ const char *blesec_error_text(int number) { return strerrordesc_np(number); }
 
 int blesec_rename_new(int from_folder, const char *from, int to_folder, const char *to) {
     return renameat2(from_folder, from, to_folder, to, RENAME_NOREPLACE);
+}
+
+int blesec_birth_time(int descriptor, int64_t *seconds, uint32_t *nanoseconds) {
+    struct statx status;
+    if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &status) < 0) return -1;
+    if (!(status.stx_mask & STATX_BTIME)) {
+        errno = ENOTSUP;
+        return -1;
+    }
+    *seconds = status.stx_btime.tv_sec;
+    *nanoseconds = status.stx_btime.tv_nsec;
+    return 0;
 }
 
 int blesec_synchronize(int descriptor) { return syncfs(descriptor); }

@@ -6,9 +6,9 @@ internal import BLESecToolKit
         name: "blesec", summary: "encrypted, authenticated channels over Bluetooth LE",
         description: [
             "Opens a channel between two devices over Bluetooth LE, without an internet connection "
-                + "and without Bluetooth's own pairing. Both devices prove their keys, and nobody else can read or "
-                + "change what they send. `blesec help COMMAND` shows the page of a command, and "
-                + "`blesec help concepts` explains endpoints, keys and exit statuses."
+                + "and without Bluetooth's own pairing. Both devices prove their keys, and nobody else "
+                + "can read or change what they send. `blesec help COMMAND` shows the page of a "
+                + "command, and `blesec help concepts` explains endpoints, keys and exit statuses."
         ],
         commands: [
             "keygen": { KeygenCommand.command }, "pubkey": { PubkeyCommand.command },

@@ -40,15 +40,23 @@ struct ChannelSession: Sendable {
         defer { progress.end() }
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
-        let tasks = [sendInput, writeOutput, watch].map { part in
+        let sending = Task(executorPreference: channel.loop) { _ = feed.yield(await sendInput()) }
+        let receiving = [writeOutput, watch].map { part in
             Task(executorPreference: channel.loop) { _ = feed.yield(await part()) }
         }
-        defer {
-            interruption.setAction(nil)
-            for task in tasks { task.cancel() }
+        let outcome: Result<Void, ChannelError>
+        do throws(ChannelError) {
+            try await follow(events)
+            try await close()
+            outcome = .success(())
+        } catch {
+            outcome = .failure(error)
         }
-        try await follow(events)
-        try await close()
+        interruption.setAction(nil)
+        for task in [sending] + receiving { task.cancel() }
+        // The next session reads input only after this one has put back what it could not send.
+        await sending.value
+        try outcome.get()
         if !keepsOutput { try await StandardOutput.finish() }
     }
 
@@ -114,6 +122,8 @@ struct ChannelSession: Sendable {
                 try await channel.send(bytes)
                 progress.sent(bytes.count)
             } catch {
+                // Nothing of the bytes was queued.
+                if let bytes { StandardInput.shared.putBack(bytes) }
                 return .cannotSend(error)
             }
         }
@@ -153,7 +163,8 @@ struct ChannelSession: Sendable {
         }
     }
 
-    /// Ends the channel before everything was sent, and in negotiated mode tells the peer so.
+    /// Ends the channel early. In negotiated mode, the peer is told that not everything was sent,
+    /// unless it was told before that everything was.
     private func leave() async {
         guard !isDirect else { return await channel.abort() }
         try? await channel.finish(.interrupted)

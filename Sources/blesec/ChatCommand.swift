@@ -16,9 +16,9 @@ enum ChatCommand {
                 + "standard output, exactly once. A line is delivered when the peer's side has "
                 + "written it. While the peer is out of reach, blesec looks for it, and lines "
                 + "wait. If the peer's blesec is started anew, nobody can know whether lines that "
-                + "were under way have arrived: they are unknown, and are not sent again. If there "
-                + "were any when the input ends, the exit status is 76. A line of more than 16,384 bytes is sent in "
-                + "pieces.",
+                + "were under way have arrived: they are unknown, and are not sent again. If any line "
+                + "is unknown when the input ends, the exit status is 76. A line of more than 16,384 "
+                + "bytes is sent in pieces.",
             "On a terminal, the fate of a line is shown below the line. Elsewhere, standard error "
                 + "says `sent N` for line N, and later `delivered N` or `unknown N`. With --json, "
                 + "these reports, the states of the connection and the peer's lines are JSON "
@@ -26,12 +26,14 @@ enum ChatCommand {
                 + "objects use the escapes of JSON.",
             "The chat ends at the end of standard input, after everything that was sent is "
                 + "delivered. If standard output then does not take a line from the peer within 5 "
-                + "seconds, the exit status is 76. After Ctrl-C, the chat waits only while there is "
-                + "a link, or while standard output has not taken a line, and for at most 5 seconds "
-                + "without progress; a line that is not delivered by then is unknown. The chat does "
-                + "not end when the peer leaves. --peer names the peer to accept, and so does "
-                + "--remember with a name that is known. With --anyone, the first peer that "
-                + "connects is the only peer until the chat ends.",
+                + "seconds, the exit status is 76. Exit status 0 means that each line of this side "
+                + "was delivered; it says nothing about further lines of the peer, whose side reports "
+                + "the fate of each.",
+            "After Ctrl-C, the chat waits only while there is a link, or while standard output has "
+                + "not taken a line, and for at most 5 seconds without progress; a line that is not "
+                + "delivered by then is unknown. The chat does not end when the peer leaves. --peer "
+                + "names the peer to accept, and so does --remember with a name that is known. With "
+                + "--anyone, the first peer that connects is the only peer until the chat ends.",
         ],
         examples: [
             "blesec chat --service UUID --identity key --peer SHA256:...":
@@ -57,7 +59,7 @@ enum ChatCommand {
         if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
         let routing = try await RouteArguments(
             arguments, endpoint: operandKey == nil ? operand : nil, options, configuration, notes,
-            failures)
+            failures, interruption)
         let connection = await PeerConnection.start(
             routing.route, to: expected, delivery: PersistentArguments.delivery())
         let screen = ChatScreen()

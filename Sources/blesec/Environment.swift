@@ -18,4 +18,13 @@ enum Environment {
         }
         return max(20, Int(size.ws_col))
     }
+
+    /// The number of lines of the terminal at standard output; 24 if that is unknown.
+    static var height: Int {
+        var size = winsize()
+        guard unsafe ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_row > 0 else {
+            return 24
+        }
+        return Int(size.ws_row)
+    }
 }

@@ -38,6 +38,7 @@ enum KeygenCommand {
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
+            .untrusted,
         ], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {

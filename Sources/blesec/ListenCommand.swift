@@ -6,7 +6,8 @@ enum ListenCommand {
     private static let keep = Option(
         name: "--keep",
         help: "Serve one peer after another, and report how each channel ended. Standard input "
-            + "goes to the first peer. When that channel has ended, the rest goes to later peers.")
+            + "goes to the first peer. When that channel has ended, the rest goes to later peers. "
+            + "What was on its way to a peer that is lost is not sent again.")
 
     static let command = Command(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
@@ -66,7 +67,10 @@ enum ListenCommand {
         guard arguments.has(PersistentArguments.persist) else {
             try PersistentArguments.refuseWithoutPersist(arguments)
             let interruption = Interruption()
-            let source = try await source(arguments, options, options.configuration, failures)
+            // A signal ends the wait for bluetoothd.
+            let source = try await interruption.cancelling { () async throws(ChannelError) in
+                try await Self.source(arguments, options, options.configuration, failures)
+            }
             return try await source.use { () async throws(ChannelError) in
                 try await serve(source, options, notes, interruption, keeps: arguments.has(keep))
             }

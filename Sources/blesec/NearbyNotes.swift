@@ -13,6 +13,7 @@ struct NearbyNotes: Sendable {
             case .advertising(let state): Self.advertising(state)
             case .dialFailed(let candidate, let error):
                 failures.note(PeerFailure(peer: candidate.address.description, error: error))
+            case .dialCancelled: break
             case .acceptFailed(let failure): failures.note(failure)
             case .duplicate(let peer):
                 Diagnostics.note(

@@ -58,8 +58,17 @@ struct PeerList {
     /// Draws the table with the peers and their ages at `now`.
     mutating func draw(at now: MonotonicTime) throws(ChannelError) {
         guard isTable else { return }
+        try StandardOutput.print(drawing(at: now, height: Environment.height))
+    }
+
+    /// The text that draws the table over its last drawing, on a terminal of `height` lines. Does not
+    /// wrap lines, so that each takes one line of a narrow terminal, and the next drawing begins at
+    /// the same place.
+    mutating func drawing(at now: MonotonicTime, height: Int) -> String {
         var lines = [Self.header]
-        for entry in table.entries.prefix(Self.maximumRows) {
+        // One line is for the header, and one is for the cursor below the table.
+        let rowCount = min(Self.maximumRows, max(1, height - 2))
+        for entry in table.entries.prefix(rowCount) {
             let signal = entry.signal.map { "\($0) dBm" } ?? "?"
             let age = now.duration(since: entry.lastHeard).components.seconds
             lines.append(
@@ -67,12 +76,13 @@ struct PeerList {
                     + Self.pad("\(entry.timesHeard)", 6) + " \(age) s")
         }
         if table.count == 0 { lines.append("nobody yet") }
-        // Moves the cursor to the first line, and prints each line again.
+        // Moves the cursor to the first line, prints each line again, and erases what is below.
         let cursorUp = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
-        let text = lines.map { $0 + "\u{1B}[K\n" }.joined()
-        drawnLines = max(drawnLines, lines.count)
-        let blankLines = String(repeating: "\u{1B}[K\n", count: drawnLines - lines.count)
-        try StandardOutput.print(cursorUp + text + blankLines)
+        // Each line is erased first: at the end of a line that is cut off, the cursor is on the last
+        // character.
+        let text = lines.map { "\u{1B}[K" + $0 + "\n" }.joined()
+        drawnLines = lines.count
+        return "\u{1B}[?7l" + cursorUp + text + "\u{1B}[J\u{1B}[?7h"
     }
 
     private static func pad(_ text: String, _ width: Int) -> String {
@@ -82,9 +92,9 @@ struct PeerList {
 
 extension AdvertisementPayload {
     fileprivate var capabilityNames: [String] {
-        let all: [(Capabilities, String)] = [
+        let all: [(capability: Capabilities, name: String)] = [
             (.l2cap, "l2cap"), (.gattStream, "gatt"), (.noise, "noise"), (.tls, "tls"),
         ]
-        return all.filter { capabilities.contains($0.0) }.map(\.1)
+        return all.filter { capabilities.contains($0.capability) }.map(\.name)
     }
 }

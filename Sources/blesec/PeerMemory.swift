@@ -28,8 +28,8 @@ struct PeerMemory: Sendable {
     /// folder is created only for a command that remembers a peer.
     ///
     /// With `--remember`, `--state` or `peer:NAME`, an error in the folder is thrown here, before a
-    /// peer is dialed. With `peer:KEY` alone, the folder can only save a scan, so an error in the
-    /// folder is reported and ignored. A missing default folder is no error.
+    /// peer is dialed. With `peer:KEY` alone, the folder only helps to do without a scan, so an error
+    /// in the folder is reported and ignored. A missing default folder is no error.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {

@@ -22,7 +22,7 @@ final class PeerSearch: Sendable {
         /// a different key, refuses this side, or is this device itself.
         var addressError: ChannelError?
         var service: NearbyService?
-        /// Where the last search reports its state.
+        /// The function to which the last search reports its state.
         var progress: PeerRoute.Progress?
     }
     private let state: Locked<State>
@@ -86,7 +86,8 @@ final class PeerSearch: Sendable {
         case .opening: progress(.opening)
         case .handshaking: progress(.handshaking)
         case .dialFailed: progress(.searching)
-        case .adapter, .advertising, .acceptFailed, .duplicate: break
+        // Because the service accepts no links, a dial is called off only at the search's end.
+        case .dialCancelled, .adapter, .advertising, .acceptFailed, .duplicate: break
         }
     }
 

@@ -34,10 +34,11 @@ enum PersistentArguments {
         name: "--store", value: "DIR",
         help:
             "Keep what is not confirmed yet in DIR, so that it outlives this process; to continue, "
-            + "start the same command again. DIR is for one transfer: when everything was sent, "
-            + "standard input is not read, and if bytes wait there at the end, the exit status is "
-            + "65. With --input, more bytes are refused with status 65. `blesec outbox DIR list` shows what waits. "
-            + "Goes with --persist, one --peer, and --identity or --certificate.")
+            + "start the same command again, with the same --input and --output if it had them. DIR "
+            + "is for one transfer: when everything was sent, standard input is not read, and if "
+            + "bytes wait there at the end, the exit status is 65. With --input, more bytes are "
+            + "refused with status 65. `blesec outbox DIR list` shows what waits. Goes with "
+            + "--persist, one --peer, and --identity or --certificate.")
     static let input = Option(
         name: "--input", value: "FILE",
         help:
@@ -88,6 +89,28 @@ enum PersistentArguments {
         return try .open(in: directory, own: own, peer: peer.fingerprint)
     }
 
+    /// Reads the note that earlier runs with the store have left about the file of `option`; nil if
+    /// there were no such runs, or if they used no file.
+    ///
+    /// - Throws: `badKey` when earlier runs used a file and this one does not, or the other way
+    ///   round. With `allowsNoFile`, this run may do without the file.
+    private static func note(
+        _ bytes: [UInt8], of option: Option, _ arguments: Arguments, allowsNoFile: Bool = false
+    ) throws(ChannelError) -> FileNote? {
+        let note = try FileNote(bytes)
+        guard !bytes.isEmpty, (note != nil) != arguments.has(option) else { return note }
+        guard note != nil else {
+            throw ChannelError(
+                .badKey,
+                "the store was used without \(option.name); leave it out, or use another directory")
+        }
+        guard allowsNoFile else {
+            throw ChannelError(
+                .badKey, "the store was used with \(option.name) FILE; give it again")
+        }
+        return note
+    }
+
     /// Sends the input to the peer, and writes the peer's messages to the output, over links of
     /// `route`. Returns when both sides have sent and written everything.
     static func pipe(
@@ -102,19 +125,21 @@ enum PersistentArguments {
         let source: InputFile?
         let target: OutputFile?
         do throws(ChannelError) {
-            let sent = try FileNote(notedFiles.sent)
-            let written = try FileNote(notedFiles.confirmed)
+            // When everything was sent, no input is needed.
+            let sent = try note(notedFiles.sent, of: input, arguments, allowsNoFile: isFinished)
+            let written = try note(notedFiles.confirmed, of: output, arguments)
             source = try arguments.value(input).map { path throws(ChannelError) in
                 try InputFile(path, sent, isFinished: isFinished)
             }
             target = try arguments.value(output).map { path throws(ChannelError) in
                 try OutputFile(path, written)
             }
-            if let target, written == nil {
-                // Stores a note about the file before any byte is written to the file. The note
+            if store != nil, notedFiles.confirmed.isEmpty {
+                // Stores a note about the output before any byte is written. The note of a file
                 // says which bytes are confirmed. When the command is started again, it removes the
                 // other bytes from the file.
-                try await connection.confirm(through: 0, noting: target.note(0))
+                try await connection.confirm(
+                    through: 0, noting: target?.note(0) ?? FileNote.withoutFile)
                 try await connection.waitUntilCommitted()
             }
         } catch {
@@ -129,7 +154,7 @@ enum PersistentArguments {
             connection: connection, interruption: Interruption(), timeLimit: options.timeLimit,
             input: { () throws(ChannelError) in
                 if let source { return try source.next() }
-                return try await StandardInput.shared.next().map { ($0, nil) }
+                return try await StandardInput.shared.next().map { ($0, FileNote.withoutFile) }
             },
             output: { message throws(ChannelError) in
                 if let target {

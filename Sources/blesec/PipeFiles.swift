@@ -1,6 +1,8 @@
 internal import BLESec
+internal import BLESecCredentials
 internal import BLESecLocking
 internal import BLESecToolKit
+internal import CBLESecLinux
 internal import Glibc
 
 /// A regular file that is read from the offset at which an earlier run has stopped.
@@ -70,13 +72,18 @@ final class OutputFile: Sendable {
     /// Opens the file. `written` says up to which offset earlier runs have made it durable, nil if
     /// there were none; the bytes after that offset are removed.
     ///
-    /// - Throws: `cannotCreate` when the file has bytes, and no earlier run has used it; `badKey`
-    ///   when the file is not the file of `written`, or has fewer bytes than `written` says.
+    /// - Throws: `cannotCreate` when the file cannot be opened, or has bytes and no earlier run has
+    ///   used it; `noSuchFile` when the file of `written` is missing; `badKey` when the file is not
+    ///   the file of `written`, or has fewer bytes than `written` says.
     init(_ path: String, _ written: FileNote?) throws(ChannelError) {
         self.path = path
-        descriptor = unsafe open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o666)
+        let flags = O_RDWR | O_CLOEXEC | (written == nil ? O_CREAT : 0)
+        descriptor = unsafe open(path, flags, 0o666)
         guard descriptor >= 0 else {
-            throw .system(.cannotCreate, "\(path) cannot be written", errno)
+            let number = errno
+            let isMissing = written != nil && number == ENOENT
+            throw .system(
+                isMissing ? .noSuchFile : .cannotCreate, "\(path) cannot be written", number)
         }
         file = try RegularFile(descriptor, path)
         guard written != nil || file.size == 0 else {
@@ -90,13 +97,8 @@ final class OutputFile: Sendable {
             throw .system(.inputOutput, "\(path) cannot be written", errno)
         }
         lseek(descriptor, durableLength, SEEK_SET)
-        // Makes the directory entry of a new file durable as well.
-        let slash = path.lastIndex(of: "/")
-        let directory = slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
-        let folder = unsafe open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard folder >= 0 else { return }
-        fsync(folder)
-        close(folder)
+        // The file may be new, and its name not durable yet.
+        try NewFile.synchronizeDirectory(of: path)
     }
 
     /// The note for the store when the first `length` bytes of the file are durable.
@@ -105,12 +107,7 @@ final class OutputFile: Sendable {
     deinit { close(descriptor) }
 
     func write(_ bytes: [UInt8]) throws(ChannelError) {
-        do throws(ChannelError) {
-            try StandardOutput.write(bytes, to: descriptor)
-        } catch {
-            throw ChannelError(
-                .inputOutput, "\(path) cannot be written", underlying: error.underlying)
-        }
+        try StandardOutput.write(bytes, to: descriptor, named: path)
     }
 
     /// Makes durable what was written so far.
@@ -129,23 +126,34 @@ final class OutputFile: Sendable {
 /// The identity of a regular file, and its size in bytes when it was opened.
 private struct RegularFile {
     let size: Int
-    private let device: UInt
     private let inode: UInt
+    /// When the file was made, in seconds and nanoseconds since 1970; nil if the file system does
+    /// not keep that time.
+    private let birth: String?
+    /// The number of the file system's device, which may change when the file system is mounted
+    /// again.
+    private let device: String
 
     init(_ descriptor: Int32, _ path: String) throws(ChannelError) {
         var status = stat()
         guard unsafe fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
             throw ChannelError(.configuration, "\(path) is no regular file")
         }
-        (size, device, inode) = (status.st_size, status.st_dev, status.st_ino)
+        (size, inode, device) = (status.st_size, status.st_ino, "\(status.st_dev)")
+        var seconds: Int64 = 0
+        var nanoseconds: UInt32 = 0
+        let isKnown = unsafe blesec_birth_time(descriptor, &seconds, &nanoseconds) == 0
+        birth = isKnown ? "\(seconds).\(nanoseconds)" : nil
     }
 
-    func note(_ offset: Int) -> FileNote { FileNote(offset: offset, device: device, inode: inode) }
+    func note(_ offset: Int) -> FileNote {
+        FileNote(offset: offset, origin: birth ?? device, inode: inode)
+    }
 
     /// Throws if this is not the note's file, or if it has fewer bytes than the note says.
     func check(against note: FileNote?, _ path: String) throws(ChannelError) {
         guard let note else { return }
-        guard note == self.note(note.offset) else {
+        guard note.inode == inode, [birth, device].contains(note.origin) else {
             throw ChannelError(
                 .badKey, "the store was used with another file than \(path); give that file")
         }
@@ -158,23 +166,29 @@ private struct RegularFile {
 }
 
 /// A note in the store: up to which offset a file is transferred, and which file it is.
-struct FileNote: Equatable {
-    var offset: Int
-    fileprivate var device, inode: UInt
+struct FileNote {
+    /// The note of a run that uses standard input or output, and no file.
+    static let withoutFile = Array("no file".utf8)
 
-    var bytes: [UInt8] { Array("\(offset) of file \(device):\(inode)".utf8) }
+    let offset: Int
+    /// When the file was made; where the file system does not keep that time, and in older notes,
+    /// the number of the device.
+    fileprivate let origin: String
+    fileprivate let inode: UInt
 
-    fileprivate init(offset: Int, device: UInt, inode: UInt) {
-        (self.offset, self.device, self.inode) = (offset, device, inode)
+    var bytes: [UInt8] { Array("\(offset) of file \(origin):\(inode)".utf8) }
+
+    fileprivate init(offset: Int, origin: String, inode: UInt) {
+        (self.offset, self.origin, self.inode) = (offset, origin, inode)
     }
 
-    /// Reads a note; nil if it is empty.
+    /// Reads a note; nil if it is empty, or is ``withoutFile``.
     init?(_ bytes: [UInt8]) throws(ChannelError) {
-        guard !bytes.isEmpty else { return nil }
+        guard !bytes.isEmpty, bytes != Self.withoutFile else { return nil }
         let words = String(decoding: bytes, as: UTF8.self).split { $0 == " " || $0 == ":" }
         guard words.count == 5, let offset = Int(words[0]), offset >= 0,
-            let device = UInt(words[3]), let inode = UInt(words[4])
+            let inode = UInt(words[4])
         else { throw ChannelError(.store, "the store has another program's note") }
-        self.init(offset: offset, device: device, inode: inode)
+        self.init(offset: offset, origin: String(words[3]), inode: inode)
     }
 }

@@ -12,19 +12,22 @@ struct RouteArguments {
     let end: @Sendable () async -> Void
 
     /// Starts the service or the listener that the arguments ask for, if any. Without `endpoint`,
-    /// both sides look for each other.
+    /// both sides look for each other. A signal ends the wait for bluetoothd.
     init(
         _ arguments: Arguments, endpoint: String?, _ options: ChannelOptions,
-        _ configuration: ChannelConfiguration, _ notes: ConnectionNotes, _ failures: FailureLog
+        _ configuration: ChannelConfiguration, _ notes: ConnectionNotes, _ failures: FailureLog,
+        _ interruption: Interruption
     ) async throws(ChannelError) {
         guard let endpoint else {
             try arguments.refuse([Self.listen], "goes with an ENDPOINT")
             let settings = try NearbyArguments(
                 arguments, service: NearbyArguments.service(arguments),
                 dialsWhenHeardOnce: options.acceptsOnlyCertainPeers)
-            let service = try await NearbyService.start(
-                settings.service, configuration: configuration, options: settings.options,
-                onEvent: notes.onEvent)
+            let service = try await interruption.cancelling { () async throws(ChannelError) in
+                try await NearbyService.start(
+                    settings.service, configuration: configuration, options: settings.options,
+                    onEvent: notes.onEvent)
+            }
             await NearbyNotes.advertising(service)
             route = .nearby(service)
             end = { await service.close() }

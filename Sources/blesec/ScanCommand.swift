@@ -20,8 +20,9 @@ enum ScanCommand {
             "Scans through bluetoothd and shows each peer that advertises the service: its "
                 + "address, the random tag of its advertisement, where to dial, what the peer can "
                 + "do, how strong its signal is and how often it was heard. On a terminal, the "
-                + "output is a table that is kept up to date. Elsewhere, the output is a line for "
-                + "each peer that is new or has changed its advertisement.",
+                + "output is a table that is kept up to date, with the 20 peers of the strongest "
+                + "signals, or as many as fit. Elsewhere, the output is a line for each peer that is "
+                + "new or has changed its advertisement.",
             "Nothing in an advertisement is proven: anyone can advertise anything. `blesec "
                 + "connect` finds out who the peer is.",
         ],
@@ -30,8 +31,8 @@ enum ScanCommand {
             "blesec scan --for 20 --json": "List these peers for a script.",
         ],
         statuses: [
-            .success, .usage, .noPeer, .inputOutput, .untrusted, .hungUp, .interrupted,
-            .terminated,
+            .success, .usage, .noPeer, .inputOutput, .timedOut, .protocolError, .untrusted, .hungUp,
+            .interrupted, .terminated,
         ], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {

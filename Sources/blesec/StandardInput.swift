@@ -13,8 +13,8 @@ final class StandardInput: Sendable {
     private typealias Chunk = Result<[UInt8]?, ChannelError>
 
     private struct State: Sendable {
-        /// The bytes of a read whose caller was cancelled; or the input's end or an error, which
-        /// every later call gets.
+        /// The bytes of a read whose caller was cancelled, or bytes that were put back; or the
+        /// input's end or an error, which every later call gets.
         var arrived: Chunk?
         var waiter: CheckedContinuation<Chunk, Never>?
         var isReading = false
@@ -35,6 +35,9 @@ final class StandardInput: Sendable {
         }
         return try chunk.get()
     }
+
+    /// Gives back the bytes that ``next()`` has returned last, for the next call.
+    func putBack(_ bytes: [UInt8]) { state.withLock { $0.arrived = .success(bytes) } }
 
     /// Whether bytes wait to be read at this moment. Bytes that a file or a pipe gets later do not
     /// count, and nothing is read.

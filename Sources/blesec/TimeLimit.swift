@@ -27,6 +27,7 @@ struct TimeLimit: Sendable {
         awaiting awaited: String,
         _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {
+        // A result of nil means that the time is over.
         let result = await withTaskGroup(of: Result<Value, ChannelError>?.self) { group in
             group.addTask {
                 do throws(ChannelError) {

@@ -324,6 +324,36 @@ extension Integration {
             #expect(outcomes[0].text == "half of it")
         }
 
+        @Test(
+            "a signal ends a command at once while bluetoothd does not answer",
+            arguments: [
+                ["listen", "--service", "180F", "--anyone"],
+                ["listen", "--service", "180F", "--anyone", "--keep"], ["chat", "--anyone"],
+                ["connect", "service:180F", "--anyone"],
+                ["scan"], ["forward", "--allow", "unix:/nowhere", "--anyone"],
+                ["send", "service:180F", "FOLDER", "--anyone"],
+                ["receive", "FOLDER", "--service", "180F", "--anyone"],
+                ["pair", "--name", "x", "--state", "FOLDER/state"],
+            ])
+        func silentBus(_ words: [String]) throws {
+            let folder = ScratchFolder()
+            let bus = RawSocket.listening(at: folder.file("bus"))
+            let tool = try Subprocess(
+                Tool.path, words.map { $0.replacing("FOLDER", with: folder.path) },
+                input: .keptOpen,
+                environment: [
+                    "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(folder.file("bus"))",
+                    "XDG_STATE_HOME": folder.path,
+                ], within: 8)
+            let accepted = bus.accepted()
+            tool.signal(SIGTERM)
+            let outcome = try tool.wait()
+            #expect(outcome.status == 143, "\(outcome.errors)")
+            #expect(outcome.errors.hasSuffix("blesec: terminated\n"), "\(outcome.errors)")
+            accepted.close()
+            bus.close()
+        }
+
         @Test("a peer that reads slowly still learns that the sender was interrupted")
         func signalWithSlowPeer() throws {
             let pair = try ToolPair()

@@ -59,6 +59,8 @@ extension Integration {
                     ],
                     "--timeout is longer than the 120 seconds for which a code is valid; see"
                 ),
+                (["pair", "--name", "x", "--code="], "the value of --code is empty; see"),
+                (["pair", "--name", "x", "--uri="], "the value of --uri is empty; see"),
                 (["completion", "zsh"], "there is a script for bash only, not `zsh`"),
                 (
                     ["connect", "service:180F", "--anyone", "--transport", "radio"],

@@ -121,10 +121,18 @@ extension Integration {
             #expect(line.contains("`MaxConnectionInterval=12`"), "\(line)")
         }
 
+        @Test("doctor reads a setting that begins with 0 as octal digits, as bluetoothd does")
+        func octalInterval() throws {
+            try write(["etc/bluetooth/main.conf": "[LE]\nMinConnectionInterval=010\n"])
+            let line = try #require(try lines("intervals").first)
+            #expect(line.hasPrefix("ok    intervals: an interval of 10 to 50 ms, "), "\(line)")
+        }
+
         @Test(
             "doctor reports a setting of an interval that is no number, is out of range, or contradicts another",
             arguments: [
                 ("MinConnectionInterval=5", "is `5`, and not a number from 6 to 3200"),
+                ("MinConnectionInterval=08", "is `08`, and not a number from 6 to 3200"),
                 ("ConnectionLatency=many", "is `many`, and not a number from 0 to 499"),
                 ("MaxConnectionInterval=99999999999999999999", "and not a number from 6 to 3200"),
                 ("MinConnectionInterval=41", "the shortest interval is longer than the longest"),

@@ -1,4 +1,5 @@
 import BLESecChannelCore
+import Glibc
 import TestSupport
 import Testing
 
@@ -88,6 +89,31 @@ extension Integration {
         func unwritable() throws {
             let outcome = try Tool.run("help", "--mdoc", folder.file("missing"))
             Tool.expect(outcome, status: 73, "blesec.1 cannot be created: No such file")
+        }
+
+        @Test("the error for a page that does not fit on the disk names the page")
+        func fullDisk() throws {
+            try #require(unsafe symlink("/dev/full", folder.file("blesec-listen.1")) == 0)
+            let outcome = try Tool.run("help", "--mdoc", folder.path)
+            Tool.expect(
+                outcome, status: 74, "blesec-listen.1 cannot be written: No space left on device")
+        }
+
+        @Test("the pages can have the latest date that the C library knows")
+        func latestDate() throws {
+            let outcome = try Subprocess.run(
+                Tool.path, ["help", "--mdoc", folder.path],
+                environment: ["SOURCE_DATE_EPOCH": "67768036191676799"])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            let page = String(decoding: folder.read("blesec.1") ?? [], as: UTF8.self)
+            #expect(page.contains(".Dd December 31, 2147485547\n"), "\(page.prefix(100))")
+        }
+
+        @Test(
+            "the pages of scan and keygen list the statuses of deadlines and of denied permission")
+        func statuses() throws {
+            #expect(try words(of: "scan").contains(" 75 A deadline passed. 76 "))
+            #expect(try words(of: "keygen").contains(" 77 The peer is not trusted, or the system "))
         }
 
         /// What bash offers for the last word of a line.

@@ -79,7 +79,7 @@ extension Integration {
                     """)
             let last = try run("drop", "4", "--json").text
             #expect(last == "{\"dropped\": [4], \"bytes\": 7}\n")
-            let fates = try open().endpoint.stored.fates
+            let fates = try #require(try open().endpoint.claim()).fates
             // Fates become known in the order of the messages, and message 1 has none yet.
             #expect((1...4).allSatisfy { fates.fate(id: $0) == nil } && fates.droppedCount == 3)
         }

@@ -273,6 +273,8 @@ extension Integration {
                 (["pair", "--name", "x", "--png", "f"], 64, "goes with a new invitation"),
                 (["pair", "--name", "x", "--digits", "3"], 64, "4 to 12"),
                 (["pair", endpoint, "--name", "x", "--uri"], 64, "give --listen"),
+                (["pair", endpoint, "--name", "x"], 64, "the side that shows a code waits"),
+                (["pair", endpoint, "--name", "x", "--code"], 64, "give --listen, or the other"),
                 (["pair", "peer:x", "--name", "x"], 64, "no name"),
                 (["pair", "--name", "x", "--listen"], 64, "goes with an endpoint"),
                 (["pair", endpoint, "--name", "x", "--heard", "2"], 64, "with an endpoint"),

@@ -67,6 +67,17 @@ extension Integration {
             #expect(!outcomes[1].errors.contains("known_peers"))
         }
 
+        @Test("a new state folder that may not be on the disk is an error before a peer is dialed")
+        func volatileFolder() throws {
+            let state = pair.folder.file("state")
+            let outcome = try Tool.run(
+                without: .fsync,
+                ["connect", pair.endpoint(), "--remember", "lamp", "--state", state]
+                    + ["--peer", pair.listenerKey] + identity("dialer"))
+            Tool.expect(
+                outcome, status: 73, "\(state) cannot be created: Function not implemented")
+        }
+
         @Test("without --remember nothing is stored, and no state folder is made")
         func nothingRemembered() throws {
             let listener = try pair.listen(["--keep"])

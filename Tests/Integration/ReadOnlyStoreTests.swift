@@ -7,24 +7,15 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// Stores that the tool may read and not write. Permissions do not bind root, so a test that
-    /// runs as root starts the tool without the capabilities that override permissions.
+    /// Stores that the tool may read and not write.
     @Suite struct ReadOnlyStoreTests {
         private let pair: ToolPair
         private var directory: String { pair.folder.file("stores") }
 
         init() throws { pair = try ToolPair() }
 
-        private static let droppedCapabilities = "-dac_override,-dac_read_search,-fowner"
-
         private func run(_ arguments: [String]) throws -> Subprocess.Outcome {
-            guard geteuid() == 0 else { return try Tool.run(arguments: arguments) }
-            return try Subprocess.run(
-                "setpriv",
-                [
-                    "--bounding-set=\(Self.droppedCapabilities)",
-                    "--inh-caps=\(Self.droppedCapabilities)", Tool.path,
-                ] + arguments)
+            try Tool.runBoundByPermissions(arguments)
         }
 
         /// Makes the listener's store with a message, and returns it, still open, with its path.

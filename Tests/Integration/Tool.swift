@@ -24,6 +24,41 @@ enum Tool {
         try Subprocess.run(path, arguments)
     }
 
+    /// Runs the tool in a working directory until it ends.
+    static func run(in directory: String, _ arguments: String...) throws -> Subprocess.Outcome {
+        let script = """
+            tool=$(realpath "$0") && cd "$1" && shift && exec "$tool" "$@"
+            """
+        return try Subprocess.run("sh", ["-c", script, path, directory] + arguments)
+    }
+
+    /// The capabilities by which permissions do not bind root.
+    private static let droppedCapabilities = "-dac_override,-dac_read_search,-fowner"
+
+    /// Runs the tool until it ends, so that permissions bind it even if root runs the tests.
+    static func runBoundByPermissions(_ arguments: [String]) throws -> Subprocess.Outcome {
+        guard geteuid() == 0 else { return try run(arguments: arguments) }
+        return try Subprocess.run(
+            "setpriv",
+            ["--bounding-set=\(droppedCapabilities)", "--inh-caps=\(droppedCapabilities)", path]
+                + arguments)
+    }
+
+    /// Some system calls, with their numbers on this machine.
+    #if arch(x86_64)
+        enum SystemCall: Int { case flock = 73, fsync = 74, getdents64 = 217 }
+    #else
+        enum SystemCall: Int { case flock = 32, fsync = 82, getdents64 = 61 }
+    #endif
+
+    /// Runs the tool until it ends, on a system where a call fails with ENOSYS.
+    static func run(
+        without call: SystemCall, _ arguments: [String]
+    ) throws -> Subprocess.Outcome {
+        let script = #filePath.replacing("Tool.swift", with: "Peers/without_syscall.py")
+        return try Subprocess.run("python3", [script, "\(call.rawValue)", path] + arguments)
+    }
+
     /// Starts the tool.
     static func start(
         _ arguments: [String], input: Subprocess.Input = .bytes([]), output: String? = nil,

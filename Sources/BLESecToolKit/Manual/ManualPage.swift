@@ -85,7 +85,8 @@ package struct ManualPage: Sendable {
         sections.insert(Section("COMMANDS", commands), at: 2)
     }
 
-    /// The options of a synopsis. An option that another one needs is shown only beside that one.
+    /// The options of a synopsis. If one option needs another, the needed option is shown only beside
+    /// the option that needs it.
     private static func parameters(_ options: [Option]) -> [Parameter] {
         let neededNames = options.compactMap(\.neededOption)
         return options.filter { !neededNames.contains($0.name) }.map { option in

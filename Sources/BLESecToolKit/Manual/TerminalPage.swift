@@ -52,7 +52,8 @@ struct TerminalPage {
     }
 
     private mutating func paragraph(_ content: String) {
-        // A heading ends without a full stop, so the empty line comes only between blocks.
+        // An empty line separates the paragraph from a block before it. A block ends with a full
+        // stop, and a heading does not.
         if text.hasSuffix(".\n") { text += "\n" }
         wrap(content, indent: Self.indent)
     }

@@ -77,5 +77,9 @@ const char *_Nullable blesec_error_text(int number);
 // cannot check that.
 int blesec_rename_new(int from_folder, const char *_Nonnull from, int to_folder, const char *_Nonnull to);
 
+// statx: stores when the open file was made, in seconds and nanoseconds since 1970. Fails with ENOTSUP if the
+// file system does not keep that time. Swift's C library module does not show statx.
+int blesec_birth_time(int descriptor, int64_t *_Nonnull seconds, uint32_t *_Nonnull nanoseconds);
+
 // syncfs: makes durable all that was written to the file system of the descriptor's file.
 int blesec_synchronize(int descriptor);

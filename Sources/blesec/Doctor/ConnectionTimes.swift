@@ -9,7 +9,7 @@ struct ConnectionTimes: Equatable {
 
     /// The longest interval that is not slow, in units of 1.25 ms: 50 ms, the kernel's default for
     /// the longest interval.
-    private static let slowestInterval = 40
+    private static let longestFastInterval = 40
 
     /// The settings below `[LE]` in main.conf, and their valid numbers (Core Specification, volume
     /// 4, part E, 7.8.12).
@@ -48,7 +48,7 @@ struct ConnectionTimes: Equatable {
     }
 
     /// Whether the other side may be reached less often than every 50 ms.
-    var isSlow: Bool { maximumInterval * (latency + 1) > Self.slowestInterval }
+    var isSlow: Bool { maximumInterval * (latency + 1) > Self.longestFastInterval }
 
     /// Why the kernel refuses these parameters together; nil if it accepts them.
     var contradiction: String? {

@@ -44,11 +44,14 @@ struct MainConfiguration {
     /// The value of a key; nil if the file does not set it.
     func text(_ group: String, _ key: String) -> String? { values[group]?[key] }
 
-    /// A value that is a number, as bluetoothd reads it: decimal, or hexadecimal after 0x. Nil if
-    /// the file does not set the key, or if the value is no number.
+    /// A value that is a number, as bluetoothd reads it: hexadecimal after 0x, octal after another
+    /// leading 0, and otherwise decimal. Nil if the file does not set the key, or if the value is no
+    /// number.
     func number(_ group: String, _ key: String) -> Int? {
         guard let text = text(group, key) else { return nil }
-        guard text.hasPrefix("0x") || text.hasPrefix("0X") else { return Int(text) }
-        return Int(text.dropFirst(2), radix: 16)
+        if text.hasPrefix("0x") || text.hasPrefix("0X") {
+            return Int(text.dropFirst(2), radix: 16)
+        }
+        return Int(text, radix: text.hasPrefix("0") ? 8 : 10)
     }
 }

@@ -93,7 +93,7 @@ enum ForwardCommand {
         do throws(ChannelError) {
             routing = try await RouteArguments(
                 arguments, endpoint: endpointKey == nil ? endpoint : nil, options, configuration,
-                notes, failures)
+                notes, failures, interruption)
         } catch {
             await listener?.close()
             throw error

@@ -50,8 +50,12 @@ enum ForwardTarget: Sendable, Hashable, CustomStringConvertible {
                         throw LinkError(error, cannot: "connect to \(name)")
                     }
                 }, explain: { LinkError($0, cannot: "connect to \(name)") })
-            return try await SocketDialer.dial(target, deadline: deadline, loop: loop) { source in
-                SocketLink(source, TCPAddress.traits(name))
+            return try await SocketDialer.dial(target, deadline: deadline, loop: loop) {
+                source throws(LinkError) in
+                guard !TCPAddress.isConnectedToItself(source.fileDescriptor) else {
+                    throw target.explain(SystemError(ECONNREFUSED))
+                }
+                return SocketLink(source, TCPAddress.traits(name))
             }
         }
     }
@@ -74,7 +78,7 @@ enum ForwardTarget: Sendable, Hashable, CustomStringConvertible {
                 }
                 let listener = SocketListener(owning: descriptor, name: name, loop: loop) {
                     descriptor throws(LinkError) in
-                    TCPAddress.setNoDelay(descriptor)
+                    TCPAddress.prepare(descriptor)
                     return TCPAddress.traits(name)
                 }
                 return .tcp(listener)
@@ -141,14 +145,26 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
     /// Opens a socket of the address's family. The caller owns the socket.
     func open() throws(SystemError) -> Int32 {
         let descriptor = try Socket.open(family: family, kind: .stream)
-        Self.setNoDelay(descriptor)
+        Self.prepare(descriptor)
         return descriptor
     }
 
-    /// Sets TCP_NODELAY, so that small pieces are sent at once. A failure only delays them, and is
-    /// ignored.
-    static func setNoDelay(_ descriptor: Int32) {
+    /// Lets the connection be reset when it is closed, until ``ForwardedSocket/close(inOrder:)``: if
+    /// this process is killed, the connection must not look complete. Sets TCP_NODELAY too, so that
+    /// small pieces are sent at once; a failure only delays them, and is ignored.
+    static func prepare(_ descriptor: Int32) {
+        Socket.resetAtClose(descriptor)
         try? Socket.setOption(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, to: 1)
+    }
+
+    /// Whether both ends of a connection are this socket. If nobody listens at a port of this
+    /// machine, the kernel may choose that port for the dialing socket, which then connects to
+    /// itself.
+    static func isConnectedToItself(_ descriptor: Int32) -> Bool {
+        guard let local = try? Socket.localAddress(descriptor),
+            let peer = try? Socket.peerAddress(descriptor)
+        else { return false }
+        return local == peer
     }
 
     static func traits(_ name: String) -> SocketLink.Traits {

@@ -61,12 +61,13 @@ enum PairCommand {
             + [timeout, .json],
         description: [
             "Two people who meet make their devices know each other. One side shows a code or an "
-                + "invitation, which is entered or scanned on the other side. When both sides have confirmed the pairing, "
-                + "each prints `paired: NAME FINGERPRINT`, and remembers the other side's key as NAME.",
+                + "invitation, which is entered or scanned on the other side. When both sides have "
+                + "confirmed the pairing, each prints `paired: NAME FINGERPRINT`, and remembers the "
+                + "other side's key as NAME.",
             "Without TARGET, the side that shows the code or the invitation advertises a service over "
                 + "Bluetooth, and the other side looks for it. TARGET is an endpoint, as `blesec "
                 + "connect` takes it, or service:UUID. With --listen, this side waits at the endpoint. "
-                + "The side that makes an invitation always waits.",
+                + "At an endpoint, the side that shows the code or the invitation waits.",
             "Without --code and --uri, a new code is shown. The code or the invitation is on standard "
                 + "error, in a line of its own: `code: DIGITS` or `uri: blesec:...`. A code may be "
                 + "tried three times on each side, within 120 seconds. An invitation proves both sides "
@@ -107,7 +108,7 @@ enum PairCommand {
         let folder = try StateFolder.make(path)
         try folder.check()
         let identity = try identity(arguments, folder)
-        let method = pairingMethod(request, identity, place)
+        let method = try pairingMethod(request, identity, place)
         if case .invitation(let invitation) = method, !invitation.isOwn,
             invitation.expires < time(nil)
         {
@@ -157,7 +158,7 @@ enum PairCommand {
     /// What the command line asks for: to make a code or an invitation, or to use the code or the
     /// invitation that the other side has made.
     enum Request {
-        case newCode(length: Int), code(TrustPolicy.PairingCode)
+        case newCode(length: Int), code(digits: String)
         case newInvitation(lifetime: Duration), invitation(PairingInvitation)
 
         /// How long this side waits for the other side: the value of `--timeout`, if it was given.
@@ -226,7 +227,7 @@ enum PairCommand {
         }
         return isInvitation
             ? .invitation(try PairingInvitation(parsing: codeOrURI))
-            : .code(try TrustPolicy.PairingCode(codeOrURI))
+            : .code(digits: try TrustPolicy.PairingCode(codeOrURI).digits)
     }
 
     /// The first line of standard input.
@@ -242,13 +243,13 @@ enum PairCommand {
     }
 
     /// The method of pairing that `request` asks for. Makes the code or the invitation if a new one is
-    /// asked for.
+    /// asked for. The lifetime of a code or of a new invitation begins.
     private static func pairingMethod(
         _ request: Request, _ identity: IdentityKey, _ place: PairingPlace
-    ) -> TrustPolicy.Pairing {
+    ) throws(ChannelError) -> TrustPolicy.Pairing {
         switch request {
         case .newCode(let length): return .code(TrustPolicy.PairingCode(length: length))
-        case .code(let code): return .code(code)
+        case .code(let digits): return .code(try TrustPolicy.PairingCode(digits))
         case .newInvitation(let lifetime):
             return .invitation(
                 PairingInvitation(

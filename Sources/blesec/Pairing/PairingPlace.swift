@@ -26,6 +26,10 @@ struct PairingPlace: Sendable {
                 text, arguments, for: isWaiting ? .listening : .dialing,
                 otherForms: isWaiting ? [] : ["service:UUID"])
             switch request {
+            case .newCode where !isWaiting:
+                throw arguments.usage(
+                    "the side that shows a code waits: give --listen, or the other side's code with "
+                        + "--code")
             case .newInvitation where !isWaiting:
                 throw arguments.usage(
                     "the side that makes an invitation waits: give --listen, and dial from the other side"

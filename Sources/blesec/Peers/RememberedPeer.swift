@@ -6,7 +6,7 @@ internal import BLESecToolKit
 struct RememberedPeer: Sendable {
     let name: String
     let key: Fingerprint
-    /// Whether the name belongs to the key; false if only a pairing that is not complete has it.
+    /// Whether the name belongs to the key; false if the name is only that of an unfinished pairing.
     let isKnown: Bool
     /// The comments of all lines with the name.
     var comment: String

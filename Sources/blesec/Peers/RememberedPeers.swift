@@ -39,8 +39,8 @@ struct RememberedPeers: Sendable {
     }
 
     /// The peer that an operand names, and the folder. The operand is the peer's name, or what
-    /// `blesec peers list` prints for that name. With `orUnfinished`, it may also be a name that
-    /// only a pairing has that is not complete.
+    /// `blesec peers list` prints for that name. With `orUnfinished`, it may also be the name of an
+    /// unfinished pairing.
     ///
     /// - Throws: `noSuchPeer`, which suggests a similar name; `usage` when the operand is the name
     ///   of one peer and the printed name of another.
@@ -65,7 +65,7 @@ struct RememberedPeers: Sendable {
         return (peer, folder)
     }
 
-    /// The names that only pairings have that are not complete, each once, with the newest key.
+    /// The unfinished pairings whose names no remembered peer has: of each name, the newest pairing.
     private func unfinished() throws(ChannelError) -> [RememberedPeer] {
         var names = Set(peers.map(\.name))
         let pending = try folder?.knownPeers.pendingPeers() ?? []
