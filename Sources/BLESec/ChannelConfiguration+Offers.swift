@@ -17,6 +17,9 @@ extension ChannelConfiguration {
         try validatePairing(for: role)
         try require(!offers.isEmpty, "a channel needs at least one protocol")
         try require(context.count <= 255, "the context has at most 255 bytes")
+        try require(
+            limits.readAhead > 0 && limits.unauthenticatedBytes > 0,
+            "without a byte of room, nothing can be read from a peer")
         for case let contradiction? in [trust.contradiction, certificateTrust?.contradiction] {
             throw ChannelError(.configuration, contradiction)
         }
@@ -39,6 +42,9 @@ extension ChannelConfiguration {
 
     /// Refuses a pairing that contradicts the role, the mode, the identity or the protocols.
     private func validatePairing(for role: ChannelRole) throws(ChannelError) {
+        try require(
+            certificateTrust?.pairingRule == nil,
+            "a pairing is the trust policy for all protocols, not only for certificates")
         guard let rule = trust.pairingRule else { return }
         try require(mode == .negotiated, "pairing needs negotiated mode")
         try require(

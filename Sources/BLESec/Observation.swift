@@ -21,7 +21,7 @@ public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
         /// The next value, or `nil` after the last one or when the task is cancelled.
         public mutating func next() async -> Value? { await base.next(isolation: nil) }
 
-        /// The next value, or `nil` after the last one or when the task is cancelled.
+        /// The requirement of `AsyncIteratorProtocol`; does the same as ``next()``.
         public mutating func next(isolation actor: isolated (any Actor)?) async -> Value? {
             await base.next(isolation: actor)
         }
@@ -74,8 +74,8 @@ struct Observers<Value: Sendable>: ~Copyable {
         if isOver {
             feed.finish()
         } else {
-            observers.removeAll { $0.state.withLock { $0.isOver } }
-            // Called on any thread, so it only marks the observer.
+            observers.removeAll { observer in observer.state.withLock { $0.isOver } }
+            // This closure is called on any thread, so it only marks the observation as ended.
             feed.onTermination = { _ in state.withLock { $0.isOver = true } }
             observers.append((feed, state))
         }

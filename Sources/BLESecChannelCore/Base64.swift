@@ -29,15 +29,15 @@ package enum Base64 {
         guard digits.count % 4 != 1 else { return nil }
         var bytes: [UInt8] = []
         var bits: UInt32 = 0
-        var count = 0
+        var bitCount = 0
         for digit in digits {
             guard let value = alphabet.firstIndex(of: digit) else { return nil }
             bits = bits << 6 | UInt32(value)
-            count += 6
-            if count >= 8 {
-                count -= 8
-                bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
-                bits &= (1 << UInt32(count)) - 1
+            bitCount += 6
+            if bitCount >= 8 {
+                bitCount -= 8
+                bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(bitCount)))
+                bits &= (1 << UInt32(bitCount)) - 1
             }
         }
         return bits == 0 ? bytes : nil

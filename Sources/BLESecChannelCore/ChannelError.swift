@@ -125,8 +125,9 @@ extension ChannelError.Code {
     public static let fileChanged = Self(rawValue: "file-changed")
     /// Some files of a folder were not stored.
     public static let incomplete = Self(rawValue: "incomplete")
-    /// A pairing was interrupted after this side's last confirmation: the peer may have completed
-    /// it. Or it is complete, and a listener was closed before the program had the channel.
+    /// The peer may have completed a pairing that was interrupted after this side's last
+    /// confirmation. Or the pairing is complete, but the program does not get the channel, because
+    /// its call was cancelled, its listener or service was closed, or the channel ended before.
     public static let mayBePaired = Self(rawValue: "may-be-paired")
     /// An unexpected internal failure, for example of randomness, memory or a library.
     public static let `internal` = Self(rawValue: "internal")

@@ -12,8 +12,8 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     /// Bit 0: `ack` counts messages that its sender's program has taken, not those that have
     /// arrived.
     package static let acknowledgesTaken = Self(rawValue: 1 << 0)
-    /// Bit 1: instead of its own messages, the channel carries the records of the layer above it,
-    /// whose messages outlive a lost link (`docs/delivery.md`).
+    /// Bit 1: the channel carries records of the layer above, and no messages of its own. That
+    /// layer's messages outlive a lost link (`docs/delivery.md`).
     package static let delivery = Self(rawValue: 1 << 1)
     /// Bit 2: the two sides pair, and until then neither reports the channel as ready
     /// (`docs/wire-format.md`, "Pairing").

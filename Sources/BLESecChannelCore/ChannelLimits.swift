@@ -5,13 +5,14 @@ public struct ChannelLimits: Sendable {
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
     /// How many bytes more than ``readAhead`` may wait while this side waits for an acknowledgement,
-    /// which may arrive after messages of the peer; 1 MiB. After the link has ended, as many again.
+    /// which may arrive after messages of the peer; 1 MiB. Once the link is lost, twice as many.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
-    /// How many bytes are read from a peer before it is authenticated, including its `ready`
-    /// record; 32 KiB (blesec/1, "Limits"). In direct mode, one more transport message is read if
-    /// that message proves the peer. A peer that is not authenticated by then is refused.
+    /// How many bytes are read from a peer before it is authenticated, including its `ready` record
+    /// and the records of a pairing; 32 KiB (blesec/1, "Limits"). In direct mode, one more transport
+    /// message is read if that message proves the peer. If the peer is still not authenticated, the
+    /// channel ends with `limitExceeded`.
     public var unauthenticatedBytes = 32 << 10
     /// The number of records after which this side changes its sending key; 2^20 by default. A
     /// value below 1,024 counts as 1,024. Negotiated mode only.
@@ -28,7 +29,8 @@ public struct ChannelLimits: Sendable {
 public struct ChannelTimeouts: Sendable {
     /// Opening the link; 10 seconds.
     public var connect: Duration = .seconds(10)
-    /// From the open link to the peer's complete hello or answer; 5 seconds (blesec/1, "Limits").
+    /// From the open link to the peer's complete answer, or to its complete hello and the handshake
+    /// message behind the hello; 5 seconds (blesec/1, "Limits").
     public var negotiate: Duration = .seconds(5)
     /// From the end of the negotiation (in direct mode, from the open link) to the end of the
     /// handshake; begins anew after a trust decision; 10 seconds.
@@ -42,14 +44,15 @@ public struct ChannelTimeouts: Sendable {
     /// decision within `ready`, and an acceptor for a dialer's within `handshake`. An application
     /// that asks a person sets these limits higher on the peer.
     public var trustDecision: Duration = .seconds(60)
-    /// From the end of this side's handshake to the peer's verified `ready`; 10 seconds.
+    /// From the end of this side's handshake to the peer's verified `ready`, and from one record of
+    /// a pairing to the next; 10 seconds.
     public var ready: Duration = .seconds(10)
     /// In direct mode, from the end of the handshake to the peer's first transport message, if that
     /// message proves the peer's key; 60 seconds.
     public var proof: Duration = .seconds(60)
-    /// The time without any progress after which a peer counts as dead; 60 seconds. A ping is sent
-    /// when nothing has arrived for half of this time. Negotiated mode only: in direct mode silence
-    /// is no error.
+    /// How long no byte may arrive, and a full link may take no byte, before the peer counts as
+    /// dead; 60 seconds. A ping is sent when nothing has arrived for half of this time. Negotiated
+    /// mode only: in direct mode silence is no error.
     public var idle: Duration = .seconds(60)
     /// From a record's first byte to its last; 30 seconds.
     public var record: Duration = .seconds(30)

@@ -6,9 +6,10 @@ public enum ChannelPhase: String, Sendable, Hashable {
     case negotiating
     /// Handshake messages are being exchanged.
     case handshaking
-    /// The local trust policy is deciding about the peer.
+    /// The local trust policy is deciding about the peer, or a person here compares digits.
     case awaitingTrustDecision
-    /// The handshake is over; the peer's `ready` (in direct mode, its proof) has not arrived yet.
+    /// The handshake is over; the peer's `ready` (in direct mode, its proof) has not arrived yet, or
+    /// the two sides are pairing.
     case proving
     /// The peer has given every proof that the protocol asks for; application data can be sent.
     case established

@@ -3,7 +3,7 @@
 /// A trust policy is asked about the claim before this side reveals anything more about itself. The
 /// peer may not have proven the claim at that time: a replay of an earlier handshake makes the same
 /// claim. A policy may show the claim to a person and compare it with the expected identity.
-/// Everything else must rely on the proven ``PeerIdentity``, which only an engine makes of a claim.
+/// Everything else must rely on the ``PeerIdentity`` that the channel has after the proof.
 public struct ClaimedIdentity: Sendable, Hashable, CustomStringConvertible {
     private let identity: PeerIdentity
 

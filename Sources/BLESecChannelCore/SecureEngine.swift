@@ -69,8 +69,8 @@ package protocol SecureEngine: ~Copyable {
 
     /// Whether the engine itself announces a change of key, so that no `rekey` record is sent.
     var announcesRekey: Bool { get }
-    /// Whether a peer that sends no more always says so with an empty record without a type. If so,
-    /// the end of the link before such a record means that the link was cut.
+    /// Whether, in direct mode, a peer that sends no more always says so with an empty record. If
+    /// so, the end of the link before such a record means that the link was cut.
     var provesEnd: Bool { get }
     /// Whether the peer of an established engine is proven. If not, its first record is the proof.
     var isPeerProven: Bool { get }
@@ -112,7 +112,7 @@ package protocol SecureEngine: ~Copyable {
 extension SecureEngine where Self: ~Copyable {
     /// False: a `rekey` record announces a change of key.
     package var announcesRekey: Bool { false }
-    /// False: a peer that sends no more may end the link without an empty record.
+    /// False: in direct mode, a peer may end the link without an empty record.
     package var provesEnd: Bool { false }
     /// True: the peer of an established engine is proven.
     package var isPeerProven: Bool { true }

@@ -1,6 +1,6 @@
 extension TrustPolicy {
     /// What the policy answers without waiting: a decision, or a question that leads to one.
-    package enum Decision: Sendable {
+    package enum FirstAnswer: Sendable {
         case admit
         case refuse(String)
         case ask(Evaluation)
@@ -9,7 +9,7 @@ extension TrustPolicy {
     }
 
     /// Decides about an identity that the peer claims. Writes nothing; see ``remember(_:)``.
-    package func decide(_ identity: ClaimedIdentity) -> Decision {
+    package func decide(_ identity: ClaimedIdentity) -> FirstAnswer {
         let fingerprint = identity.fingerprint
         if let denied, let fingerprint, denied.contains(fingerprint) {
             return .refuse("\(fingerprint) is on the deny list")
@@ -25,7 +25,7 @@ extension TrustPolicy {
             guard let uri = identity.uri else {
                 return .refuse("no authority vouches for the peer")
             }
-            return uris?.contains(uri) ?? true
+            return uris?.containsExactly(uri) ?? true
                 ? .admit : .refuse("the peer is \(uri), which is not among the expected ones")
         case .firstUse(let store, let name):
             guard let key = fingerprint else { return Self.provesNothing }
@@ -40,7 +40,8 @@ extension TrustPolicy {
             guard let key = fingerprint else { return Self.provesNothing }
             return Self.lookUp { () throws(ChannelError) in
                 if try store.contains(key) { return .admit }
-                // A key whose first attempt to be stored has failed still has its place.
+                // The window has a limited number of places. A key that got one keeps it, even if
+                // the store then failed to store the key.
                 return window?.mayEnrol(key) == true
                     ? .admit : .refuse("\(key) is not enrolled, and no pairing window is open")
             }
@@ -50,7 +51,7 @@ extension TrustPolicy {
     /// Wraps a question to a store; if the store fails, the peer is refused.
     private static func lookUp(
         _ question: @escaping @Sendable () throws(ChannelError) -> Verdict
-    ) -> Decision {
+    ) -> FirstAnswer {
         .lookUp {
             do throws(ChannelError) {
                 return try question()
@@ -75,7 +76,7 @@ extension TrustPolicy {
         case .firstUse(let store, let name): try store.bind(name, to: key)
         case .enrolled(let store, let window):
             guard try !store.contains(key) else { return }
-            guard let window, let name = window.givePlace(to: key) else {
+            guard let window, let name = window.nameForEnrolling(key) else {
                 throw ChannelError(.untrusted, "the pairing window closed before \(key) was ready")
             }
             try store.bind(name, to: key)
@@ -83,5 +84,13 @@ extension TrustPolicy {
         }
     }
 
-    private static let provesNothing = Decision.refuse("the peer proves no key")
+    private static let provesNothing = FirstAnswer.refuse("the peer proves no key")
+}
+
+extension Set<String> {
+    /// Whether a member has the same bytes as `text`. `contains` also finds a member that has other
+    /// bytes and is canonically equivalent.
+    fileprivate func containsExactly(_ text: String) -> Bool {
+        firstIndex(of: text).map { self[$0].utf8.elementsEqual(text.utf8) } ?? false
+    }
 }

@@ -1,8 +1,8 @@
 /// The changes of an endpoint that its store has not committed yet, and the events that wait for
 /// the commit (`docs/delivery.md`, "Commit points"). Without a store, nothing waits.
 struct CommitQueue: Sendable {
-    /// The state in the store, either now or after the commit that is under way.
-    struct Marks: Sendable {
+    /// The parts of the store's state on which records to be sent depend.
+    struct StoreState: Sendable {
         var epoch: Identifier
         /// The highest number of a message that is marked as possibly sent.
         var mayHaveLeft: UInt64
@@ -25,19 +25,21 @@ struct CommitQueue: Sendable {
     private var waiting = Batch()
     /// What depends on the commit that is under way.
     private var committing = Batch()
-    private var committingMarks: Marks
-    private(set) var committed: Marks
+    /// What the store has when the commit that is under way is done.
+    private var committingState: StoreState
+    /// What the store has now.
+    private(set) var committed: StoreState
     /// The events that depend on no commit any more.
     private var events = Queue<DeliveryEndpoint.Event>()
 
-    init(hasStore: Bool, _ stored: Marks) {
+    init(hasStore: Bool, _ stored: StoreState) {
         self.hasStore = hasStore
         committed = stored
-        committingMarks = stored
+        committingState = stored
     }
 
-    /// Adds a change to those that the store must commit next. Without a store, `change` is not
-    /// evaluated.
+    /// Adds a change to those that the store must commit next. If `isBlocking`, no record may be
+    /// sent or received before that commit. Without a store, `change` is not evaluated.
     mutating func append(_ change: @autoclosure () -> StoreChange, blocks isBlocking: Bool = false)
     {
         guard hasStore else { return }
@@ -61,11 +63,11 @@ struct CommitQueue: Sendable {
     var isEmpty: Bool { changes.isEmpty && !isCommitting }
 
     /// The changes that the store must commit next, in one transaction; nil while there are none,
-    /// or while the store commits others. `marks` is the state in the store after the commit.
-    mutating func beginCommit(_ marks: Marks) -> [StoreChange]? {
+    /// or while the store commits others. `state` is what the store has after the commit.
+    mutating func beginCommit(_ state: StoreState) -> [StoreChange]? {
         guard !isCommitting, !changes.isEmpty else { return nil }
         isCommitting = true
-        committingMarks = marks
+        committingState = state
         committing = waiting
         waiting = Batch()
         defer { changes = [] }
@@ -75,7 +77,7 @@ struct CommitQueue: Sendable {
     /// The store has committed the changes that ``beginCommit(_:)`` returned.
     mutating func didCommit() {
         isCommitting = false
-        committed = committingMarks
+        committed = committingState
         for event in committing.events { events.append(event) }
         committing = Batch()
     }

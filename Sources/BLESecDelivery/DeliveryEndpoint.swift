@@ -70,7 +70,7 @@ package final class DeliveryEndpoint {
     private var schedule = FrameSchedule()
     /// Whether the last frame of the messages' class carried a message, and not a stream's data.
     private var lastWasMessage = false
-    /// How this side's key compares with the peer's on this link; nil if the keys are the same.
+    /// How this side's key compares with the peer's on this link; nil if a side has no key.
     private var order: Streams.Order?
     /// The tokens of this side's instances, and its epochs, as in ``StoredEndpoint/own``.
     private var own: [Identifier]
@@ -121,7 +121,8 @@ package final class DeliveryEndpoint {
         @safe @exclusivity(unchecked)
     #endif
     private var commits: CommitQueue
-    /// The highest number of a message that the store was asked to mark as possibly sent.
+    /// The highest number of a message that the store was asked to mark as possibly sent
+    /// (``StoreChange/mayHaveLeft(through:)``).
     private var requestedMark: UInt64
 
     /// Begins an instance, with an empty state or with the state in a store.
@@ -135,7 +136,7 @@ package final class DeliveryEndpoint {
         if isNew { stored.epoch = Identifier(using: &generator) }
         commits = CommitQueue(
             hasStore: hasStore,
-            CommitQueue.Marks(
+            CommitQueue.StoreState(
                 epoch: stored.epoch, mayHaveLeft: stored.mayHaveLeft, confirmed: stored.confirmed))
         if isNew { commits.append(.epoch(stored.epoch, keeping: []), blocks: true) }
         outgoing = OutgoingMessages(stored)
@@ -159,7 +160,7 @@ package final class DeliveryEndpoint {
     /// none, or while the store commits others. ``didCommit()`` must follow.
     package func takeChanges() -> [StoreChange]? {
         commits.beginCommit(
-            CommitQueue.Marks(
+            CommitQueue.StoreState(
                 epoch: outgoing.epoch, mayHaveLeft: requestedMark, confirmed: incoming.confirmed))
     }
 
@@ -218,7 +219,7 @@ package final class DeliveryEndpoint {
         return bytes
     }
     /// Whether the program has taken everything up to the peer's end.
-    package var hasPeerFinished: Bool { incoming.hasFinished }
+    package var hasPeerFinished: Bool { incoming.hasReachedEnd }
     /// How many messages the program has taken.
     package var takenCount: UInt64 { incoming.takenCount }
 
@@ -289,7 +290,7 @@ package final class DeliveryEndpoint {
     // MARK: - Links
 
     /// Begins a link to the peer, and drops the older one. `order` says how this side's key
-    /// compares with the peer's; nil if the keys are the same.
+    /// compares with the peer's; nil if a side has no key.
     package func linkBegan(_ order: Streams.Order? = nil) {
         linkEnded()
         self.order = order
@@ -335,7 +336,7 @@ package final class DeliveryEndpoint {
         guard case .up(sent: true, received: true) = link, !commits.isBlocked,
             committedConfirmed > toldConfirmed
         else { return 0 }
-        return incoming.hasFinished ? .max : committedConfirmed - toldConfirmed
+        return incoming.hasReachedEnd ? .max : committedConfirmed - toldConfirmed
     }
 
     /// Whether the peer should get a credit.
@@ -404,9 +405,8 @@ package final class DeliveryEndpoint {
         var schedule = schedule
         guard let priority = schedule.choose(priorities) else { return nil }
         // Messages take every second frame of their class; the streams share the others.
-        let isMessage =
-            priority == limits.priority && hasMessage
-            && !(streamPriorities.contains(priority) && lastWasMessage)
+        let isStreamsTurn = lastWasMessage && streamPriorities.contains(priority)
+        let isMessage = priority == limits.priority && hasMessage && !isStreamsTurn
         if onlyWhole {
             let length = isMessage ? outgoing.nextLength : streams.nextLength(priority)
             guard length <= limit else { return nil }
@@ -534,10 +534,10 @@ package final class DeliveryEndpoint {
             seen = PeerState(token: resume.token, epoch: resume.epoch)
             commits.append(.seen(seen), blocks: true)
         }
-        guard
-            resume.first <= incoming.confirmed + 1 || resume.epoch != incoming.epoch
-                || origin == .rolledBack
-        else { throw .violation("a first message that leaves a gap after what was confirmed") }
+        let leavesGap = resume.epoch == incoming.epoch && resume.first > incoming.confirmed + 1
+        guard !leavesGap || origin == .rolledBack else {
+            throw .violation("a first message that leaves a gap after what was confirmed")
+        }
         let peerKnowsEpoch = resume.peerEpoch == outgoing.epoch
         guard !peerKnowsEpoch || outgoing.peerCanHaveReached(resume.positions) else {
             throw .violation("positions that do not fit what was sent")

@@ -6,7 +6,7 @@ package enum DeliveryError: Error, Sendable, Equatable {
     case noMemory
     /// The peer announced a message that is longer than this side allows.
     case tooLong(announced: Int)
-    /// The peer was started again after it had sent its end, and sends more, which the program
-    /// cannot take any more.
+    /// The peer has lost its state after its end, and now sends a message or opens a stream. This
+    /// side's program can take nothing that follows the end.
     case sessionLost
 }

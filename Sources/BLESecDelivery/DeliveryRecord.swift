@@ -11,8 +11,8 @@ package enum DeliveryRecord: Sendable, Equatable {
     case confirm(epoch: Identifier, through: UInt64)
     /// The sender begins this epoch; its next message has the number 1.
     case epoch(Identifier)
-    /// The peer may begin a message while the messages that it has begun on this link cost less
-    /// than this number in all; `docs/delivery.md`, "Records", defines the cost.
+    /// The receiver of this record may begin a message while all messages that it has begun on this
+    /// link cost less than this number; `docs/delivery.md`, "Records", defines the cost.
     case credit(UInt64)
     /// A record about streams.
     case stream(StreamRecord)
@@ -36,7 +36,7 @@ package struct Resume: Sendable, Equatable {
     package var credit: UInt64
     package var streams: StreamSummary
 
-    /// The greatest number of a message.
+    /// The greatest number in a record: a number has 62 bits.
     package static let greatestNumber: UInt64 = (1 << 62) - 1
 
     package init(
@@ -71,15 +71,15 @@ package struct Positions: Sendable, Equatable {
     }
 }
 
-/// A part of a message. The part with the message's last byte ends it.
+/// A part of a message. The part with the last byte ends the message.
 package struct Chunk: Sendable, Equatable {
     package var number: UInt64
     /// Where the part begins in the message.
     package var offset: Int
     /// The length of the whole message.
     package var length: Int
-    /// The array with the part's bytes in `range`: for a received part an array of its own, for a
-    /// part to be sent the array of the message.
+    /// The array that has the part's bytes in `range`. A received part has an array of its own; a
+    /// part to be sent shares the array of the whole message.
     private let array: [UInt8]
     private let range: Range<Int>
 

@@ -1,9 +1,8 @@
 /// Keeps an endpoint's state, so that it outlives the process.
 package protocol EndpointStore: AnyObject, Sendable {
-    /// The state in the store when it was opened.
-    var stored: StoredEndpoint { get }
-    /// Claims the store for one connection; false if a connection has claimed it already.
-    func claim() -> Bool
+    /// Claims the store for the caller, and returns the state that the store had when it was opened;
+    /// nil if the store was claimed before. The store keeps no copy of the state in memory.
+    func claim() -> StoredEndpoint?
     /// Commits the changes in their order and in one transaction; returns when they are durable.
     /// Called on one thread at a time.
     func commit(_ changes: [StoreChange]) throws(StoreFailure)

@@ -11,11 +11,11 @@ package struct Fates: Sendable, Equatable {
 
     /// All messages up to this id have a fate.
     package internal(set) var decided: UInt64 = 0
-    /// The ids of the messages that have the fate ``Fate/unknown``, in ranges in their order. A
-    /// range can be above ``decided``: see ``makeDroppedUnknown()``.
+    /// The ids of the messages that have the fate ``Fate/unknown``, in ascending ranges. A range can
+    /// be above ``decided``: see ``makeDroppedUnknown()``.
     package internal(set) var unknown: ArraySlice<ClosedRange<UInt64>> = []
-    /// The ids of the messages that were dropped, in ranges that do not touch. Only a person or a
-    /// program on this side can add to them, so their number needs no limit.
+    /// The ids of the messages that were dropped, in ascending ranges that do not touch. Only a
+    /// person or a program on this side can drop messages, so the number of ranges needs no limit.
     package private(set) var dropped: [ClosedRange<UInt64>] = []
     /// The program has taken the fates of messages up to this id.
     package internal(set) var taken: UInt64 = 0
@@ -37,7 +37,7 @@ package struct Fates: Sendable, Equatable {
         self.taken = taken
     }
 
-    /// Decides the fate of a message: unknown, or else confirmed.
+    /// Decides the fate of a message: unknown if `isUnknown`, otherwise confirmed.
     package mutating func add(id: UInt64, isUnknown: Bool) {
         decide(through: max(decided, id))
         guard isUnknown, !unknown.contains(where: { $0.contains(id) }) else { return }
@@ -89,13 +89,14 @@ package struct Fates: Sendable, Equatable {
     /// Fates that the program has taken do not change. A fate that is not decided yet, because a
     /// message before it is pending, will be unknown.
     package mutating func makeDroppedUnknown() {
+        // The ranges with a message whose fate the program has not taken.
         let doubted = dropped.filter { taken < $0.upperBound }
         guard !doubted.isEmpty else { return }
         dropped = dropped.compactMap { range in
             guard doubted.contains(range) else { return range }
             return range.lowerBound <= taken ? range.lowerBound...taken : nil
         }
-        // A range of `unknown` that was made of two may have such messages between them already.
+        // A range of `unknown` that was joined from two (see `mostRanges`) may contain such a range.
         let ranges = doubted.map { max($0.lowerBound, taken + 1)...$0.upperBound }
             .filter { range in !unknown.contains { $0.contains(range.lowerBound) } }
         unknown = (unknown + ranges).sorted { $0.lowerBound < $1.lowerBound }[...]

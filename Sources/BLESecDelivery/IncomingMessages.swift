@@ -30,6 +30,7 @@ struct IncomingMessages: Sendable {
     /// The longest message that the peer may send, in bytes.
     private let longestMessage: Int
 
+    /// The epoch of a message, and its number in that epoch.
     private struct Place { var epoch: Identifier, number: UInt64 }
     /// A message, or the peer's end, which has no bytes.
     private struct Message {
@@ -38,7 +39,7 @@ struct IncomingMessages: Sendable {
         var cost: Int { (bytes?.count ?? 0) + OutgoingMessages.overhead }
     }
     /// Whether the program has taken everything up to the peer's end.
-    private(set) var hasFinished: Bool
+    private(set) var hasReachedEnd: Bool
     /// Whether the peer's end has arrived in the peer's present epoch.
     private(set) var hasEnd = false
     /// Whether an end of the peer has arrived in any epoch: no message may follow it.
@@ -54,9 +55,9 @@ struct IncomingMessages: Sendable {
         pastEpochs = stored.pastEpochs
         confirmed = stored.confirmed
         held = stored.confirmed
-        hasFinished = stored.hasPeerFinished
-        hasReceivedEnd = hasFinished
-        endEpoch = hasFinished ? stored.peerEndEpoch : nil
+        hasReachedEnd = stored.hasPeerFinished
+        hasReceivedEnd = hasReachedEnd
+        endEpoch = hasReachedEnd ? stored.peerEndEpoch : nil
         // Even an empty message costs the overhead.
         self.window = min(max(window, OutgoingMessages.overhead), Self.mostBytes)
         self.longestMessage = min(longestMessage, Self.mostBytes)
@@ -85,8 +86,8 @@ struct IncomingMessages: Sendable {
         return granted
     }
 
-    /// The credit that fits the window now. The rest of a message that has begun takes no part of
-    /// the window, since it has to arrive before any other message can.
+    /// The credit that fits the window now. The incomplete message takes no part of the window: the
+    /// rest of it has to arrive before any other message can.
     @inline(__always) private var newCredit: UInt64 { cost + UInt64(max(0, window - waitingBytes)) }
 
     /// Whether the peer should get a new credit: the last one is used up, or the new one is greater
@@ -149,7 +150,7 @@ struct IncomingMessages: Sendable {
         reachEnd()
     }
 
-    /// Throws if the peer's end has arrived before `what`.
+    /// Throws if the peer's end has arrived already, so that `what` must not arrive.
     func refuseAfterEnd(_ what: String) throws(DeliveryError) {
         guard hasReceivedEnd else { return }
         // A peer that ended in another epoch has lost its state since then.
@@ -198,7 +199,7 @@ struct IncomingMessages: Sendable {
     var hasUnconfirmed: Bool { !taken.isEmpty }
     /// How many messages the program has confirmed in this instance.
     var confirmedCount: UInt64 { takenCount - UInt64(taken.count) }
-    var hasMessage: Bool { !hasFinished && waiting.first?.bytes != nil }
+    var hasMessage: Bool { !hasReachedEnd && waiting.first?.bytes != nil }
 
     /// Notes the peer's end, if the program has taken everything before it.
     private mutating func reachEnd() {
@@ -206,7 +207,7 @@ struct IncomingMessages: Sendable {
             _ = waiting.popFirst()
             waitingBytes -= next.cost
             reachedEnd = next.place
-            hasFinished = true
+            hasReachedEnd = true
         }
     }
 

@@ -16,9 +16,9 @@ package struct StoredEndpoint: Sendable, Equatable {
         }
     }
 
-    /// The tokens of this side's instances, and its epochs; the newest, or the one that was made the
-    /// newest again, is the last. An instance that has not
-    /// received a `resume` of the peer has no token here, since the peer cannot name it.
+    /// The tokens of this side's instances, and its epochs. The last is the newest, or the one that
+    /// was made the newest again. The token of an instance that has not received a `resume` of the
+    /// peer is not here, since the peer cannot name it.
     package var own: [Identifier] = []
     package var epoch = Identifier.none
     /// The number of `messages[0]` in the epoch; without messages, the number of the next one. Each

@@ -34,11 +34,11 @@ package final class L2CAPListener: LinkListener {
         backlog: Int32 = 8, loop: EventLoop = .shared
     ) throws(LinkError) -> L2CAPListener {
         L2CAPSocket.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
-        let device = if let adapter { adapter } else { try Adapter.first() }
+        let reportedAdapter = if let adapter { adapter } else { try Adapter.first() }
         let wanted = L2CAPSocketAddress(
             device: adapter?.address ?? .any, type: .public, psm: psm?.rawValue ?? 0)
         let (descriptor, actualPSM) = try open(wanted, psm, receiveMTU, backlog)
-        let address = L2CAPAddress(device: device.address, psm: actualPSM)
+        let address = L2CAPAddress(device: reportedAdapter.address, psm: actualPSM)
         let listener = SocketListener(
             owning: descriptor, name: address.description, loop: loop,
             traits: { (descriptor) throws(LinkError) in

@@ -144,8 +144,8 @@ extension EventLoop {
         return mayContinue()
     }
 
-    /// Whether both are jobs of the same task: a task has one job object, which it queues again
-    /// whenever it changes executors.
+    /// Whether `one` and `other` belong to the same task: a task has one job object, which it
+    /// queues again whenever it changes executors.
     private static func areSame(_ one: UnownedJob, _ other: UnownedJob) -> Bool {
         unsafe unsafeBitCast(one, to: UInt.self) == unsafeBitCast(other, to: UInt.self)
     }
@@ -160,8 +160,8 @@ extension EventLoop {
         runAll(exchange(&endOfTurn, with: exchange(&spareWork, with: [])))
     }
 
-    /// Runs work that was taken out of the loop's lists, because the work may append to these lists
-    /// when it runs or is released. Keeps the array to store later work in it.
+    /// Runs `work`, which its caller has taken out of the loop's list: the work may append to that
+    /// list when it runs or is released. Keeps the array's memory for later work.
     private func runAll(_ work: consuming [any DeferredWork]) {
         for index in 0..<work.count { work[index].runDeferred() }
         work.removeAll(keepingCapacity: true)

@@ -59,10 +59,12 @@ public protocol Link: AnyObject, Sendable {
     /// A link that cannot know returns true. No handler is called on a change: check again later.
     var isDrained: Bool { get }
 
-    /// How much waits in this end's own send queue, 0 if ``isDrained`` is true. The unit is the
-    /// link's (on L2CAP, the kernel adds its overhead), so compare only values of one link: a
-    /// smaller value means that the link has passed something on, which restarts the close deadline
-    /// of a direct channel. The default implementation returns 0 or 1, and so never restarts it.
+    /// How much waits in this end's own send queue; 0 if ``isDrained`` is true.
+    ///
+    /// Each link has its own unit (on L2CAP, the kernel adds its overhead), so compare only values
+    /// of one link. A smaller value means that the link has passed something on, and restarts the
+    /// close deadline of a direct channel. The default implementation returns 1 until the queue is
+    /// empty, and so does not restart this deadline.
     var queuedBytes: Int { get }
 
     /// Whether the link keeps its own send queue short. Initially false.
@@ -105,6 +107,12 @@ extension Link {
         get { false }
         set {}
     }
+}
+
+/// A link that knows whether ``Link/halfClose()`` would succeed, without calling it.
+package protocol HalfClosingLink: Link {
+    /// Whether ``Link/halfClose()`` would end the sending direction now.
+    var canHalfClose: Bool { get }
 }
 
 /// The result of ``Link/receive(into:)``.

@@ -59,8 +59,8 @@ package enum LoopEvent: Sendable {
     }
 
     /// Suspends as ``wait(for:isolation:unless:)`` does, but at most until `deadline`. Returns
-    /// false at the deadline. If the loop is shut down, returns true, as if the task was cancelled:
-    /// a deadline does not come any more.
+    /// false at the deadline. After the loop's shutdown no deadline comes, so a wait that is not
+    /// over returns true, as if the task was cancelled.
     package func wait(
         for event: LoopEvent, until deadline: MonotonicTime, isolation: isolated (any Actor),
         unless isOver: () -> Bool

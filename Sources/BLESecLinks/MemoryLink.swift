@@ -117,8 +117,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
 
     /// Ends the sending direction, unless the link was made with `dropsQueueOnClose`.
     public func halfClose() -> Bool {
-        loop.assertCurrent()
-        guard !wire.dropsQueueOnClose, !wire[side].isClosed else { return false }
+        guard canHalfClose else { return false }
         wire[side].hasEnded = true
         wire.poke(1 - side)
         return true
@@ -135,6 +134,13 @@ public final class MemoryLink: Link, @unchecked Sendable {
         loop.assertCurrent()
         if wire[side].isClosed { throw LinkError(.closed, "the link is closed on this side") }
         if loop.isShutDown { throw LinkError(.closed, "the link's event loop was shut down") }
+    }
+}
+
+extension MemoryLink: HalfClosingLink {
+    package var canHalfClose: Bool {
+        loop.assertCurrent()
+        return !wire.dropsQueueOnClose && !wire[side].isClosed
     }
 }
 

@@ -134,10 +134,11 @@ package enum Socket {
         return value
     }
 
-    /// Makes a TCP socket send a reset when it is closed. Otherwise the peer would see an end that
-    /// looks complete.
-    package static func resetAtClose(_ descriptor: Int32) {
-        var option = linger(l_onoff: 1, l_linger: 0)
+    /// Sets whether a TCP socket sends a reset when it is closed, and drops bytes that were not sent
+    /// yet. By default it does not, and the peer sees an end that looks complete, also when the
+    /// process is killed.
+    package static func resetAtClose(_ descriptor: Int32, _ isOn: Bool = true) {
+        var option = linger(l_onoff: isOn ? 1 : 0, l_linger: 0)
         _ = unsafe setsockopt(
             descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
     }

@@ -13,9 +13,9 @@ package final class SocketLink: Link, @unchecked Sendable {
         package var resetIsEnd = false
         /// Whether one direction can be ended alone.
         package var canHalfClose = true
-        /// Whether this is a Bluetooth socket, for which ``Socket/outputQueue(_:)`` returns the
-        /// send buffer's free space, and which may refuse an SDU for ever that another socket
-        /// takes.
+        /// Whether this is a Bluetooth socket. For such a socket, ``Socket/outputQueue(_:)``
+        /// returns the send buffer's free space, and an SDU that never fits into the buffer is
+        /// refused as if the buffer were full; see ``SocketLink/sendPart(_:)``.
         package var isBluetooth = false
         /// Whether each send is one packet, which must not be larger than ``maximumSDU``.
         package var sendsPackets = false
@@ -52,8 +52,9 @@ package final class SocketLink: Link, @unchecked Sendable {
     private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
-    /// Whether a packet socket has reported a reset; see ``reportsResetFirst``.
-    private var wasReset = false
+    /// The error that broke the link, once the socket has reported it. The socket reports it only
+    /// once, to a send or a receive; later receives return the bytes that arrived before, and an end.
+    private var breakage: SystemError?
     /// The most bytes to pass to one system call.
     private var sendLimit = Int.max
     private var sendBufferSize = SendBufferSize()
@@ -95,13 +96,14 @@ package final class SocketLink: Link, @unchecked Sendable {
         if count >= 0 { return count }
         let number = Int32(-count)
         if number == EAGAIN { return 0 }
-        if number == ECONNRESET, reportsResetFirst { wasReset = true }
-        let failure = LinkError(
-            SystemError(number == ENOTCONN ? ECONNRESET : number),
-            cannot: "send to \(peerDescription)")
+        let error = SystemError(number == ENOTCONN ? ECONNRESET : number)
+        let failure = LinkError(error, cannot: "send to \(peerDescription)")
         // A send that is too large, or a temporary lack of memory, does not end the link. After any
         // error, received bytes can still be read.
         if failure.code != .tooLarge && !failure.isTemporary {
+            // EPIPE says only that the peer receives no more. A peer that has ended the link in good
+            // order causes it too.
+            if number != EPIPE, !traits.resetIsEnd { breakage = error }
             sendFailure = failure
             wantsWrite = false
         }
@@ -127,7 +129,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         let room = buffer.freeCapacity
         var count = receiveOnce(into: &buffer)
         if count == -Int(ECONNRESET), reportsResetFirst {
-            wasReset = true
+            breakage = SystemError(ECONNRESET)
             count = receiveOnce(into: &buffer)
         }
         if count > 0 {
@@ -139,7 +141,7 @@ package final class SocketLink: Link, @unchecked Sendable {
             return .bytes
         }
         if count == 0 {
-            if wasReset { throw failReceiving(SystemError(ECONNRESET)) }
+            if let breakage { throw failReceiving(breakage) }
             return end()
         }
         switch Int32(-count) {
@@ -193,8 +195,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     package func halfClose() -> Bool {
-        loop.assertCurrent()
-        guard traits.canHalfClose, source.fileDescriptor >= 0 else { return false }
+        guard canHalfClose else { return false }
         guard !hasHalfClosed else { return true }
         do throws(SystemError) {
             try Socket.shutdownWrite(source.fileDescriptor)
@@ -300,8 +301,8 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// Whether the kernel reports a reset once, to a send or a receive, and only then returns the
-    /// packets that arrived before. A byte stream returns its bytes first. A Unix socket is reset
-    /// when the peer closes it with unread bytes.
+    /// packets that arrived before. A byte stream returns its bytes first. The reset of a Unix
+    /// socket means that the peer has closed its end, and had not received everything.
     private var reportsResetFirst: Bool { traits.receivesPackets && !traits.resetIsEnd }
 
     /// Receives bytes, or one packet.
@@ -333,6 +334,13 @@ package final class SocketLink: Link, @unchecked Sendable {
         isWatching = hasHandler && wantsRead
         source.want(read: isWatching, write: hasHandler && wantsWrite)
         reportSpill()
+    }
+}
+
+extension SocketLink: HalfClosingLink {
+    package var canHalfClose: Bool {
+        loop.assertCurrent()
+        return traits.canHalfClose && source.fileDescriptor >= 0
     }
 }
 

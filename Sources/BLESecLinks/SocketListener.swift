@@ -113,7 +113,7 @@ package final class SocketListener: @unchecked Sendable {
         finishAll(.failure(closedError))
     }
 
-    /// Passes peers to waiting tasks as long as there are both.
+    /// Passes peers to waiting tasks, until no peer or no task is left.
     private func serve() {
         while let waiter = waiters.first {
             guard let peer = acceptNextPeer() else { break }

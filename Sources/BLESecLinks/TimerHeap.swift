@@ -73,7 +73,8 @@ struct TimerHeap {
         var position = start
         while true {
             var least = position
-            for child in (2 * position + 1)...(2 * position + 2)
+            let firstChild = 2 * position + 1
+            for child in firstChild...firstChild + 1
             where child < entries.count && entries[child].key < entries[least].key { least = child }
             guard least != position else { return }
             exchange(position, least)

@@ -56,7 +56,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
 
     /// The path of the folder that contains the socket's file.
     var folder: String {
-        guard let slash = path.lastIndex(of: "/") else { return "." }
+        guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 }

@@ -14,9 +14,9 @@ package final class UnixListener: LinkListener {
 
     /// Listens at a path.
     ///
-    /// A stale socket file, on which nothing listens any more, is replaced. A file of any other
-    /// kind is never removed. When the listener is closed, its file is removed, unless another file
-    /// has the path by then.
+    /// A stale socket file, on which nothing listens any more, is replaced if its folder can be
+    /// opened and locked. A file of any other kind is never removed. When the listener is closed,
+    /// its file is removed, unless another file has the path by then.
     ///
     /// - Parameters:
     ///   - permissions: the permissions of the socket's file, less the umask; by default only the

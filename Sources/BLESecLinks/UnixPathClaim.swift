@@ -25,7 +25,8 @@ struct UnixPathClaim {
         }
         guard lock != nil else {
             throw LinkError(
-                .addressInUse, "cannot \(action): the file is there and its folder is locked",
+                .addressInUse,
+                "cannot \(action): the file is there and its folder cannot be locked",
                 systemError: EADDRINUSE)
         }
         try removeStale()
@@ -75,6 +76,7 @@ struct UnixPathClaim {
             guard try Socket.identify(address.path).isSocket else { throw SystemError(ENOTSOCK) }
             do throws(SystemError) {
                 try Socket.probe(address.socketAddress)
+                // No error: the file belongs to an open datagram socket.
                 throw SystemError(EADDRINUSE)
             } catch {
                 guard error.number == ECONNREFUSED else { throw error }
@@ -88,7 +90,7 @@ struct UnixPathClaim {
                     .addressInUse,
                     "cannot \(action): a file that is no socket has this path; it was kept",
                     systemError: EADDRINUSE)
-            // An open socket has the path.
+            // The file belongs to an open socket.
             case EADDRINUSE, EAGAIN, EPROTOTYPE:
                 throw LinkError(SystemError(EADDRINUSE), cannot: action)
             default: throw LinkError(error, cannot: action)

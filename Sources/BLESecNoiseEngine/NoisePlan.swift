@@ -58,8 +58,8 @@ package struct NoisePlan: Sendable {
     /// This offer as a fallback that reuses the ephemeral key of `attempt`'s first message (Noise
     /// §10.4).
     ///
-    /// The fallback is needed if the dialer used an outdated key of the acceptor, so that the
-    /// acceptor cannot read that message. Returns `nil` unless this offer is XX over the curve of
+    /// The fallback is needed if the dialer used an outdated key of the acceptor: the acceptor then
+    /// cannot read the first message. Returns `nil` unless this offer is XX over the curve of
     /// `attempt`, and the pattern of `attempt` needs the acceptor's key in advance.
     package func fallback(from attempt: ProtocolName) -> NoisePlan? {
         guard name.pattern.name == "XX", name.curve == attempt.curve,

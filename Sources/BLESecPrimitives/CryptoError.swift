@@ -7,7 +7,7 @@ public enum CryptoError: Error, Sendable, Hashable {
     /// The tag does not match the ciphertext, key, nonce and additional data.
     case authenticationFailed
     /// A library function failed although its arguments were valid: no memory, or a configuration
-    /// of OpenSSL that forbids the algorithm.
+    /// of OpenSSL without X448.
     case libraryFailure(function: FunctionName)
 
     /// The name of a C function.

@@ -2,9 +2,10 @@ internal import CBLESecOpenSSL
 
 /// OpenSSL's algorithms, each fetched once for the whole process.
 ///
-/// Fetching an algorithm by name costs more than hashing a short message.
+/// Fetching an algorithm by name costs more than hashing a short message. The process ends if
+/// OpenSSL, or its configuration, lacks an algorithm that is used.
 enum OpenSSLAlgorithms {
-    // The compiler cannot know that a fetched algorithm never changes, and so can be shared.
+    // Threads share a fetched algorithm, since it never changes; the compiler cannot know this.
     private nonisolated(unsafe) static let sha256 = unsafe fetch("SHA256", EVP_MD_fetch)
     private nonisolated(unsafe) static let sha512 = unsafe fetch("SHA512", EVP_MD_fetch)
     private nonisolated(unsafe) static let blake2s = unsafe fetch("BLAKE2S-256", EVP_MD_fetch)

@@ -192,6 +192,22 @@ struct CancellationTests {
     }
 
     @Test(
+        "a receive in direct mode fails at the loop's shutdown, even if the session has no maximum age",
+        .timeLimit(.minutes(1)))
+    func shutdownWithoutDeadline() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels { _, configuration in
+            configuration.mode = .direct
+            configuration.timeouts.session = .seconds(Int64.max)
+        }
+        let receiving = Task(executorPreference: fixture.loop) { try await acceptor.receive() }
+        await fixture.clock.settle()
+        await fixture.loop.shutdown()
+        #expect(await failure(of: receiving) == .closed)
+        withExtendedLifetime(dialer) {}
+    }
+
+    @Test(
         "every waiting receive fails with the error closed when the loop is shut down",
         arguments: [false, true])
     func shutdown(overSockets: Bool) async throws {

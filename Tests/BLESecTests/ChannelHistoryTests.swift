@@ -1,4 +1,5 @@
 import BLESecLinks
+import BLESecTesting
 import Testing
 
 @testable import BLESec
@@ -40,5 +41,19 @@ struct ChannelHistoryTests {
         let old = Self.history(began: 0, ready: 500, hash: [0])
         let new = Self.history(began: 60_000, ready: 60_500, hash: [255])
         #expect(new.stays(insteadOf: old))
+        #expect(!old.stays(insteadOf: new))
+    }
+
+    @Test("a channel counts as ready since its handshake, and not since it was offered")
+    func ready() async throws {
+        let fixture = try ChannelFixture()
+        let made = fixture.clock.now
+        let (dialer, acceptor) = try await fixture.channels()
+        await fixture.clock.advance(by: .seconds(10))
+        for channel in [dialer, acceptor] {
+            #expect(await ChannelHistory(of: channel).ready == made)
+            await channel.abort()
+        }
+        await fixture.finish()
     }
 }

@@ -135,6 +135,24 @@ struct ReadingTests {
         try await sent
         await loop.shutdown()
     }
+
+    @Test("a byte stream sends bytes in messages that are not longer than the limit")
+    func shortMessages() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels { _, configuration in
+            configuration.limits.maximumMessageLength = 1_000
+        }
+        let bytes = (0..<5_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+        try await dialer.byteStream.write(bytes)
+        var received: [UInt8] = []
+        while received.count < bytes.count {
+            received += try #require(try await acceptor.byteStream.read(atMost: 5_000))
+        }
+        #expect(received == bytes)
+        await dialer.abort()
+        await acceptor.abort()
+        await fixture.finish()
+    }
 }
 
 @Suite("A policy that waits for a person's answer")

@@ -56,6 +56,12 @@ struct ConfigurationTests {
         }
     }
 
+    @Test("limits that leave no room for a byte are refused")
+    func noRoom() throws {
+        try Self.expectRefused { $0.limits.readAhead = 0 }
+        try Self.expectRefused { $0.limits.unauthenticatedBytes = 0 }
+    }
+
     @Test("a pattern that does not prove the key that the policy requires is refused")
     func unproven() throws {
         for name in ["NN", "XN", "KN", "IN"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {

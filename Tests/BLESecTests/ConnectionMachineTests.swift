@@ -249,6 +249,20 @@ struct ConnectionMachineTests {
         #expect(connection.state == .connected)
     }
 
+    @Test(
+        "a state that an attempt has reported before it failed changes nothing if it arrives later",
+        arguments: [false, true])
+    func lateState(isOffered: Bool) {
+        var connection = TimedMachine()
+        let attempt = connection.beginAttempt()
+        // The failure of a channel that was offered has no attempt.
+        connection.failAttempt(in: isOffered ? nil : attempt)
+        #expect(connection.state == .backingOff)
+        connection.machine.reached(.dialing, in: attempt, at: connection.now)
+        #expect(connection.state == .backingOff)
+        #expect(connection.machine.status.failures == 1)
+    }
+
     @Test("without room for a new link, no attempt begins, and a new channel is refused")
     func noRoom() {
         var connection = TimedMachine()

@@ -1,4 +1,5 @@
 import BLESecChannelCore
+import BLESecLinks
 import BLESecTesting
 import Testing
 
@@ -36,6 +37,31 @@ struct DirectSessionTests {
         #expect(try await dialer.receive() == nil)
         try await dialer.send([2])
         #expect(try await acceptor.receive() == [2])
+        let closings = [dialer, acceptor].map { channel in
+            Task(executorPreference: fixture.loop) { try await channel.close() }
+        }
+        for closing in closings { await fixture.advance(until: closing) }
+        await fixture.finish()
+    }
+
+    @Test("over direct Noise, a reply arrives three seconds after an end that the link delayed")
+    func lateReply() async throws {
+        let fixture = try ChannelFixture()
+        let (link, other) = await fixture.loop.run { [loop = fixture.loop] in
+            let (first, second) = MemoryLink.pair(loop: loop)
+            return (FaultyLink(first, [.delay(.milliseconds(10))]), second)
+        }
+        let dialer = try fixture.channel(over: link, .dialer) { $0.mode = .direct }
+        let acceptor = try fixture.channel(over: other, .acceptor) { $0.mode = .direct }
+        for opening in [dialer, acceptor].map(fixture.opening) {
+            await fixture.advance(until: opening)
+        }
+        try await dialer.send([1])
+        try await dialer.finish()
+        await fixture.clock.advance(by: .seconds(3))
+        #expect(try await acceptor.receive() == [1])
+        try await acceptor.send([2])
+        #expect(try await dialer.receive() == [2])
         let closings = [dialer, acceptor].map { channel in
             Task(executorPreference: fixture.loop) { try await channel.close() }
         }

@@ -155,6 +155,19 @@ struct ExactlyOnceTests {
         try await peer.leave(within: .seconds(20))
     }
 
+    @Test("a close after a leave says that the connection was ended too early, and names no wait")
+    func closeAfterLeave() async throws {
+        let connection = await PeerConnection.start(.offered, delivery: .exactlyOnce())
+        _ = try await connection.send(Self.message(1))
+        try await connection.leave()
+        let error = await #expect(throws: ChannelError(.unacknowledged, "")) {
+            try await connection.close()
+        }
+        #expect(
+            error?.reason
+                == "the connection was ended before both sides had confirmed everything")
+    }
+
     /// Two connections on the fixture's loop, with a channel between them.
     private static func sides(
         _ fixture: ChannelFixture
@@ -589,6 +602,29 @@ struct ExactlyOnceTests {
             return
         }
         #expect(resume.positions.offset == 0)
+    }
+
+    @Test("a last part that does not fit frees no memory of the message's other parts")
+    func memoryAfterMisfit() throws {
+        let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
+        let lanes = [0, 1].map { _ in MessageLane(PeerConnection.DeliveryOptions()) }
+        defer { for lane in lanes { lane.end() } }
+        let ports = lanes.map { $0.beginLink(to: .anonymous, budget: budget) }
+        for side in [0, 1] {
+            let resume = try #require(ports[side].nextRecord(atMost: nil) { _ in false })
+            _ = try ports[1 - side].receive(resume)
+        }
+        /// A part of the first message, which has 45,000 bytes.
+        func part(at offset: Int, _ count: Int) -> DeliveryRecord {
+            let bytes = [UInt8](repeating: 1, count: count)
+            return .chunk(Chunk(number: 1, offset: offset, length: 45_000, bytes: bytes))
+        }
+        _ = try ports[1].receive(part(at: 0, 40_000))
+        #expect(budget.bytesLeft == 10_000)
+        #expect(throws: DeliveryError.self) { _ = try ports[1].receive(part(at: 44_000, 1_000)) }
+        #expect(budget.bytesLeft == 10_000)
+        _ = try ports[1].receive(part(at: 40_000, 5_000))
+        #expect(budget.bytesLeft == 50_000)
     }
 
     @Test("a connection closes if its channels are not configured for its guarantee")

@@ -1,4 +1,6 @@
 import BLESecChannelCore
+import BLESecDiscovery
+import BLESecL2CAP
 import BLESecLinks
 import BLESecLocking
 import BLESecTesting
@@ -101,6 +103,38 @@ struct PeerConnectionTests {
         await dialer.abort()
         await acceptor.abort()
         await listener.close()
+    }
+
+    @Test("a dial that fails at once is a failed attempt, although its state is reported later")
+    func failsAtOnce() async throws {
+        let fixture = try ChannelFixture()
+        let connection = await PeerConnection.start(
+            .dialing { progress throws(ChannelError) in
+                progress(.dialing)
+                throw ChannelError(.noSuchPeer, "nobody listens")
+            }, loop: fixture.loop)
+        await fixture.clock.settle()
+        #expect(await connection.status.state == .backingOff)
+        #expect(await connection.status.failures == 1)
+        await connection.shut(nil)
+        await fixture.finish()
+    }
+
+    @Test("after a service has called a dial off, the search continues, and no failure is counted")
+    func dialCancelled() async throws {
+        let fixture = try ChannelFixture()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        let candidate = Candidate(address: DeviceAddress(.any, .public), tag: nil)
+        await connection.heard(.dialing(candidate))
+        await connection.heard(.opening(candidate))
+        #expect(await connection.status.state == .opening)
+        await connection.heard(.dialCancelled(candidate))
+        // Longer than `opening` may last, and shorter than a search.
+        await fixture.clock.advance(by: .seconds(25))
+        #expect(await connection.status.state == .searching)
+        #expect(await connection.status.failures == 0)
+        await connection.shut(nil)
+        await fixture.finish()
     }
 
     @Test("over ten cuts messages arrive in order, none twice, and every delivered one has arrived")
@@ -272,6 +306,35 @@ struct PeerConnectionTests {
         let (hash, peerHash) = (await dialer?.handshakeHash, await acceptor?.handshakeHash)
         #expect(hash != nil && hash == peerHash)
         for side in sides { await side.shut(nil) }
+        await fixture.finish()
+    }
+
+    @Test(
+        "of two channels made 10 s apart the newer is used, however late and in whichever order they are offered",
+        arguments: [false, true])
+    func lateOffers(newerFirst: Bool) async throws {
+        let fixture = try ChannelFixture()
+        /// Makes two channels, the second 10 s after the first.
+        func makePairs() async throws -> [(dialer: SecureChannel, acceptor: SecureChannel)] {
+            let older = try await fixture.channels()
+            await fixture.clock.advance(by: .seconds(10))
+            return [older, try await fixture.channels()]
+        }
+        var pairs = try await makePairs()
+        // The older channel has the lower hash, with which it would stay if the hashes decided.
+        while await pairs[1].acceptor.handshakeHash.lexicographicallyPrecedes(
+            pairs[0].acceptor.handshakeHash)
+        {
+            for pair in pairs { await pair.dialer.abort() }
+            pairs = try await makePairs()
+        }
+        await fixture.clock.advance(by: .seconds(10))
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        for index in newerFirst ? [1, 0] : [0, 1] { await connection.offer(pairs[index].acceptor) }
+        let current = await connection.current
+        #expect(current === pairs[1].acceptor)
+        await connection.shut(nil)
+        for pair in pairs { await pair.dialer.abort() }
         await fixture.finish()
     }
 

@@ -352,7 +352,8 @@ struct RecordTests {
     func keepsAlive() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try peer.send(.data, Array(repeating: 1, count: 1_000))
-        try peer.passTime(.seconds(600))
+        // The acknowledgement leaves after 50 ms, and the first padding 30 s after it.
+        try peer.passTime(.seconds(601))
         #expect(peer.records.count { $0 == (.padding, []) } == 20)
         #expect(peer.records.count { $0.type == .ping } == 0)
         #expect(peer.victim.nextMessage()?.count == 1_000)
@@ -360,6 +361,38 @@ struct RecordTests {
         try peer.passTime(.seconds(59))
         #expect(peer.records.count { $0 == (.padding, []) } == 20)
         #expect(peer.records.count { $0.type == .ping } == 1)
+    }
+
+    @Test("a side that reads one message at a time, with long pauses, sends padding")
+    func keepsAliveWhileReadingSlowly() throws {
+        let peer = try MaliciousNoisePeer.ready {
+            $0.limits.readAhead = 1_000
+            $0.acknowledgement = .manual
+        }
+        for _ in 0..<20 { try peer.send(.data, Array(repeating: 1, count: 1_000)) }
+        for _ in 0..<6 {
+            try peer.passTime(.seconds(20))
+            _ = peer.victim.takeMessage(now: peer.now)
+            peer.victim.didResumeReading(now: peer.now)
+            try peer.pump()
+        }
+        #expect(peer.records.count { $0 == (.padding, []) } >= 3)
+    }
+
+    @Test("pings of a peer whose link takes little cannot prolong a close")
+    func closesBesidePings() throws {
+        let peer = try MaliciousNoisePeer.ready()
+        _ = try peer.victim.queue([UInt8](repeating: 1, count: 2_000))
+        peer.victim.close(now: peer.now)
+        peer.isBlocked = true
+        try peer.pump()
+        for _ in 0..<20 {
+            for _ in 0..<20 { try peer.send(.ping, [7]) }
+            _ = peer.victim.transmit(atMost: 500, now: peer.now)
+            #expect(peer.victim.outcome != nil || peer.victim.bytesAwaitingLink > 0)
+            try peer.passTime(.seconds(9))
+        }
+        #expect(peer.victimFailure == .unacknowledged)
     }
 
     @Test("a silent peer is pinged once, and the channel times out after a minute")

@@ -215,8 +215,7 @@ struct StoredConnectionTests {
 
         init(_ endpoint: any EndpointStore) { self.endpoint = endpoint }
 
-        var stored: StoredEndpoint { endpoint.stored }
-        func claim() -> Bool { endpoint.claim() }
+        func claim() -> StoredEndpoint? { endpoint.claim() }
         func close() { endpoint.close() }
 
         func commit(_ changes: [StoreChange]) throws(StoreFailure) {
@@ -282,6 +281,25 @@ struct StoredConnectionTests {
         for part: UInt8 in 1..<3 { #expect(try await second.receive() == [part]) }
         try await second.confirm(through: 2)
         try await dialer.leave()
+        try await second.leave()
+    }
+
+    @Test("an end that is declared after the connection was closed is not stored")
+    func finishAfterClosing() async throws {
+        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
+        else { return }
+        let store = GatedStore(opened.endpoint)
+        options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
+        let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
+        // The first commit waits, so the store is not closed yet, and could commit more.
+        await first.abort()
+        await first.finish()
+        await #expect(throws: ChannelError(.closed, "")) { try await first.close() }
+        store.state.withLock { $0.isOpen = true }
+        while (try? delivery(.dialer)) == nil { try await Task.sleep(for: .milliseconds(5)) }
+        #expect(await first.hasFinished == false)
+        let second = try await dialing()
+        #expect(await second.hasFinished == false)
         try await second.leave()
     }
 

@@ -255,6 +255,11 @@ struct TLSChannelTests {
         try expectRefused { $0.tls = nil }
         try expectRefused { $0.certificateTrust = .authority().denying(DenyList()) }
         try expectRefused {
+            $0.certificateTrust = .pairing(
+                .code(TrustPolicy.PairingCode()), store: TrustDecisionTests.MemoryStore(),
+                name: "desk")
+        }
+        try expectRefused {
             $0.mode = .direct
             $0.prologue = [1]
         }

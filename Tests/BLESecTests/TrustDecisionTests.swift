@@ -14,16 +14,16 @@ struct TrustDecisionTests {
 
     /// A person whom a policy asks. The test gives the person's answer.
     final class Person: Sendable {
-        private let stream: AsyncStream<TrustPolicy.Verdict>
+        let verdicts: AsyncStream<TrustPolicy.Verdict>
         private let answers: AsyncStream<TrustPolicy.Verdict>.Continuation
         let questions = Locked<[ClaimedIdentity]>([])
 
-        init() { (stream, answers) = AsyncStream.makeStream() }
+        init() { (verdicts, answers) = AsyncStream.makeStream() }
 
         var policy: TrustPolicy {
             .asking { identity in
                 self.questions.withLock { $0.append(identity) }
-                for await verdict in self.stream { return verdict }
+                for await verdict in self.verdicts { return verdict }
                 throw CancellationError()
             }
         }
@@ -140,6 +140,68 @@ struct TrustDecisionTests {
             await question.fixture.clock.settle()
             #expect(await question.askingChannel.isOver)
         }
+    }
+
+    @Test(
+        "a link that hangs up together with the peer's last bytes ends the channel at once",
+        arguments: [true, false])
+    func hangsUpWithLastBytes(asksPerson: Bool) async throws {
+        let fixture = try ChannelFixture()
+        let person = Person()
+        let (first, second) = await fixture.loop.run { [loop = fixture.loop] in
+            let (first, second) = MemoryLink.pair(loop: loop, capacity: 65_536)
+            return (FaultyLink(first), second)
+        }
+        let dialer = try fixture.channel(over: first, .dialer)
+        let acceptor = try fixture.channel(over: second, .acceptor) {
+            if asksPerson { $0.trust = person.policy }
+        }
+        let dialing = fixture.opening(dialer)
+        await fixture.clock.settle()
+        await fixture.loop.run { first.hold() }
+        let accepting = fixture.opening(acceptor)
+        await fixture.clock.settle()
+        // The dialer's last handshake message, its `ready` and the end arrive in one turn.
+        await fixture.loop.run {
+            first.release()
+            first.close()
+        }
+        await fixture.clock.settle()
+        #expect(await acceptor.isOver)
+        #expect(await failure(of: accepting) == .truncated)
+        #expect(person.questions.withLock(\.isEmpty))
+        dialing.cancel()
+        _ = await failure(of: dialing)
+        await fixture.finish()
+    }
+
+    @Test(
+        "a question takes a listener's place until it is answered, even if the peer has gone",
+        .timeLimit(.minutes(1)))
+    func placeOfQuestion() async throws {
+        let limit = ConcurrencyLimit(1)
+        let person = Person()
+        let identity = ClaimedIdentity(
+            .publicKey(try IdentityKey.generate().publicKey, curve: .x25519))
+        let limits = TrustRequests.Limits(decisions: limit, storeThreads: ConcurrencyLimit(1))
+        // Not cancelled by `cancelDecision()`, like a dialog that stays open.
+        let evaluate: TrustPolicy.Evaluation = { _ in
+            let answer = Task { () -> TrustPolicy.Verdict? in
+                for await verdict in person.verdicts { return verdict }
+                return nil
+            }
+            return await answer.value ?? .refuse("nobody answers")
+        }
+        let requests = TrustRequests(limits)
+        let answered = AsyncStream.makeStream(of: Void.self)
+        requests.onDecision = { _ in answered.continuation.yield() }
+        #expect(requests.ask(.evaluate(evaluate, identity)) == nil)
+        requests.cancelDecision()
+        let others = TrustRequests(limits)
+        #expect(others.ask(.evaluate(evaluate, identity)) == "too many trust decisions are pending")
+        person.answer(.admit)
+        for await _ in answered.stream { break }
+        while limit.take() == nil { await Task.yield() }
     }
 
     @Test(

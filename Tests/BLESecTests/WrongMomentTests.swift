@@ -310,6 +310,9 @@ struct WrongMomentTests {
         #expect(Duration.seconds(18_446_744_073.8).wholeNanoseconds == .max)
         #expect(Duration.seconds(Int64.max).wholeNanoseconds == .max)
         #expect(Duration.seconds(-1).wholeNanoseconds == 0)
+        #expect(Duration.seconds(10).inSeconds == "10 s")
+        #expect(Duration.milliseconds(1_050).inSeconds == "1.05 s")
+        #expect(Duration.milliseconds(500).inSeconds == "0.5 s")
     }
 
     @Test("a request for memory that cannot be met is refused, and ends no channel")

@@ -70,6 +70,15 @@ struct TrustPolicyTests {
         #expect(!Self.admits(pinned, .publicKey(identity.publicKey, curve: .x448)))
     }
 
+    @Test("the URI of a certificate is compared byte by byte")
+    func uris() {
+        let identity = PeerIdentity.certificate(subjectPublicKeyInfo: [1], uri: "a:K")
+        #expect(Self.admits(.authority(uris: ["a:k", "a:K"]), identity))
+        #expect(!Self.admits(.authority(uris: ["a:k"]), identity))
+        // A Kelvin sign, which is canonically equivalent to K.
+        #expect(!Self.admits(.authority(uris: ["a:\u{212A}"]), identity))
+    }
+
     @Test("a deny list overrides the rule of a policy")
     func denied() throws {
         let identity = try Self.newIdentity()

@@ -94,6 +94,78 @@ import Testing
         }
     }
 
+    @Test("a handler that wanted no events when the link was cut is told once it wants them again")
+    func cutWhilePaused() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a)
+            let recorder = Recorder()
+            faulty.setHandler(recorder)
+            faulty.cut()
+            await loop.settle()
+            #expect(recorder.readableCount == 0 && recorder.writableCount == 0)
+            recorder.whenReadable = { _ = try? faulty.receive() }
+            faulty.wantsRead = true
+            #expect(recorder.readableCount == 0, "the loop makes the call, not the setter")
+            await loop.settle()
+            #expect(recorder.readableCount == 1)
+            #expect(!faulty.wantsRead, "the end was read")
+            recorder.whenWritable = { faulty.wantsWrite = false }
+            faulty.wantsWrite = true
+            await loop.settle()
+            #expect(recorder.writableCount == 1)
+            b.close()
+        }
+    }
+
+    @Test("a link that is cut after the peer's close hangs up only once")
+    func cutAfterPeersClose() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a)
+            let recorder = Recorder()
+            faulty.setHandler(recorder)
+            b.close()
+            await loop.settle()
+            #expect(recorder.hangUpCount == 1)
+            faulty.cut()
+            await loop.settle()
+            #expect(recorder.hangUpCount == 1)
+        }
+    }
+
+    @Test(
+        "a half-close comes after delayed bytes, and is refused if the wrapped link has none",
+        arguments: [false, true])
+    func delayedHalfClose(isRefused: Bool) async throws {
+        let clock = ManualClock()
+        let loop = EventLoop(name: "half-close", clock: clock.loopClock)
+        let (b, faulty) = await loop.run {
+            let (a, b) = MemoryLink.pair(loop: loop, dropsQueueOnClose: isRefused)
+            return (b, FaultyLink(a, [.delay(.milliseconds(10))]))
+        }
+        try await loop.run {
+            try #expect(faulty.send([1]) == 1)
+            #expect(faulty.halfClose() == !isRefused)
+            if isRefused {
+                try #expect(faulty.send([2]) == 1)
+            } else {
+                #expect(throws: LinkError.self) { try faulty.send([2]) }
+            }
+            try #expect(b.receive().outcome == .wouldBlock)
+        }
+        await clock.advance(by: .milliseconds(10))
+        try await loop.run {
+            let bytes: [UInt8] = isRefused ? [1, 2] : [1]
+            try #expect(b.receive().bytes == bytes)
+            let next: LinkReceive = isRefused ? .wouldBlock : .end
+            try #expect(b.receive().outcome == next)
+            try #expect(b.send([3]) == 1)
+            try #expect(faulty.receive().bytes == [3])
+        }
+        await loop.shutdown()
+    }
+
     @Test(
         "a send throws after a close, a half-close or the loop's shutdown, even on a holding link",
         arguments: [false, true])

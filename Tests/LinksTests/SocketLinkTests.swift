@@ -1,5 +1,6 @@
 import BLESecLinks
 import BLESecTesting
+import Glibc
 import Testing
 
 @Suite struct SocketLinkTests {
@@ -195,6 +196,51 @@ import Testing
             var received: [UInt8] = []
             for _ in 0..<2 where received.count < 4 { received += try left.receive().bytes }
             #expect(received == [1, 2, 3, 4])
+            for _ in 0..<2 {
+                let error = #expect(throws: LinkError.self) { try left.receive() }
+                #expect(error?.code == .reset)
+            }
+        }
+    }
+
+    /// Both ends of a TCP connection.
+    private static func tcpPair(on loop: EventLoop) async throws -> (SocketLink, SocketLink) {
+        let listener = try Socket.open(family: AF_INET, kind: .stream)
+        defer { Socket.close(listener) }
+        let port: [UInt8] = [0, 0]
+        try Socket.bind(
+            listener,
+            to: SocketAddress(
+                SocketAddress.family(AF_INET) + port + [127, 0, 0, 1]
+                    + [UInt8](repeating: 0, count: 8)))
+        try Socket.listen(listener, backlog: 1)
+        let left = try Socket.open(family: AF_INET, kind: .stream)
+        // Throws EINPROGRESS; the connection is complete once it can be accepted.
+        try? Socket.connect(left, to: Socket.localAddress(listener))
+        while true {
+            if let right = try? Socket.accept(listener) {
+                let traits = SocketLink.Traits(maximumSDU: 65_536, peerDescription: "tcp")
+                return (
+                    SocketLink(EventSource(owning: left, loop: loop), traits),
+                    SocketLink(EventSource(owning: right, loop: loop), traits)
+                )
+            }
+            try await loop.sleep(for: .milliseconds(1))
+        }
+    }
+
+    @Test(
+        "a reset of a TCP connection that a send has reported is not an end for a later receive",
+        .timeLimit(.minutes(1)))
+    func receiveAfterReset() async throws {
+        try await withLoop { loop in
+            let (left, right) = try await Self.tcpPair(on: loop)
+            _ = try right.send([1, 2, 3])
+            Socket.resetAtClose(right.fileDescriptor)
+            right.close()
+            // The first send after the reset throws.
+            while (try? left.send([4])) != nil { try await loop.sleep(for: .milliseconds(1)) }
+            try #expect(left.receive().bytes == [1, 2, 3])
             for _ in 0..<2 {
                 let error = #expect(throws: LinkError.self) { try left.receive() }
                 #expect(error?.code == .reset)

@@ -12,7 +12,8 @@ extension SecureChannel {
     public struct ByteStream: Sendable {
         let channel: SecureChannel
 
-        /// ``write(_:)`` sends messages of at most this many bytes.
+        /// ``write(_:)`` sends messages of at most this many bytes, or of
+        /// ``ChannelLimits/maximumMessageLength`` bytes if that is less.
         public static let pieceLength = 64 << 10
 
         /// Returns 1 to `count` bytes, or `nil` once the peer sends no more.
@@ -26,9 +27,11 @@ extension SecureChannel {
 
         /// Queues bytes for the peer, and suspends while too many bytes are waiting.
         public func write(_ bytes: [UInt8]) async throws(ChannelError) {
+            let limit = channel.configuration.limits.maximumMessageLength
+            let pieceLength = min(Self.pieceLength, max(1, limit))
             var rest = bytes[...]
             while !rest.isEmpty {
-                let piece = rest.prefix(Self.pieceLength)
+                let piece = rest.prefix(pieceLength)
                 rest = rest.dropFirst(piece.count)
                 try await channel.send(Array(piece))
             }

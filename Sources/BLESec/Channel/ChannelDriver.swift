@@ -36,7 +36,7 @@ final class ChannelDriver {
     private var hasLinkEnded = false
     /// Whether the link took nothing when it was last tried, and has not reported room since.
     private var isLinkFull = false
-    /// When the link is tried again after the kernel had no memory for a send; nil if it had. The
+    /// When to try the link again after the kernel had no memory for a send; otherwise nil. The
     /// link cannot report that there is memory again.
     private var retryTime: UInt64?
     /// Whether the link was asked to keep its queue short.
@@ -58,8 +58,8 @@ final class ChannelDriver {
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
 
-    /// The most calls to the link that one turn makes for reading, and the most for sending, before
-    /// other channels run.
+    /// The most reads from the link, and the most sends to the link, in one turn before other
+    /// channels run.
     private static let callsPerTurn = 8
     /// The maximum number of reads before a deadline is checked. That many SDUs of the default size
     /// hold more than one whole record.
@@ -168,12 +168,12 @@ final class ChannelDriver {
         if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }
 
-    /// Sends what was queued: at once if the link has room, and nothing was sent in this turn of
-    /// the loop or much is queued. Otherwise at the end of the turn, with what is queued by then.
+    /// Sends what was queued. Sends at once if the link has room, and either nothing was sent in
+    /// this turn of the loop or much is queued; otherwise at the end of the turn.
     func flush() {
-        let isFirst = lastSendTurn != loop.turn
+        let isFirstOfTurn = lastSendTurn != loop.turn
         let isMuch = machine.queuedBytes >= Self.flushSize
-        if isFirst || isMuch, !isLinkFull { pump() } else { flushAtEndOfTurn() }
+        if isFirstOfTurn || isMuch, !isLinkFull { pump() } else { flushAtEndOfTurn() }
     }
 
     /// Called when the ``DeliveryPort`` may take records again: processes the received records that
@@ -183,9 +183,9 @@ final class ChannelDriver {
         portDidGetRecords(hasMessage: true)
     }
 
-    /// Sends the records that the ``DeliveryPort`` has: at once if `hasMessage` is true (a message
-    /// is among them), nothing was sent in this turn and the link has room; otherwise at the end of
-    /// the turn.
+    /// Sends the records that the ``DeliveryPort`` has. Sends at once if a message is among them
+    /// (`hasMessage`), nothing was sent in this turn, and the link has room; otherwise at the end
+    /// of the turn.
     func portDidGetRecords(hasMessage: Bool) {
         machine.portMayHaveRecords()
         if hasMessage, lastSendTurn != loop.turn, !isLinkFull {
@@ -232,6 +232,8 @@ final class ChannelDriver {
     /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
         (isFlushPending, isReadyDelayed) = (false, false)
+        // Nothing would be read any more, not even the end of the link.
+        if !canSend, machine.dependsOnSending { linkEnded(nil) }
         askAboutPeer(now: now)
         if becomesReady(now: now) {
             // What the program sends in the rest of this turn leaves together with `ready`.
@@ -251,7 +253,9 @@ final class ChannelDriver {
             link.close()
         } else {
             link.wantsRead = machine.wantsBytes && !hasLinkEnded
-            timer.arm(at: MonotonicTime(nanoseconds: nextTimeout(now: now)))
+            // Armed even without a deadline, because the timer also reports the loop's shutdown.
+            let next = MonotonicTime(nanoseconds: nextTimeout(now: now))
+            timer.arm(at: min(next, LoopTimer.latestTime))
         }
         reportProgress()
     }
@@ -310,16 +314,17 @@ final class ChannelDriver {
                 }
             } catch {
                 if error.isTemporary {
-                    // Waits as for a full link, but a link with room would report room at once.
+                    // Waits as for a full link, but not for a report of room: the link may have
+                    // room, and would report it at once.
                     machine.linkDidBlock()
                     (isLinkFull, link.wantsWrite) = (true, false)
                     retryTime = now.after(Self.retryDelay)
                     return
                 }
-                // What the peer sent before the link broke is still read.
+                // What the peer sent before the link broke is still read, unless nothing is read now.
                 sendError = ChannelError(link: error)
                 machine.linkWasLost(now: now)
-                if hasLinkEnded { linkEnded(sendError) }
+                if hasLinkEnded || machine.dependsOnSending { linkEnded(sendError) }
             }
         }
         guard canSend else {
@@ -388,7 +393,9 @@ final class ChannelDriver {
 
     private func nextTimeout(now: UInt64) -> UInt64 {
         // Tasks whose deadline has passed are already woken, and remove their own deadlines.
-        let callDeadline = callDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
+        let callDeadline = callDeadlines.reduce(.max) { earliest, deadline in
+            deadline > now ? min(earliest, deadline) : earliest
+        }
         // Not one call: with more than three arguments it would allocate an array.
         let deadline = min(
             machine.nextTimeout(now: now), min(callDeadline, retryTime ?? .max),
@@ -397,8 +404,8 @@ final class ChannelDriver {
         return isDraining ? min(deadline, now.after(drainPause(now: now))) : deadline
     }
 
-    /// The time until the next check whether the link's own queue is empty: as long as nothing has
-    /// left the queue, within limits.
+    /// The time until the next check whether the link's own queue is empty: the time since the
+    /// queue last became shorter, within limits.
     private func drainPause(now: UInt64) -> Duration {
         let idle = Duration.nanoseconds(Int64(clamping: now - min(now, lastDrained)))
         return min(max(idle, Self.shortestDrainPause), Self.longestDrainPause)
@@ -451,8 +458,6 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         failIfLoopIsShutDown()
         if canSend { sendError = ChannelError(.truncated, "the link to the peer broke") }
         machine.linkWasLost(now: now)
-        // While a trust policy decides, nothing is read: unread bytes are dropped with the channel.
-        if machine.phase == .awaitingTrustDecision { linkEnded(nil) }
         // In direct mode, the peer may have ended its direction earlier; now the channel ends.
         if hasLinkEnded { linkEnded(nil) }
         read()
@@ -474,8 +479,8 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         pump(now: now)
     }
 
-    /// Ends the channel if the loop was shut down. The link's handler or the timer is called first,
-    /// depending on the link. So each of them calls this, and the channel's error is the same.
+    /// Ends the channel if the loop was shut down. It depends on the link whether the loop calls
+    /// the link's handler or the timer's first. Both call this method, so the error is the same.
     private func failIfLoopIsShutDown() {
         guard loop.isShutDown else { return }
         let error = ChannelError(.closed, "the channel's event loop was shut down")

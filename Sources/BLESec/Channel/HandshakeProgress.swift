@@ -12,7 +12,7 @@ final class HandshakeProgress: Sendable {
         /// An application is deciding about the peer, or a pairing is at its last confirmations. The
         /// number of peers about which an application decides at once is limited.
         case deciding
-        /// The peer has given every proof that the protocol requires.
+        /// The channel is ready: the peer has given every proof that the protocol requires.
         case ready
         /// The channel has ended.
         case over

@@ -103,7 +103,8 @@ public actor SecureChannel {
         } catch {
             let wasReady = driver.machine.isReady
             driver.fail(error)
-            // The session may have begun after this call was cancelled, and before it noticed.
+            // The channel may have become ready after the task was cancelled, and before this call
+            // noticed the cancellation.
             if wasReady, let lostPairing { throw lostPairing }
             // The peer may have completed a pairing although this call fails. The caller must learn
             // that in place of `error`.
@@ -150,6 +151,8 @@ public actor SecureChannel {
     private var session: Session? { driver.machine.session }
     private var outcome: ChannelMachine.Outcome? { driver.machine.outcome }
     var began: MonotonicTime { MonotonicTime(nanoseconds: parameters.start) }
+    /// When the channel became ready; ``MonotonicTime/distantFuture`` before that.
+    var readyTime: MonotonicTime { MonotonicTime(nanoseconds: session?.readyTime ?? .max) }
     var isOver: Bool { driver.machine.isOver }
     /// The peer's address, for logs; it proves nothing.
     public nonisolated var linkDescription: String { link.peerDescription }
@@ -238,9 +241,10 @@ public actor SecureChannel {
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
     /// - Throws: `timedOut` after that time; the error that ended the channel; `cancelled`;
     ///   `configuration` in direct mode, which has no acknowledgements; `limitExceeded` for a
-    ///   message that is too long, or when this side's program has received no message for 5
-    ///   seconds and the peer's unread messages fill the buffers here. Then acknowledgements cannot
-    ///   be read (``ChannelLimits/readAhead``, ``ChannelLimits/extraReadAhead``).
+    ///   message that is too long, or when the peer's unread messages fill the buffers here, so
+    ///   that no acknowledgement can be read (``ChannelLimits/readAhead``,
+    ///   ``ChannelLimits/extraReadAhead``), and this side's program has received no message yet, or
+    ///   none for 5 seconds.
     public func deliver(
         _ message: [UInt8], within limit: Duration? = nil
     ) async throws(ChannelError) -> Delivery {
@@ -300,7 +304,8 @@ public actor SecureChannel {
         driver.resumeReading(wasFull: wasFull, now: now)
     }
 
-    /// How long a program may pause between receives before a full inbox ends a delivery.
+    /// How long a program may pause after a receive before a full inbox ends a delivery. A program
+    /// that has received nothing yet gets no time.
     private static let patience: Duration = .seconds(5)
 
     /// Queues a message that the peer is to acknowledge, and returns the message's number.
@@ -449,12 +454,12 @@ public actor SecureChannel {
         acknowledge(now: now) { $0.confirm(through: number, now: now) }
     }
 
-    /// Lets `record` count messages as taken or confirmed, and makes sure that an acknowledgement
-    /// is sent in time.
-    private func acknowledge(now: UInt64, _ record: (Session) -> Void) {
+    /// Calls `countMessages`, which counts messages as taken or confirmed, and makes sure that an
+    /// acknowledgement is sent in time.
+    private func acknowledge(now: UInt64, _ countMessages: (Session) -> Void) {
         guard let session else { return }
         let wasPending = session.ackPendingSince != nil
-        record(session)
+        countMessages(session)
         guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
         if session.isClosing { return driver.pump(now: now) }
         // A delayed acknowledgement needs a flush only for its first message: the flush arms the
@@ -489,9 +494,9 @@ public actor SecureChannel {
     // MARK: - Closing
 
     /// Ends the channel without losing messages, and returns when the channel is closed. Then both
-    /// programs have taken everything, and both sides know it. (If a peer acknowledges what has
-    /// arrived rather than what its program has taken, both sides know only that everything has
-    /// arrived.)
+    /// programs have taken everything. (If a peer acknowledges what has arrived rather than what its
+    /// program has taken, everything has only arrived there.) The peer knows it too, unless the link
+    /// was lost with this side's last acknowledgement.
     ///
     /// The close deadline restarts when the link takes bytes and at each acknowledgement, so that a
     /// slow link or reader is not cut off.
@@ -572,7 +577,7 @@ extension ChannelError {
         ChannelError(
             .timedOut,
             "the peer's program has not taken the message within "
-                + "\(limit.components.seconds) s; whether it will is unknown")
+                + "\(limit.inSeconds); whether it will is unknown")
     }
 
     fileprivate static var hiddenAcknowledgements: ChannelError {

@@ -20,7 +20,7 @@ public struct SecureChannels: AsyncSequence, Sendable {
             }
         }
 
-        /// The next channel, or `nil` once no more will come.
+        /// The requirement of `AsyncIteratorProtocol`; does the same as ``next()``.
         public mutating func next(
             isolation actor: isolated (any Actor)?
         ) async throws(ChannelError) -> SecureChannel? {

@@ -31,8 +31,9 @@ public actor SecureListener {
         public var guaranteedTime: Duration = .milliseconds(100)
         /// Peers about which the application or a person is deciding, for
         /// ``TrustPolicy/asking(_:)`` or a pairing; 8 by default. They keep their handshake places
-        /// meanwhile, and a further peer is refused. Trust store queries do not count here: they
-        /// have as many places of their own as there are ``handshakes``.
+        /// meanwhile, and a further peer is refused. A peer that has gone counts until the call that
+        /// decides about it has returned. Trust store queries do not count here: they have as many
+        /// places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
         /// Ready channels that wait for ``SecureListener/accept()``; 16 by default. At this limit
         /// no more links are accepted, but the handshakes under way continue and may become ready.
@@ -175,10 +176,10 @@ public actor SecureListener {
     /// Stops listening, and ends all handshakes and the channels that wait for ``accept()``.
     /// Accepted channels stay open.
     ///
-    /// Returns when the handshakes have ended; a further call returns at once. ``failures()`` end
-    /// then. Until then they report failures that the program has to know, such as `mayBePaired`
-    /// (also for a peer that is paired and whose channel waited for ``accept()``), but not that a
-    /// handshake was cancelled.
+    /// Returns when the handshakes have ended; a further call returns at once. Until the handshakes
+    /// have ended, ``failures()`` report failures that the program has to know, such as
+    /// `mayBePaired` (also for a peer that is paired and whose channel waited for ``accept()``),
+    /// but not that a handshake was cancelled. Then ``failures()`` end.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -226,7 +227,7 @@ public actor SecureListener {
             return true
         }
         let address = link.peerAddress
-        let isWithinAddressLimit = mayBegin(from: address)
+        let isWithinAddressLimit = isWithinLimit(of: address)
         let progress = HandshakeProgress(channelLoops.countChannel(on: link.loop))
         let channel = SecureChannel(
             over: link, role: .acceptor, configuration: configuration, plans: plans,
@@ -247,18 +248,20 @@ public actor SecureListener {
 
     private func isOwn(_ other: EventLoop) -> Bool { other === loop }
 
-    /// Whether a link need not wait. After the listener's end, no link waits.
+    /// Whether ``admit(_:)`` can handle a link now; otherwise the link waits. To make room, turns
+    /// the oldest handshake away. After the listener's end, no link waits.
     ///
     /// A link beyond its address's limit needs no place, since it is turned away at once. So it
     /// neither takes a place from another address nor delays the links after it.
     private func hasRoom(for link: any Link) -> Bool {
         if isClosed || loop.isShutDown { return true }
         guard ready.count < limits.backlog else { return false }
-        return !mayBegin(from: link.peerAddress) || halfOpen.count < limits.handshakes
+        return !isWithinLimit(of: link.peerAddress) || halfOpen.count < limits.handshakes
             || makeRoom()
     }
 
-    private func mayBegin(from address: LinkAddress?) -> Bool {
+    /// Whether another handshake may begin with this address.
+    private func isWithinLimit(of address: LinkAddress?) -> Bool {
         guard let address else { return true }
         return halfOpen.values.count { $0.address == address } < limits.handshakesPerAddress
     }

@@ -60,8 +60,14 @@ final class TrustRequests {
     }
 
     func cancelDecision() {
-        decisionTask?.cancel()
-        decisionPlace = nil
+        guard let task = decisionTask else { return }
+        task.cancel()
+        // The application may go on asking a person. The place is free again when it has ended.
+        Task { [decisionPlace] in
+            await task.value
+            withExtendedLifetime(decisionPlace) {}
+        }
+        didDecide()
     }
 
     func remember(_ peer: PeerIdentity, by policy: TrustPolicy, within limit: Duration, now: UInt64)

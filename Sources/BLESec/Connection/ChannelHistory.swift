@@ -13,20 +13,30 @@ struct ChannelHistory: Sendable {
     /// The largest difference assumed between the times at which the two sides see the same event.
     private static let maximumTimeDifference = Duration.seconds(2)
 
-    /// Whether this channel, which became ready later than `older`, stays instead of `older`.
+    /// Whether this channel stays instead of `other`.
     ///
-    /// Both sides must choose the same channel. If this channel began before `older` was ready, or
-    /// at most ``maximumTimeDifference`` after that, the sides may disagree about the order. Then
-    /// the channel with the lower handshake hash stays, because both sides know the hashes.
-    /// Otherwise this channel stays, because `older` may already be dead.
-    func stays(insteadOf older: ChannelHistory) -> Bool {
-        guard began <= older.ready.advanced(by: Self.maximumTimeDifference) else { return true }
-        return hash.lexicographicallyPrecedes(older.hash)
+    /// Both sides must choose the same channel. If one channel began more than
+    /// ``maximumTimeDifference`` after the other was ready, both sides know that it is newer, and
+    /// it stays, because the older one may already be dead. Otherwise the sides may disagree about
+    /// the order. Then the channel with the lower handshake hash stays, because both sides know the
+    /// hashes.
+    func stays(insteadOf other: ChannelHistory) -> Bool {
+        if isNewer(than: other) { return true }
+        if other.isNewer(than: self) { return false }
+        return hash.lexicographicallyPrecedes(other.hash)
+    }
+
+    /// Whether both sides know that this channel is newer than `other`.
+    private func isNewer(than other: ChannelHistory) -> Bool {
+        began > other.ready.advanced(by: Self.maximumTimeDifference)
     }
 }
 
 extension ChannelHistory {
-    init(of channel: SecureChannel, readyAt now: MonotonicTime) async {
-        self.init(began: await channel.began, ready: now, hash: await channel.handshakeHash)
+    /// The history of a channel that is ready.
+    init(of channel: SecureChannel) async {
+        self.init(
+            began: await channel.began, ready: await channel.readyTime,
+            hash: await channel.handshakeHash)
     }
 }

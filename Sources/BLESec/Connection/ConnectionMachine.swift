@@ -56,7 +56,8 @@ final class ConnectionMachine {
     private(set) var status: ConnectionStatus
     /// The expected peer; if none was given, `nil` until the first peer with a key has connected.
     private(set) var expected: Fingerprint?
-    /// The number of the current attempt; reports of earlier attempts are ignored.
+    /// The number of the current attempt. It changes when an attempt begins and when one is over;
+    /// reports with another number are ignored.
     private(set) var attempt = 0
     /// Whether this side has declared that it sends nothing more, on this link or a later one.
     private(set) var hasFinished = false
@@ -237,7 +238,6 @@ final class ConnectionMachine {
             enter(.searching, now)
             return .attempt
         case .dialing, .opening, .handshaking:
-            attempt += 1
             let error = ChannelError(.timedOut, "\(status.state.rawValue) took longer than it may")
             fail(error, status.failures + 1, now, &generator)
             return .abandon
@@ -258,6 +258,8 @@ final class ConnectionMachine {
         _ error: ChannelError?, _ failures: Int, _ now: MonotonicTime,
         _ generator: inout some RandomNumberGenerator
     ) {
+        // The states that the attempt has reported before may arrive later, and are then ignored.
+        attempt += 1
         status.failures = failures
         let isOutOfRange = now >= unreachedSince.advanced(by: rules.searching)
         enter(isOutOfRange ? .outOfRange : .backingOff, now)

@@ -36,7 +36,7 @@ public enum WhenDisconnected: Sendable, Hashable {
     case fail
 }
 
-/// A queued message, whose fate may still be undecided.
+/// The fate of a queued message, which may still be undecided.
 public struct PendingDelivery: Sendable {
     /// The object that reports the fate.
     enum Source {
@@ -57,9 +57,10 @@ public struct PendingDelivery: Sendable {
     /// Returns the fate of the message once it is certain; `unknown` if the task is cancelled
     /// first, or if the connection is over first.
     ///
-    /// With ``PeerConnection/Guarantee/exactlyOnce(_:)``, a message whose wait was cancelled may
-    /// still be sent; so may, with a store, a message whose connection is over: the next connection
-    /// with the store sends it, and reports its fate in ``PeerConnection/deliveries``.
+    /// With ``PeerConnection/Guarantee/exactlyOnce(_:)``, the message may still be sent after the
+    /// wait was cancelled. With a store, the message may also be sent after the connection is over:
+    /// the next connection with the store sends it, and reports its fate in
+    /// ``PeerConnection/deliveries``.
     public func delivery() async -> Delivery {
         switch source {
         case .link(let channel): await channel.delivery(of: number)

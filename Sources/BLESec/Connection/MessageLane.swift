@@ -20,6 +20,8 @@ final class MessageLane: Sendable {
         var wasRolledBack = false
         /// The newest link's part of the process's memory budget, for the incomplete message.
         var part: ReassemblyBudget.Part?
+        /// How many bytes of the incomplete message count towards `part`.
+        var counted = 0
         /// Whether the link was ended because the process needs memory.
         var isRevoked = false
         /// Whether the program may take messages: false after ``stopTaking()``.
@@ -41,8 +43,6 @@ final class MessageLane: Sendable {
         /// Whether the channel in use was told that confirmations or a credit are owed, and has not
         /// asked for a record since.
         var isChannelToldOfDebt = false
-        /// The bytes of the incomplete message that count towards `part`.
-        var counted = 0
         var newsHandler: NewsHandler?
     }
 
@@ -103,10 +103,16 @@ final class MessageLane: Sendable {
     private let state: Locked<State>
     private let options: PeerConnection.DeliveryOptions
     private let store: (any EndpointStore)?
+    /// The program's notes that were in the store when it was opened.
+    let notes: StoredEndpoint.Notes
 
-    init(_ options: PeerConnection.DeliveryOptions) {
+    /// Makes a lane; `stored` is what the store had when it was opened, and empty without a store.
+    init(
+        _ options: PeerConnection.DeliveryOptions, _ stored: StoredEndpoint = StoredEndpoint()
+    ) {
         self.options = options
         store = options.store?.endpoint
+        notes = stored.notes
         var limits = DeliveryEndpoint.Limits()
         limits.window = options.readAhead
         limits.longestMessage = options.maximumMessageLength
@@ -114,7 +120,6 @@ final class MessageLane: Sendable {
         limits.priority = options.priority.frames
         limits.streams = options.streams.limits
         var generator = SystemRandomNumberGenerator()
-        let stored = store?.stored ?? StoredEndpoint()
         state = Locked(
             State(
                 endpoint: DeliveryEndpoint(
@@ -156,8 +161,8 @@ final class MessageLane: Sendable {
 
     // MARK: - The store
 
-    /// Has the store commit these changes, and then those that have come meanwhile, all on one new
-    /// thread.
+    /// Has the store commit these changes, and then those that have come meanwhile. Starts a thread
+    /// for this.
     private func commit(_ changes: [StoreChange]) {
         let isStarted = BlockingWork.start { [self] in
             var next: [StoreChange]? = changes
@@ -191,9 +196,10 @@ final class MessageLane: Sendable {
                 state.closeWaiters.append(waiter)
                 return !state.hasNothingToCommit
             }
-            // The thread that commits closes the store as its last step.
+            // A thread that commits closes the store as its last step. Without such a thread, a new
+            // one closes the store, or this thread if none can be made.
             if !mustWait, !BlockingWork.start({ [self] in closeIfCommitted() }) {
-                for waiter in takeCloseWaiters() { waiter.resume() }
+                closeIfCommitted()
             }
         }
     }
@@ -214,7 +220,7 @@ final class MessageLane: Sendable {
         }
     }
 
-    /// From now on, the program takes and confirms nothing more; no effect without a store.
+    /// From now on, the program takes and confirms nothing more. Has no effect without a store.
     func release() {
         guard store != nil else { return }
         state.withLock { $0.isReleased = true }
@@ -280,8 +286,8 @@ final class MessageLane: Sendable {
                     ? state.endpoint.takeConfirmed() : state.endpoint.take()
             else { return state.endpoint.hasPeerFinished ? .end : .nothing }
             let isLast = state.endpoint.hasPeerFinished
-            // The channel is told of the first owed confirmation, for which it sets a timer, and
-            // again as soon as it must send a record.
+            // The first owed confirmation makes the channel set a timer. Later, the channel is told
+            // only when it must send a record at once.
             let owed = state.endpoint.owedConfirmations
             guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
                 return .message(message, mustTellChannel: false, isLast: isLast)
@@ -312,8 +318,6 @@ final class MessageLane: Sendable {
     var hasFinished: Bool { look { $0.hasFinished } }
     /// Whether the store has turned out to be an older copy.
     var wasRolledBack: Bool { state.withLock { $0.wasRolledBack } }
-    /// The program's notes that were in the store when it was opened.
-    var notes: StoredEndpoint.Notes { store?.stored.notes ?? StoredEndpoint.Notes() }
 
     var takenCount: UInt64 { look { $0.takenCount } }
     /// Whether ``take()`` would return a message or the end.
@@ -459,18 +463,17 @@ final class MessageLane: Sendable {
         /// budget may revoke another lane's part, for which it takes that lane's lock.
         private func count(_ chunk: Chunk) throws(DeliveryError) {
             let longest = lane.options.maximumMessageLength
-            // A chunk that is too long is not counted: the endpoint refuses it later.
-            guard chunk.offset <= longest, chunk.count <= longest else { return }
-            let end = chunk.isLast ? 0 : chunk.offset + chunk.count
+            // After its last chunk, a message is complete, and no part of it is counted. A chunk
+            // that is too long is not counted either: the endpoint refuses it later.
+            guard !chunk.isLast, chunk.offset <= longest, chunk.count <= longest else { return }
+            let end = chunk.offset + chunk.count
             let (part, more) = lane.state.withLock { state -> (ReassemblyBudget.Part?, Int) in
                 guard state.link == link else { return (nil, 0) }
-                defer { state.counted = chunk.isLast ? 0 : max(state.counted, end) }
+                defer { state.counted = max(state.counted, end) }
                 return (state.part, end - state.counted)
             }
-            guard let part else { return }
-            if chunk.isLast {
-                part.giveBackAll()
-            } else if more > 0, !part.take(more, maximumMessageLength: longest) {
+            guard let part, more > 0 else { return }
+            if !part.take(more, maximumMessageLength: longest) {
                 // The channel ends with this error. The bytes that the lane holds are dropped,
                 // because they are not counted any more.
                 lane.drop(link)
@@ -544,6 +547,10 @@ extension MessageLane.State {
     ) throws(DeliveryError) -> ReceivedRecord {
         guard self.link == link else { return ReceivedRecord() }
         let showsProgress = try endpoint.receive(record, using: &generator)
+        if counted > 0, endpoint.incompleteBytes == 0 {
+            counted = 0
+            part?.giveBackAll()
+        }
         let isMidMessage = endpoint.isMidMessage
         return ReceivedRecord(
             showsProgress: showsProgress, isMidMessage: isMidMessage,
@@ -588,11 +595,12 @@ extension MessageLane.State {
     /// end; if so, the connection counts as told.
     fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
+        // For each link, the connection is told only once that the peer must end the link.
+        let mustReportWaiting = endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
+        if mustReportWaiting { linkReportedAsWaiting = link }
         isNewsPending =
             endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate || endpoint.hasNews
-            || endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
-        // For each link, the connection is told only once that the peer must end the link.
-        if endpoint.isWaitingForLinkEnd { linkReportedAsWaiting = link }
+            || mustReportWaiting
         return isNewsPending
     }
 }

@@ -104,11 +104,12 @@ extension PeerConnection {
     }
 
     /// Handles a service's report about a candidate, which may turn out not to be the peer.
-    private func heard(_ event: NearbyEvent) {
+    func heard(_ event: NearbyEvent) {
         switch event {
         case .dialing: reached(.dialing, nil)
         case .opening: reached(.opening, nil)
         case .handshaking: reached(.handshaking, nil)
+        case .dialCancelled: reached(.searching, nil)
         case .dialFailed(_, let error): failed(error)
         case .adapter, .advertising, .acceptFailed, .duplicate: break
         }
@@ -151,7 +152,7 @@ extension PeerConnection {
         }
         let new = ConnectionMachine.NewChannel(
             peer: await channel.peer,
-            history: await ChannelHistory(of: channel, readyAt: loop.now),
+            history: await ChannelHistory(of: channel),
             protocolName: await channel.protocolName, linkDescription: channel.linkDescription,
             isEnding: await channel.isEnding)
         let order = await order(to: new.peer, over: channel)
@@ -224,8 +225,8 @@ extension PeerConnection {
         }
     }
 
-    /// Queues the unread messages of an ended channel before those of the channel in use. They must
-    /// not be lost, because the peer may know that they arrived.
+    /// Queues the unread messages of an ended channel before those of the channel in use. These
+    /// messages must not be lost, because the peer may know that they arrived.
     private func keepMessages(of channel: SecureChannel) async {
         guard await channel.hasWaitingMessages else { return }
         unread.insert(channel, at: unread.firstIndex { $0 === current } ?? unread.count)
@@ -267,8 +268,8 @@ extension PeerConnection {
             perform(step)
         }
         // If the reason is not `done`, and this side has not finished, this side sends the same
-        // reason back, and continues over another link. `close()` returns when each side knows that
-        // the other side has everything.
+        // reason back, and continues over another link. The channel's `close` returns when each side
+        // knows that the other side has everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }

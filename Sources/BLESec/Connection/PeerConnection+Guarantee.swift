@@ -39,7 +39,8 @@ extension PeerConnection {
         /// Whether a message whose fate is unknown, because the peer's state was lost, is sent
         /// again. It may then arrive twice.
         public var resendsUnknown = false
-        /// The priority of the messages' frames. All messages share it, because they stay in order.
+        /// The priority of the messages' frames. All messages have the same priority, because they
+        /// stay in order.
         public var priority = Priority.normal
         /// The bounds of streams.
         public var streams = StreamOptions()
@@ -113,8 +114,8 @@ extension PeerConnection {
     private func nextDelivery() async -> (number: UInt64, delivery: Delivery)? {
         guard let lane else { return nil }
         while true {
-            // Before the look for a fate, since a commit on its thread may decide the last one, and
-            // end the connection, in between.
+            // Read before the fate: the store's thread may decide the last fate between the two
+            // reads, and this call would then return nil without that fate.
             let isOver = isOver
             if let (number, fate) = lane.takeFate() { return (number, fate) }
             guard !isOver, !Task.isCancelled else { return nil }
@@ -171,7 +172,9 @@ extension PeerConnection {
 
     /// Whether no fate can change any more.
     private var isOver: Bool {
-        machine.isClosed && !isLeaving && (lane?.isCommitted ?? true || lane?.failure != nil)
+        guard machine.isClosed, !isLeaving else { return false }
+        guard let lane else { return true }
+        return lane.isCommitted || lane.failure != nil
     }
 
     /// What the program receives.
@@ -296,9 +299,9 @@ extension PeerConnection {
         let limit = self.limit(limit)
         var idle = Idle(lane.progressCount, loop.now)
         func isDone() -> Bool {
-            machine.isClosed
-                || !lane.hasUnconfirmed && lane.isCommitted
-                    && (lane.pendingCount == 0 && !lane.isEndPending || current == nil)
+            if machine.isClosed { return true }
+            guard !lane.hasUnconfirmed, lane.isCommitted else { return false }
+            return current == nil || lane.pendingCount == 0 && !lane.isEndPending
         }
         while !isDone(), !idle.hasLasted(limit, lane.progressCount, loop.now) {
             let isCancelled = await waiting.wait(
@@ -349,7 +352,7 @@ extension PeerConnection {
             }
         }
         guard lane.isSettled else {
-            throw machine.status.failure ?? Self.incomplete(lane, limit)
+            throw machine.status.failure ?? .endedTooEarly
         }
         await waitForPeerToEnd()
         try await waiting.wait(for: .change, on: self) { lane.isCommitted || lane.failure != nil }
@@ -361,7 +364,7 @@ extension PeerConnection {
     }
 
     /// Waits until the peer, which is complete too, has ended the last channel. Without a link, the
-    /// peer has ``timeToReconnect``. A link that has died silently is noticed only after
+    /// wait ends after ``timeToReconnect``. A link that has died silently is noticed only after
     /// ``ChannelTimeouts/idle``, so the whole wait may last for the sum of both times.
     private func waitForPeerToEnd() async {
         let idleTimeout = current?.configuration.timeouts.idle ?? .zero
@@ -422,6 +425,11 @@ extension PeerConnection {
 }
 
 extension ChannelError {
+    fileprivate static var endedTooEarly: ChannelError {
+        ChannelError(
+            .unacknowledged, "the connection was ended before both sides had confirmed everything")
+    }
+
     static var noLink: ChannelError {
         ChannelError(.noSuchPeer, "there is no link to the peer now")
     }

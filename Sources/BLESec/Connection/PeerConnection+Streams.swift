@@ -213,9 +213,9 @@ extension PeerConnection {
         guard let lane else { return }
         var rest = bytes[...]
         while true {
-            // If the connection is closed, a write of no bytes asks the stream whether it ended
-            // before. As for reads, the stream's error comes first: the peer may have stopped this
-            // direction just before the connection closed, while the writer was waiting.
+            // As for reads, the stream's own error comes before that of a closed connection: the
+            // peer may have stopped this direction just before the connection closed, while the
+            // writer was waiting. A write of no bytes throws the stream's error, if there is one.
             let isClosed = machine.isClosed
             let result = lane.changeStreams { streams in
                 Result { () throws(Streams.Failure) in

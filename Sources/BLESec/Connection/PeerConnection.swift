@@ -83,8 +83,10 @@ public actor PeerConnection {
         var lane: MessageLane?
         var isClaimed = true
         if case .exactlyOnce(let options) = delivery {
-            isClaimed = options.store?.endpoint.claim() != false
-            if isClaimed { lane = MessageLane(options) }
+            let stored: StoredEndpoint? =
+                if let store = options.store { store.endpoint.claim() } else { StoredEndpoint() }
+            lane = stored.map { MessageLane(options, $0) }
+            isClaimed = lane != nil
         }
         let connection = PeerConnection(
             route, expected, rules, lane, loop ?? route.loop ?? .shared)
@@ -330,7 +332,9 @@ public actor PeerConnection {
     // MARK: - Closing
 
     /// Tells the peer that this side sends nothing more on any link. This side can still receive.
+    /// Has no effect once the connection is closed.
     public func finish() async {
+        guard !machine.isClosed else { return }
         machine.finish()
         for event in [LoopEvent.link, .nextSender, .room] { waiting.wake(event) }
         if let lane { return finish(lane) }

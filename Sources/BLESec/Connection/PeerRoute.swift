@@ -30,8 +30,8 @@ public struct PeerRoute: Sendable {
     }
 
     /// Makes one attempt to dial an endpoint. If the peer is busy, the attempt fails, and the
-    /// connection backs off. But if `isOnlyAttempt` is true, no other attempt follows, so a busy
-    /// peer is dialed once more.
+    /// connection backs off. If `isOnlyAttempt` is true, there is no later attempt, so this one
+    /// dials a busy peer a second time before it fails.
     package static func dial(
         _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
         isOnlyAttempt: Bool = false, loop: EventLoop = .shared

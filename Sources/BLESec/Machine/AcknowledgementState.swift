@@ -4,7 +4,7 @@ internal import BLESecChannelCore
 struct AcknowledgementState {
     /// Which of the peer's messages this side acknowledges.
     enum Rule {
-        /// The messages that have arrived: the only rule for a peer without
+        /// The messages that have arrived: the rule of automatic acknowledgement for a peer without
         /// ``ChannelFeatures/acknowledgesTaken``.
         case arrived
         /// The messages that ``didTake(now:)`` has counted.
@@ -115,5 +115,15 @@ extension Duration {
         guard seconds >= 0, attoseconds >= 0 else { return 0 }
         let (product, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
         return overflow ? .max : product.after(UInt64(attoseconds / 1_000_000_000))
+    }
+
+    /// The duration for messages, such as `2 s` or `0.5 s`, to the millisecond.
+    var inSeconds: String {
+        let milliseconds = wholeNanoseconds / 1_000_000
+        let (seconds, rest) = (milliseconds / 1_000, milliseconds % 1_000)
+        guard rest > 0 else { return "\(seconds) s" }
+        var fraction = String(String(1_000 + rest).dropFirst())
+        while fraction.hasSuffix("0") { fraction.removeLast() }
+        return "\(seconds).\(fraction) s"
     }
 }

@@ -118,6 +118,9 @@ struct ChannelMachine: ~Copyable {
     /// Whether the driver should read from the link. False, for example, while a trust policy
     /// decides, or while enough messages wait for the application.
     var wantsBytes: Bool { stage?.wantsBytes ?? false }
+    /// Whether the channel has failed if the link takes nothing any more; see
+    /// ``ChannelStage/dependsOnSending``.
+    var dependsOnSending: Bool { stage?.dependsOnSending ?? false }
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { session?.hasPeerEnded ?? false }
     /// Whether a message waits to be received, or no more will arrive.
@@ -163,7 +166,7 @@ struct ChannelMachine: ~Copyable {
             return .blocked
         }
         stage.records.outbound.consume(sent)
-        stage.didSend(now: now)
+        stage.didSend(sent, now: now)
         return .sent
     }
 
@@ -202,9 +205,9 @@ struct ChannelMachine: ~Copyable {
     mutating func linkWasLost(now: UInt64) {
         isLinkLost = true
         session?.isLinkLost = true
-        // Processes the records that have waited for room in the inbox. While several whole records
-        // wait, the receive buffer may have no space for the bytes that remain in the link. Behind
-        // an incomplete record, it always has space.
+        // Processes the records that have waited for room in the inbox. Otherwise they could fill
+        // the receive buffer, which has space for the rest of the link's bytes only behind an
+        // incomplete record.
         process(arrived: 0, now: now)
     }
 
@@ -221,8 +224,9 @@ struct ChannelMachine: ~Copyable {
         return session.permittedLinkShutdown(canHalfClose: canHalfClose, now: now)
     }
 
-    /// Records that the link's own queue has become shorter. In negotiated mode this changes
-    /// nothing: the peer acknowledges what it gets, and could prolong the close with pings.
+    /// Records that the link's own queue has become shorter, which restarts the close deadline in
+    /// direct mode. In negotiated mode acknowledgements restart it. The queue must not: a peer that
+    /// sends pings, and so makes this side send pongs, could prolong the close.
     mutating func linkDidPassOn(now: UInt64) {
         (session as? DirectSession)?.restartClosing(now: now)
     }

@@ -66,6 +66,9 @@ class ChannelStage {
     var wantsBytes: Bool { true }
     /// How many bytes the driver may read before the next call of ``step(now:)``.
     var readAllowance: Int { .max }
+    /// Whether the stage reads nothing now and can only go on by sending, so that the channel has
+    /// failed if the link takes nothing any more.
+    var dependsOnSending: Bool { false }
     /// The key that the peer has claimed, proven or not.
     var claimedKey: Fingerprint? { nil }
 
@@ -78,8 +81,8 @@ class ChannelStage {
 
     /// Seals the next record that waits; returns false if there is none.
     func sealNext(now: UInt64) throws(ChannelError) -> Bool { false }
-    /// Records that the link took bytes.
-    func didSend(now: UInt64) {}
+    /// Records that the link took `count` bytes.
+    func didSend(_ count: Int, now: UInt64) {}
     /// Records that the link took nothing.
     func didBlock() {}
 
@@ -180,7 +183,7 @@ final class Refusing: UnauthenticatedStage {
         return .wait
     }
 
-    override func didSend(now: UInt64) { lastProgress = now }
+    override func didSend(_ count: Int, now: UInt64) { lastProgress = now }
     override func nextTimeout(now: UInt64) -> UInt64 { lastProgress.after(Self.timeToClose) }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
@@ -199,9 +202,9 @@ extension ChannelError {
         )
     }
 
-    /// The error "`what` N s", where N is the limit in seconds; `what` ends in "within" or "for".
+    /// The error "`what` N s", where N is the limit; `what` ends in a preposition.
     static func late(_ what: String, _ limit: Duration, _ code: Code = .timedOut) -> ChannelError {
-        ChannelError(code, "\(what) \(limit.components.seconds) s")
+        ChannelError(code, "\(what) \(limit.inSeconds)")
     }
 
     static func violation(_ what: String) -> ChannelError {

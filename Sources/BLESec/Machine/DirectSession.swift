@@ -4,12 +4,13 @@ internal import BLESecNoise
 /// A session in direct mode: each record that is not empty is a message.
 ///
 /// An empty record says that its sender sends no more, and is its last. Over TLS, the peer's empty
-/// record has to arrive before the link ends. Over Noise, it need not, and an empty first record
-/// can be the proof of a key instead.
+/// record has to arrive before the link ends. Over Noise, the link may end without one, and an empty
+/// first record can be the proof of a key instead.
 ///
 /// If the link cannot be half-closed, a dialer that has sent its empty record closes the link when
-/// the peer's empty record has arrived. Over Noise the peer's may never come, so a second in which
-/// nothing arrives is enough, if the program has room for more and no record is incomplete.
+/// the peer's empty record has arrived. Over Noise that record may never come, so the dialer also
+/// closes the link after a second in which nothing arrives, if the program has room for more and no
+/// record is incomplete.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
     /// When this side's end was sealed; nil before that.
@@ -63,6 +64,7 @@ final class DirectSession: Session {
         guard requestedEnd != nil, !hasSealedEnd else { return false }
         try seal([UInt8]().span)
         endTime = now
+        didSealEnd()
         return true
     }
 
@@ -187,8 +189,8 @@ final class DirectProof: UnauthenticatedStage {
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         guard now >= nextTimeout(now: now) else { return .wait }
-        let seconds = configuration.timeouts.proof.components.seconds
-        throw .unproven("the peer sent no message to prove its key within \(seconds) s")
+        let limit = configuration.timeouts.proof.inSeconds
+        throw .unproven("the peer sent no message to prove its key within \(limit)")
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {

@@ -11,6 +11,8 @@ final class Handshake: UnauthenticatedStage {
     /// Since when a trust decision has been pending; nil if none is.
     private var awaitingTrustSince: UInt64?
     private(set) var question: TrustQuestion?
+    /// Whether the application decides, and not a trust store.
+    private var asksApplication = false
     private var claimedIdentity: ClaimedIdentity?
     /// Why this side refuses the peer, while the handshake continues so that the peer learns of the
     /// refusal.
@@ -49,6 +51,12 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
     }
     override var wantsBytes: Bool { awaitingTrustSince == nil }
+    /// In direct mode, the peer's messages may already be in the link. So a decision by a store,
+    /// which comes soon, is awaited, and the messages are read then. A person is not asked about a
+    /// peer that has gone.
+    override var dependsOnSending: Bool {
+        awaitingTrustSince != nil && (transcript != nil || asksApplication)
+    }
     /// When the peer has sent all bytes that it may send, only a handshake that waits for a trust
     /// decision can still succeed.
     override var failsAtByteLimit: Bool { awaitingTrustSince == nil }
@@ -150,7 +158,9 @@ final class Handshake: UnauthenticatedStage {
         switch configuration.policy(for: protocolName).decide(identity) {
         case .admit: return try records.engine.admit()
         case .refuse(let reason): return try refuse(ChannelError(.untrusted, reason))
-        case .ask(let evaluate): question = .evaluate(evaluate, identity)
+        case .ask(let evaluate):
+            question = .evaluate(evaluate, identity)
+            asksApplication = true
         case .lookUp(let lookUp): question = .lookUp(lookUp)
         }
         awaitingTrustSince = now

@@ -4,6 +4,8 @@ internal import BLESecChannelCore
 struct LinkActivity {
     /// When bytes last arrived on the link.
     private(set) var lastArrival: UInt64
+    /// When the link last took bytes.
+    private(set) var lastSend: UInt64
     /// When the link last took bytes after it had been full.
     private var lastProgress: UInt64
     /// Whether the link has refused bytes since it last took some.
@@ -11,6 +13,7 @@ struct LinkActivity {
 
     init(now: UInt64) {
         lastArrival = now
+        lastSend = now
         lastProgress = now
     }
 
@@ -19,6 +22,7 @@ struct LinkActivity {
     mutating func didReceive(now: UInt64) { lastArrival = now }
 
     mutating func didSend(now: UInt64) {
+        lastSend = now
         if isBlocked { lastProgress = now }
         isBlocked = false
     }

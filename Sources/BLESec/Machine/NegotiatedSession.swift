@@ -210,6 +210,7 @@ final class NegotiatedSession: Session {
         guard let reason = requestedEnd else { return false }
         try records.seal(.end, [reason.rawValue])
         acknowledgements.didSendEnd()
+        didSealEnd()
         return true
     }
 
@@ -351,7 +352,8 @@ final class NegotiatedSession: Session {
             guard range.count <= Record.maximumPing, owedPong == nil else {
                 throw .violation("a ping that is too long or does not wait for its pong")
             }
-            owedPong = records.inbound.withBytes { $0.span.array(in: range) }
+            // Once both sides are done, pongs would only keep the link from becoming empty.
+            if !isComplete { owedPong = records.inbound.withBytes { $0.span.array(in: range) } }
         case .pong:
             guard let ping = outstandingPing, number(in: range) == ping else {
                 throw .violation("a pong to no ping")
@@ -427,7 +429,7 @@ final class NegotiatedSession: Session {
     private var mayPing: Bool { !owesPing && outstandingPing == nil }
     private var pingTime: UInt64 { activity.lastArrival.after(idleTimeout / 2) }
     private var paddingTime: UInt64 {
-        max(activity.lastArrival, lastPadding).after(idleTimeout / 2)
+        max(activity.lastSend, lastPadding).after(idleTimeout / 2)
     }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
@@ -474,9 +476,8 @@ final class NegotiatedSession: Session {
         acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete
     }
 
-    /// Reports to the port what has arrived. Starts the close deadline once each side has
-    /// acknowledged the other's `end`. Before that deadline, the acceptor waits for the dialer to
-    /// close the link.
+    /// Reports to the port what has arrived. Once each side has acknowledged the other's `end`,
+    /// starts the close deadline, until which the acceptor waits for the dialer to close the link.
     override func didProgress(now: UInt64) {
         if effect != .none { port?.didReceiveAll(exchange(&effect, with: .none)) }
         guard isComplete else { return }
@@ -485,7 +486,7 @@ final class NegotiatedSession: Session {
     }
 
     /// Whether both sides are done, and the link has taken this side's last acknowledgement. What is
-    /// sealed after that, such as a pong, does not matter.
+    /// sealed after that does not matter.
     private var hasLinkTakenAll = false
 
     /// The dialer closes the link once its last acknowledgement has left, because the acceptor

@@ -12,17 +12,17 @@ final class PairingStage: UnauthenticatedStage {
     private var refusal: ChannelError?
 
     init(
-        after exchange: ReadyExchange, _ agreement: Agreement, _ rule: TrustPolicy.PairingRule,
+        after readyExchange: ReadyExchange, _ agreement: Agreement, _ rule: TrustPolicy.PairingRule,
         own: Fingerprint, peer: Fingerprint, now: UInt64
     ) {
         self.agreement = agreement
-        self.exchange = PairingExchange(
+        exchange = PairingExchange(
             rule,
             PairingExchange.Parties(
-                role: exchange.parameters.role, own: own, peer: peer,
+                role: readyExchange.parameters.role, own: own, peer: peer,
                 handshakeHash: agreement.handshakeHash))
         waitsSince = now
-        super.init(after: exchange, now: now)
+        super.init(after: readyExchange, now: now)
     }
 
     private var awaitsPersonHere: Bool {
@@ -33,6 +33,7 @@ final class PairingStage: UnauthenticatedStage {
 
     override var phase: ChannelPhase { awaitsPersonHere ? .awaitingTrustDecision : .proving }
     override var wantsBytes: Bool { exchange.wantsRecord && refusal == nil }
+    override var dependsOnSending: Bool { awaitsPersonHere }
     override var failsAtByteLimit: Bool { exchange.wantsRecord }
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
 

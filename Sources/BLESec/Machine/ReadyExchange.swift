@@ -25,6 +25,7 @@ final class ReadyExchange: UnauthenticatedStage {
     override var phase: ChannelPhase { .proving }
     /// False after the peer's `ready`: the peer sends no data before it has this side's `ready`.
     override var wantsBytes: Bool { !isPeerReady }
+    override var dependsOnSending: Bool { isPeerReady && !hasSealedReady }
     override var failsAtByteLimit: Bool { !isPeerReady }
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
 

@@ -4,7 +4,8 @@ internal import BLESecLocking
 /// A memory limit for all incomplete messages of a process, with a share for each peer.
 ///
 /// When the memory does not suffice, the peer that holds most loses its largest incomplete message,
-/// and the channel of this message ends. So one peer cannot keep others from sending.
+/// and the channel of this message ends. If no peer holds more than the one that needs memory, the
+/// channel that needs it ends. So one peer cannot keep others from sending.
 final class ReassemblyBudget: Sendable {
     /// 256 MiB, room for 16 messages of the default maximum length; a peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
@@ -142,15 +143,17 @@ final class ReassemblyBudget: Sendable {
                 state.add(count, to: token)
                 return (true, [])
             }
-            var after = state
-            after.add(count, to: token)
+            var newState = state
+            newState.add(count, to: token)
             var revoked: [Holding] = []
-            while after.bytesLeft < 0, let largest = after.largest() {
+            while newState.bytesLeft < 0, let largest = newState.largest() {
                 // A peer loses nothing to another peer that holds as much or more.
-                guard after.sum(of: largest) > after.sum(of: token) else { return (false, []) }
-                if let holding = after.remove(largest) { revoked.append(holding) }
+                guard newState.sum(of: largest) > newState.sum(of: token) else {
+                    return (false, [])
+                }
+                if let holding = newState.remove(largest) { revoked.append(holding) }
             }
-            state = after
+            state = newState
             return (true, revoked)
         }
         for holding in revoked { holding.revoke() }

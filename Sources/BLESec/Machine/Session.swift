@@ -43,13 +43,16 @@ class Session: ChannelStage {
 
     /// The reason for this side's end, once the end is requested.
     private(set) final var requestedEnd: EndReason?
-    /// Whether the link has taken everything up to and including this side's end.
-    private var hasLinkTakenEnd = false
+    /// How many bytes the link still has to take up to and including this side's end; nil until the
+    /// end is sealed.
+    private var bytesThroughEnd: Int?
     /// When closing began, and when it last made progress; nil before closing.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
     private var closing: (began: UInt64, lastProgress: UInt64)?
+    /// When the session began, so that the channel was ready.
+    final let readyTime: UInt64
     /// How long closing may go without progress.
     private(set) final var closeTimeout: Duration
     /// When the first byte of a still incomplete record arrived.
@@ -64,6 +67,7 @@ class Session: ChannelStage {
     init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
         let parameters = previous.parameters
         self.agreement = agreement
+        readyTime = now
         limits = parameters.configuration.limits
         bulkPayload = min(
             previous.records.engine.bulkPayload,
@@ -139,11 +143,14 @@ class Session: ChannelStage {
 
     final func end(_ reason: EndReason) { if requestedEnd == nil { requestedEnd = reason } }
 
-    final override func didSend(now: UInt64) {
-        // Until the link has taken this side's end, sending restarts the close deadline. The queue
-        // is finite, so this cannot go on for ever.
-        if !hasLinkTakenEnd { closing?.lastProgress = now }
-        if hasSealedEnd, records.outbound.isEmpty { hasLinkTakenEnd = true }
+    /// Called when this side's end is sealed.
+    final func didSealEnd() { bytesThroughEnd = records.outbound.count }
+
+    final override func didSend(_ count: Int, now: UInt64) {
+        // Until the link has taken this side's end, sending restarts the close deadline. The bytes
+        // before the end are limited. Those after it are not: the peer's pings cause pongs.
+        if bytesThroughEnd != 0 { closing?.lastProgress = now }
+        bytesThroughEnd = bytesThroughEnd.map { max(0, $0 - count) }
         activity.didSend(now: now)
         didProgress(now: now)
     }
@@ -163,7 +170,8 @@ class Session: ChannelStage {
     final override var wantsBytes: Bool { takesRecords && inbox.byteCount < readAhead }
 
     private var readAhead: Int {
-        // A wait for an acknowledgement that is over may have filled the room of such waits.
+        // When the link is lost, an earlier wait for an acknowledgement may have filled one of the
+        // two rooms.
         let extraRooms = isLinkLost ? 2 : awaitsAcknowledgement ? 1 : 0
         return limits.readAhead + extraRooms * ChannelLimits.extraReadAhead
     }

@@ -12,14 +12,14 @@ struct ChannelRegistry {
         let peer: PeerIdentity
         let history: ChannelHistory
         /// Whether the channel is being ended in favour of another channel to the same peer.
-        fileprivate var isSuperseded = false
+        fileprivate(set) var isSuperseded = false
 
-        /// For a channel that has become ready just now.
+        /// For a channel that is ready.
         init(_ channel: SecureChannel, to address: DeviceAddress) async {
             self.channel = channel
             self.address = address
             peer = await channel.peer
-            history = await ChannelHistory(of: channel, readyAt: channel.loop.now)
+            history = await ChannelHistory(of: channel)
         }
 
         fileprivate func competes(with other: Entry) -> Bool {

@@ -6,7 +6,8 @@ internal import BLESecLinks
 /// Publishes an advertisement, and a GATT service with the PSM and a byte stream; renews the tag
 /// and the PSM.
 actor NearbyAdvertiser {
-    /// How long to wait after a failed request to bluetoothd before the request is repeated.
+    /// How long to wait after a failed request to bluetoothd, or a failed renewal of the PSM, before
+    /// it is repeated.
     private static let retryDelay = Duration.seconds(5)
 
     private nonisolated let loop: EventLoop
@@ -27,7 +28,8 @@ actor NearbyAdvertiser {
     /// The GATT service, as published.
     private var application: Registration?
     private var advertisement: Registration?
-    /// Wake the task when bluetoothd refuses to repeat the registration, or grants it again.
+    /// Two tasks that wake ``task`` when bluetoothd refuses to repeat the registration, or grants
+    /// it again.
     private var applicationWatch: Task<Void, Never>?
     private var advertisementWatch: Task<Void, Never>?
     /// The payload of the published advertisement.
@@ -104,23 +106,32 @@ actor NearbyAdvertiser {
     ///
     /// - Returns: a task that sleeps until the next time at which there is something to do, or
     ///   until ``updateSoon()`` cancels it; `nil` once the advertiser is closed, or the loop is
-    ///   shut down. No task sleeps then, so the caller would go on without a pause.
+    ///   shut down: a loop that is shut down ends every sleep at once.
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed, !loop.isShutDown else { return nil }
         mustUpdate = false
         let stop = throttle.resumptionTime(asOf: loop.now)
         let isStopping = stop != nil && stop != lastResumption
+        var renewalError: ChannelError?
         if isStopping || loop.now >= renewal ?? .distantFuture {
-            lastResumption = stop ?? lastResumption
             renewal = nil
-            await renew(
-                grace: isStopping ? RenewableListener.graceInFlood : RenewableListener.grace)
+            do throws(LinkError) {
+                try await renew(
+                    grace: isStopping ? RenewableListener.graceInFlood : RenewableListener.grace)
+                lastResumption = stop ?? lastResumption
+            } catch {
+                // The old PSM and tag stay in use until a later attempt succeeds.
+                renewalError = ChannelError(link: error)
+            }
         }
-        let renewal = renewal ?? loop.now.advanced(by: setup.options.renewal)
+        let renewal =
+            renewal
+            ?? loop.now.advanced(by: renewalError == nil ? setup.options.renewal : Self.retryDelay)
         self.renewal = renewal
         let resumption = throttle.resumptionTime(asOf: loop.now)
         var next = min(renewal, resumption ?? .distantFuture)
         var state = resumption == nil ? AdvertisingState.on : .crowded
+        if let renewalError { state = .failed(renewalError) }
         do throws(DiscoveryError) {
             try await publish(advertises: resumption == nil)
             for registration in [application, advertisement] {
@@ -145,16 +156,12 @@ actor NearbyAdvertiser {
         return sleepTask
     }
 
-    /// Makes a new tag and PSM, so that an observer cannot track this device by them. The old PSMs
-    /// are served for `grace`.
-    private func renew(grace: Duration) async {
+    /// Makes a new PSM and tag, so that an observer cannot track this device by them. The old PSMs
+    /// are served for `grace`. If no new PSM can be opened, the tag stays too: with a new tag after
+    /// each ``retryDelay``, no dialer would hear one tag often enough.
+    private func renew(grace: Duration) async throws(LinkError) {
+        try await listener.renew(grace: grace)
         makeTag()
-        do throws(LinkError) {
-            try await listener.renew(grace: grace)
-        } catch {
-            // The old PSM stays in use.
-            await service?.renewalFailed(ChannelError(link: error))
-        }
     }
 
     private func changed(to state: AdvertisingState) {

@@ -20,6 +20,10 @@ actor NearbyDialer {
     private var generator = SystemRandomNumberGenerator()
     private let transports: TransportDialer
     private var dials: [Candidate: Task<Void, Never>] = [:]
+    /// The candidates whose dials still have to make a link, or are making it. The kernel makes no
+    /// links while it scans, so the scan is paused meanwhile. It continues once there is a link, so
+    /// that a peer that is silent over its link does not keep this side from hearing others.
+    private var connecting: Set<Candidate> = []
     private var links: DialedLinks
     /// Links that bluetoothd is ending, which takes 2 seconds.
     private var releases: [DeviceAddress: Task<Void, Never>] = [:]
@@ -87,32 +91,51 @@ actor NearbyDialer {
         }
     }
 
-    /// Dials as the policy decides, and arms the timer for the policy's next decision.
+    /// Dials as the policy decides, and arms the timer for the policy's next decision. Does nothing
+    /// while too many ready channels wait for the program.
     func run() {
-        guard !isClosed, setup.options.dials else { return }
+        guard !isClosed, setup.options.dials, service?.assumeIsolated({ $0.hasRoom }) ?? false
+        else {
+            return
+        }
         lastRun = loop.now
         let (candidates, next) = policy.step(at: loop.now, using: &generator)
         for candidate in candidates { begin(candidate) }
-        if dials.isEmpty, policy.hasPlaces, let scan {
-            Task(executorPreference: loop) { await self.resume(scan) }
-        }
+        if policy.hasPlaces { resumeSoon() } else { pauseSoon() }
         timer?.arm(at: next ?? .distantFuture)
     }
 
-    /// Restarts the scan, unless a dial is under way or no more links are allowed.
+    /// Whether to scan: no dial is making its link, and more links are allowed.
+    private var mayScan: Bool { !isClosed && connecting.isEmpty && policy.hasPlaces }
+
+    /// Restarts the scan, if it goes on now.
     func searchAnew() async {
-        guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
+        guard mayScan, let scan else { return }
         await scan.pause()
         run()
     }
 
-    /// Resumes the scan, unless a dial has begun meanwhile.
-    private func resume(_ scan: ServiceScan) async { if dials.isEmpty { await scan.resume() } }
+    /// Resumes the scan, unless a dial begins meanwhile.
+    private func resumeSoon() {
+        guard mayScan, let scan else { return }
+        Task(executorPreference: loop) { await self.resume(scan) }
+    }
+
+    private func resume(_ scan: ServiceScan) async { if mayScan { await scan.resume() } }
+
+    /// Pauses the scan, unless a link ends meanwhile.
+    private func pauseSoon() {
+        guard let scan else { return }
+        Task(executorPreference: loop) { await self.pause(scan) }
+    }
+
+    private func pause(_ scan: ServiceScan) async { if !policy.hasPlaces { await scan.pause() } }
 
     // MARK: - Dials
 
     private func begin(_ candidate: Candidate) {
         report(.dialing(candidate))
+        connecting.insert(candidate)
         dials[candidate] = Task(executorPreference: loop) {
             do throws(ChannelError) {
                 await self.dialSucceeded(candidate, try await self.dial(candidate))
@@ -144,7 +167,9 @@ actor NearbyDialer {
         let isCollision = collided.remove(candidate.address) != nil
         await release(candidate.address)
         dials[candidate] = nil
+        connecting.remove(candidate)
         if error.code == .cancelled {
+            report(.dialCancelled(candidate))
             policy.dialCancelled(candidate)
         } else if isCollision, policy.dialCollided(candidate) {
             // `run()` below dials the candidate again at once.
@@ -161,7 +186,7 @@ actor NearbyDialer {
         let address = candidate.address
         collided.remove(address)
         await scan?.pause()
-        if try await connect(address) { links.insert(address) }
+        if try await connect(candidate) { links.insert(address) }
         if setup.options.accepts, !links.contains(address) {
             // The peer has made the link to open a channel of its own, and only one side may open
             // channels over a link. If the peer's channel arrives, this dial is cancelled; after
@@ -180,19 +205,31 @@ actor NearbyDialer {
             over: link, role: .dialer, configuration: setup.configuration)
     }
 
-    /// Connects to a device; returns whether this call made the link.
-    private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
+    /// Connects to a candidate; returns whether this call made the link.
+    private func connect(_ candidate: Candidate) async throws(ChannelError) -> Bool {
+        let device = setup.adapter.device(candidate.address)
         do throws(DiscoveryError) {
-            return try await setup.adapter.device(address).connect(
+            let makesLink = try await device.connect(
                 until: loop.now.advanced(by: Self.connectTimeout))
+            connectEnded(candidate)
+            return makesLink
         } catch {
             if error.code == .collision {
-                collided.insert(address)
-            } else if await setup.adapter.device(address).isConnected {
-                try await connectFailed(to: address, error)
+                // The scan stays paused, because the dial may be repeated at once.
+                collided.insert(candidate.address)
+            } else {
+                connectEnded(candidate)
+                if await device.isConnected {
+                    try await connectFailed(to: candidate.address, error)
+                }
             }
             throw ChannelError(discovery: error).during(.connecting)
         }
+    }
+
+    private func connectEnded(_ candidate: Candidate) {
+        connecting.remove(candidate)
+        resumeSoon()
     }
 
     /// A connect has failed, or was called off, although there is a link to the address. The link
@@ -243,12 +280,13 @@ actor NearbyDialer {
 
     /// A channel is over: ends its link, and tells the policy how the channel went.
     func ended(_ entry: ChannelRegistry.Entry) async {
+        let lasted = loop.now.duration(since: entry.history.ready)
         // A new dial to the address before the link is down would lose its channel with the link.
         await release(entry.address)
         let hasCarriedMessage = await entry.channel.hasCarriedMessage
         let outcome = LinkOutcome(
-            lasted: loop.now.duration(since: entry.history.ready),
-            hasCarriedMessage: hasCarriedMessage, backoff: setup.options.rules.backoff)
+            lasted: lasted, hasCarriedMessage: hasCarriedMessage,
+            backoff: setup.options.rules.backoff)
         policy.linkEnded(with: entry.address, outcome, at: loop.now, using: &generator)
         run()
     }

@@ -1,4 +1,4 @@
-/// Who is told of a service's events. Each handler belongs to an object, and ends with it.
+/// The handlers of a service's events. Each handler belongs to an object, and ends with the object.
 struct NearbyEventHandlers {
     private struct Entry {
         weak var owner: AnyObject?
@@ -6,8 +6,8 @@ struct NearbyEventHandlers {
     }
 
     private var entries: [Entry] = []
-    /// How many handlers are stored. Those whose owners are gone are removed with the next one that
-    /// is added.
+    /// How many handlers are stored. Handlers whose owners are gone are removed when the next
+    /// handler is added.
     var count: Int { entries.count }
 
     mutating func add(_ handle: @escaping @Sendable (NearbyEvent) -> Void, for owner: AnyObject) {

@@ -67,6 +67,8 @@ package enum NearbyEvent: Sendable {
     case handshaking(Candidate, Endpoint?)
     /// A dial has failed.
     case dialFailed(Candidate, ChannelError)
+    /// A dial was called off, for example because a link of the candidate was accepted.
+    case dialCancelled(Candidate)
     /// An accepted link has not become a channel.
     case acceptFailed(PeerFailure)
     /// The advertising state has changed.

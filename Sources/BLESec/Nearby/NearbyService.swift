@@ -11,7 +11,7 @@ public import BLESecLinks
 /// The service keeps each channel alive until the channel is over, so the program has to close
 /// every channel that it has taken; ``close()`` ends only the channels that nobody has taken.
 public actor NearbyService {
-    /// How many ready channels may wait for ``next()``; at this limit no more are accepted.
+    /// How many ready channels may wait for ``next()``; at this limit no more are accepted or dialed.
     private static let backlog = 16
 
     /// The loop on which the service and its channels run.
@@ -37,7 +37,7 @@ public actor NearbyService {
     private let waiting: LoopCondition
     private var tasks: [Task<Void, Never>] = []
     private var isClosed = false
-    /// What ``close()`` does; nil before its first call.
+    /// The task that ends the service; nil before the first call of ``close()``.
     private var closing: Task<Void, Never>?
 
     /// The loop's executor: the actor runs on the loop's thread only.
@@ -54,8 +54,8 @@ public actor NearbyService {
     ///   - options: whether and how to find peers and be found.
     ///   - loop: the loop on which the service and its channels run.
     /// - Throws: ``ChannelError``: `configuration`, `noSuchAdapter` if bluetoothd does not run or
-    ///   the adapter is off, `limitExceeded` if the adapter has no room for another advertisement,
-    ///   `permission`.
+    ///   the adapter is off, `timedOut` if bluetoothd does not answer, `limitExceeded` if the adapter
+    ///   has no room for another advertisement, `permission`, `cancelled`.
     public static func start(
         _ service: BluetoothUUID = .blesec, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared
@@ -117,11 +117,14 @@ public actor NearbyService {
         }
         tasks.append(
             Task(executorPreference: loop) { [weak self, adapter = setup.adapter] in
-                var last = await adapter.state
+                // The state that `status` reports until the first change.
+                var last = AdapterState.on
                 while let state = try? await adapter.state(otherThan: last) {
                     await self?.adapterChanged(state)
                     last = state
                 }
+                // Without a cancellation, only the shutdown of the loop ends the sequence of states.
+                if !Task.isCancelled { await self?.close() }
             })
     }
 
@@ -183,8 +186,18 @@ public actor NearbyService {
             if isClosed { throw ChannelError(.closed, "the service is closed") }
             try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
         }
+        let channel = ready.removeFirst()
+        readyGotRoom()
+        return channel
+    }
+
+    /// Whether another ready channel may wait for ``next()``.
+    var hasRoom: Bool { ready.count < Self.backlog }
+
+    /// Continues to accept and to dial.
+    private func readyGotRoom() {
         waiting.wake(.room)
-        return ready.removeFirst()
+        dialer?.assumeIsolated { $0.run() }
     }
 
     /// The channels that ``next()`` returns, one after another, until the service is closed.
@@ -203,6 +216,8 @@ public actor NearbyService {
         let closing = closing ?? Task(executorPreference: loop) { await self.end() }
         self.closing = closing
         await closing.value
+        // Since the first call, further channels may have begun to close.
+        await endLinks()
     }
 
     private func end() async {
@@ -217,14 +232,19 @@ public actor NearbyService {
         await secureListener?.close()
         await listener?.close()
         await advertiser?.withdraw(hasOpenChannels: !registry.isEmpty)
+        await endLinks()
+        statusObservers.finish()
+        failureObservers.finish()
+    }
+
+    /// Ends the links that no open channel uses; returns when they are down.
+    private func endLinks() async {
         // A closed connection may still be closing its channel, and its link is ended after that.
         for channel in registry.closingChannels { try? await channel.waitUntilOver() }
         for channel in registry.endedChannels { await ended(channel) }
         // Waits because a dial to an address whose link is not down yet would lose its channel.
         await dialer?.waitUntilQuiet()
         if registry.isEmpty { await setup.adapter.bluetoothd.close() }
-        statusObservers.finish()
-        failureObservers.finish()
     }
 
     // MARK: - Accepting
@@ -273,9 +293,7 @@ public actor NearbyService {
     /// Returns when there is room for another ready channel; false once the service is closed.
     private func waitForRoom() async -> Bool {
         do throws(ChannelError) {
-            try await waiting.wait(for: .room, on: self) {
-                ready.count < Self.backlog || isClosed
-            }
+            try await waiting.wait(for: .room, on: self) { hasRoom || isClosed }
         } catch {
             return false
         }
@@ -305,7 +323,6 @@ public actor NearbyService {
         statusObservers.tell(status)
     }
 
-    func renewalFailed(_ error: ChannelError) { report(.advertising(.failed(error))) }
     func tagChanged(to tag: AdvertisementTag) { dialer?.assumeIsolated { $0.tagChanged(to: tag) } }
 
     // MARK: - Channels
@@ -354,8 +371,14 @@ public actor NearbyService {
     private func ended(_ channel: SecureChannel) async {
         guard let entry = registry.remove(channel) else { return }
         // A channel with unread messages can still be taken.
-        if await !channel.hasWaitingMessages { ready.removeAll { $0 === channel } }
-        waiting.wake(.room)
+        if await !channel.hasWaitingMessages,
+            let index = ready.firstIndex(where: { $0 === channel })
+        {
+            ready.remove(at: index)
+            readyGotRoom()
+            // Otherwise the program gets the other channel to the peer.
+            if !entry.isSuperseded { await discard(channel) }
+        }
         guard let dialer else { return }
         await dialer.ended(entry)
         if isClosed, registry.isEmpty, await !dialer.isEndingLinks {

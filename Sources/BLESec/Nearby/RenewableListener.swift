@@ -89,8 +89,8 @@ actor RenewableListener: LinkListener {
 
     isolated deinit { for served in servedPSMs.values { served.task.cancel() } }
 
-    /// Listens on a new PSM, which is then in the advertisement and in the characteristic; the old
-    /// ones are closed after `grace`, ``grace`` or ``graceInFlood``.
+    /// Listens on a new PSM, which is then in the advertisement and in the characteristic. The old
+    /// PSMs are served for `grace`, which is ``RenewableListener/grace`` or ``graceInFlood``.
     func renew(grace: Duration) throws(LinkError) {
         guard let fresh = try open() else { return }
         advertisedListener = fresh
@@ -110,9 +110,10 @@ actor RenewableListener: LinkListener {
     func accept() async throws(LinkError) -> any Link {
         while arrived.isEmpty {
             guard !isClosed else { throw LinkError(.closed, "the listener is closed") }
-            let isCancelled = await waiting.wait(for: .link, isolation: self) {
-                !arrived.isEmpty || isClosed
-            }
+            // A wait with a deadline ends at the loop's shutdown as well.
+            let isCancelled = await waiting.wait(
+                for: .link, until: .distantFuture, isolation: self
+            ) { !arrived.isEmpty || isClosed }
             if isCancelled { throw LinkError(.cancelled, "the task that waited was cancelled") }
         }
         let link = arrived.removeFirst()
@@ -189,14 +190,15 @@ actor RenewableListener: LinkListener {
         users.append(device)
     }
 
-    /// Puts a PSM into the characteristic, and retires the PSMs that are no longer published.
+    /// Puts a PSM into the characteristic, and retires the PSMs that are no longer published. A
+    /// shorter `grace` than usual also applies to the PSMs that are retiring already.
     private func publish(_ fresh: L2CAPListener, grace: Duration = RenewableListener.grace) {
         characteristicListener = fresh
         users = []
+        let isShorter = grace < Self.grace
         for (key, served) in servedPSMs
         where served.listener !== advertisedListener
-            && served.listener !== characteristicListener
-            && (!served.isRetiring || grace < Self.grace)
+            && served.listener !== characteristicListener && (!served.isRetiring || isShorter)
         {
             servedPSMs[key]?.isRetiring = true
             Task(executorPreference: loop) { [loop, weak self, weak listener = served.listener] in

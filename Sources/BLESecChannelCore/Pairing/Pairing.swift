@@ -45,16 +45,16 @@ extension TrustPolicy {
             }
         }
 
-        /// Whether this side should give up, since a channel that was to pair has failed with
-        /// `error`: it cannot pair with anybody any more, or a person has to act first.
+        /// Whether this side should give up after a channel that was to pair has failed with
+        /// `error`: either nobody can pair with this side any more, or a person has to act first.
         ///
-        /// A listener gives up when no try of its code is left. It does not yet give up while the
-        /// code is reserved for another peer than the one that failed: that peer's last
-        /// confirmations may be under way.
+        /// A listener gives up when no try of its code is left. But while the code is reserved for
+        /// a peer, the failure of another peer does not count, because the last confirmations of
+        /// the first peer may still be under way.
         ///
-        /// A dialer that is refused gives up so that it does not dial again with the same code
-        /// before a person has checked the code. But if no try was used, or if the peer is not the
-        /// inviter, it has only met another device.
+        /// A dialer gives up when it is refused, so that it does not dial again with the same code
+        /// before a person has checked the code. But a dialer that has used no try, or whose peer
+        /// is not the inviter, has only met another device.
         package func isOver(after error: ChannelError, as role: ChannelRole) -> Bool {
             switch (self, role) {
             case (.code(let code), .acceptor):

@@ -51,8 +51,8 @@ extension TrustPolicy {
         /// How often the code may still be tried now; 0 when it was used or closed, or is too old.
         public var triesLeft: Int { tries.left }
 
-        /// Ends the code: nobody can pair with it any more. A pairing that both sides have
-        /// confirmed is still completed.
+        /// Ends the code: nobody can pair with it any more. A pairing for which the peer's
+        /// confirmation has arrived is still completed.
         public func close() { tries.close() }
 
         /// The reason why nobody can pair with the code any more; nil while it is valid.

@@ -22,8 +22,8 @@ extension TrustPolicy {
         /// How many tries may still begin.
         public var triesLeft: Int { tries.left }
 
-        /// Ends the comparison: nobody can pair with it any more. A pairing that both sides have
-        /// confirmed is still completed.
+        /// Ends the comparison: nobody can pair with it any more. A pairing for which the peer's
+        /// confirmation has arrived is still completed.
         public func close() { tries.close() }
 
         var refusal: String? { tries.refusal(of: Self.name) }

@@ -93,8 +93,8 @@ public final class PairingInvitation: Sendable {
     /// Each key shows that someone else has seen the invitation. At most 16 are kept.
     public var strangers: Set<Fingerprint> { state.withLock { $0.strangers } }
 
-    /// Ends the invitation: nobody can pair with it any more. A pairing that both sides have
-    /// confirmed is still completed.
+    /// Ends the invitation: nobody can pair with it any more. A pairing for which the peer's
+    /// confirmation has arrived is still completed.
     public func close() { state.withLock { $0.isClosed = true } }
 
     /// Whether ``close()`` has not been called yet.

@@ -8,8 +8,9 @@ package enum PairingStep: UInt8, Sendable {
     /// The sender's confirmation. With a code, the confirmation of CPace follows, 64 bytes;
     /// otherwise nothing.
     case confirm = 2
-    /// The sender has stored the receiver's key: a dialer in this exchange, after the acceptor's
-    /// confirmation or proof; or either side in an earlier exchange. Nothing follows.
+    /// The sender has stored the receiver's key. A dialer stores it in this exchange, after the
+    /// acceptor's confirmation or proof; either side may have stored it in an earlier exchange.
+    /// Nothing follows.
     case done = 3
     /// The dialer's commitment to its nonce, 32 bytes.
     case commit = 4

@@ -40,7 +40,7 @@ extension TrustPolicy {
                 && ContinuousClock.now < deadline
         }
 
-        /// Whether ``givePlace(to:)`` would return a name now.
+        /// Whether ``nameForEnrolling(_:)`` would return a name now.
         func mayEnrol(_ key: Fingerprint) -> Bool {
             state.withLock { $0.admits(key, places: places) } && ContinuousClock.now < deadline
         }
@@ -51,7 +51,7 @@ extension TrustPolicy {
         /// Uses up one place, and returns the name under which the store keeps the key; `nil` if
         /// the window is closed or has no place left. A key that already has a place uses up no
         /// other.
-        func givePlace(to key: Fingerprint) -> String? {
+        func nameForEnrolling(_ key: Fingerprint) -> String? {
             guard ContinuousClock.now < deadline else { return nil }
             let hasPlace = state.withLock { state in
                 guard state.admits(key, places: places) else { return false }

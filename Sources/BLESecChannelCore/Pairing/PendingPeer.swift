@@ -14,8 +14,8 @@ extension TrustPolicy {
         public let name: String
         /// The peer's key.
         public let key: Fingerprint
-        /// A hash over the pairing, 32 bytes. Only the two sides of a successful pairing can
-        /// calculate it.
+        /// A hash over the pairing, 32 bytes. With a code, only a side that knew the code can
+        /// calculate it; in the other ways of pairing, nothing depends on its secrecy.
         public let transcript: [UInt8]
         /// Whether this side has accepted the peer: the peer has proven that it knows the code or
         /// the invitation's secret, or a person on this side has confirmed the digits.

@@ -14,7 +14,7 @@ package final class Streams {
     }
 
     /// Whether this side's key has the lower or the higher fingerprint. The lower side opens the
-    /// streams with even numbers. Without different fingerprints, the tokens are compared.
+    /// streams with even numbers. Without both fingerprints, the tokens are compared.
     package enum Order: Sendable { case lower, higher }
 
     private struct Stream {
@@ -412,11 +412,13 @@ package final class Streams {
         }
         // Fields that belong to another instance of this side have no meaning.
         let isShared = summary.peerToken == token
-        // The peer has begun a new instance, or no longer shares streams with this side's instance.
-        if peerToken != .none, peer != peerToken || hasPeerReceivedResume && !isShared { lose() }
-        let isSamePeer = peer == peerToken
-        guard !isSamePeer || summary.window == peerWindow && summary.firstLimit == peerFirstLimit
-        else { throw .violation("a window or first limit of streams that has changed") }
+        let isNewInstance = peer != peerToken
+        let endsSharing = hasPeerReceivedResume && !isShared
+        if peerToken != .none, isNewInstance || endsSharing { lose() }
+        let hasSameBounds = summary.window == peerWindow && summary.firstLimit == peerFirstLimit
+        guard peer != peerToken || hasSameBounds else {
+            throw .violation("a window or first limit of streams that has changed")
+        }
         peerToken = peer
         hasPeerReceivedResume = isShared
         self.order = order
@@ -512,25 +514,25 @@ package final class Streams {
             arrived.append(handle)
             touch(handle)
         case .bytes(let id, let offset, let bytes):
-            return try with(id) { stream throws(DeliveryError) in
+            return try changeOpen(id) { stream throws(DeliveryError) in
                 try stream.receiving.append(bytes, at: offset)
                 return stream.receiving.stopCode == nil
             }
         case .fin(let id, let size):
-            try with(id) { stream throws(DeliveryError) in try stream.receiving.finish(size) }
+            try changeOpen(id) { stream throws(DeliveryError) in try stream.receiving.finish(size) }
         case .reset(let id, let code):
             // The `reset` may have crossed this side's `done`.
             if isForgotten(id) { return false }
-            try with(id) { stream throws(DeliveryError) in try stream.receiving.reset(code) }
+            try changeOpen(id) { stream throws(DeliveryError) in try stream.receiving.reset(code) }
         case .stop(let id, let code):
-            return try with(id) { stream throws(DeliveryError) in
+            return try changeOpen(id) { stream throws(DeliveryError) in
                 guard stream.sending.stop(code) else {
                     throw .violation("a stream that is stopped twice")
                 }
                 return false
             }
         case .limit(let id, let received, let limit):
-            return try with(id) { stream throws(DeliveryError) in
+            return try changeOpen(id) { stream throws(DeliveryError) in
                 let (oldReceived, oldLimit) = (stream.sending.acknowledged, stream.sending.limit)
                 guard limit > oldLimit,
                     stream.sending.acknowledge(received: received, limit: limit)
@@ -541,7 +543,7 @@ package final class Streams {
                 return received > oldReceived
             }
         case .done(let id):
-            try with(id) { stream throws(DeliveryError) in
+            try changeOpen(id) { stream throws(DeliveryError) in
                 guard stream.sending.handleDone() else {
                     throw .violation("a stream that is done before its end, or twice")
                 }
@@ -555,7 +557,8 @@ package final class Streams {
         return handles[number] == nil && number.index < (number.isOwn ? openedCount : peerCount)
     }
 
-    private func with<Result>(
+    /// Changes an open stream because of a record of the peer; throws if no such stream is open.
+    private func changeOpen<Result>(
         _ id: UInt64, _ body: (inout Stream) throws(DeliveryError) -> Result
     ) throws(DeliveryError) -> Result {
         let number = number(id)
