@@ -6,8 +6,6 @@
     bumble_peer.py impostor SERVICE PROTOCOL
                                             like `peer`, but until the first line of standard input
                                             another service answers on the PSM
-    bumble_peer.py silent SERVICE PROTOCOL  like `peer`, but another device advertises the service first,
-                                            until it has a link; it answers nothing over its links
     bumble_peer.py central SERVICE          finds an advertiser of the service, and reads its PSM
     bumble_peer.py flood SERVICE COUNT      after the first line of standard input, lets the adapter
                                             hear COUNT forged advertisements
@@ -25,7 +23,7 @@ import struct
 import sys
 import time
 
-from bumble import att, hci
+from bumble import hci
 from bumble.controller import Controller
 from bumble.core import UUID, AdvertisingData
 from bumble.device import Device, Peer
@@ -40,7 +38,6 @@ from noise.connection import Keypair, NoiseConnection
 PSM_CHARACTERISTIC = UUID("ABDD3056-28FA-441D-A470-55A75A52553A")
 KERNEL_ADDRESS = Address("00:BB:00:00:00:01", Address.PUBLIC_DEVICE_ADDRESS)
 DEVICE_ADDRESS = Address("C3:BB:00:00:00:02")  # a static random address
-SILENT_ADDRESS = Address("C3:BB:00:00:00:03")
 # Values as on Apple's and Google's platforms. They keep SDUs small, since the controller's packets are
 # small.
 CHANNEL = dict(mtu=2048, mps=247, max_credits=16)
@@ -65,10 +62,10 @@ class Link(LocalLink):
         source = (
             KERNEL_ADDRESS if sender_controller is self.kernel
             else sender_controller.random_address)
-        destination = self.find_le_controller(destination_address)
-        if destination is not None:
-            asyncio.get_running_loop().call_soon(
-                destination.on_link_acl_data, source, transport, data)
+        for controller in self.controllers:
+            if controller is not sender_controller:
+                asyncio.get_running_loop().call_soon(
+                    controller.on_link_acl_data, source, transport, data)
 
 
 def say(*words):
@@ -97,11 +94,11 @@ async def kernel_adapter(link):
     return controller
 
 
-async def bumble_device(link, address=DEVICE_ADDRESS):
-    controller = Controller(str(address), link=link)
+async def bumble_device(link):
+    controller = Controller("own", link=link)
     host = Host()
     host.controller = controller
-    device = Device(name="bumble", address=address, host=host)
+    device = Device(name="bumble", address=DEVICE_ADDRESS, host=host)
     await device.power_on()
     return device
 
@@ -169,28 +166,12 @@ async def peer(link, service, protocol, other_until=None):
         Characteristic(
             PSM_CHARACTERISTIC, Characteristic.Properties.READ, Characteristic.READABLE,
             CharacteristicValue(read=lambda _: value))]))
-    await advertise(device, service)
-    say("advertising", hex(server.psm))
-
-
-async def advertise(device, service):
     device.advertising_data = bytes(AdvertisingData([
         (AdvertisingData.FLAGS, bytes([0x06])),
         (AdvertisingData.COMPLETE_LIST_OF_128_BIT_SERVICE_CLASS_UUIDS, service.to_bytes())]))
     await device.start_advertising(
         auto_restart=True, advertising_interval_min=100, advertising_interval_max=100)
-
-
-async def silent(link, service):
-    """Advertises with a device that answers nothing, and returns when it has its first link."""
-    device = await bumble_device(link, SILENT_ADDRESS)
-    # bluetoothd asks for the services, and waits for the answer.
-    device.l2cap_channel_manager.register_fixed_channel(att.ATT_CID, lambda *_: None)
-    linked = asyncio.Event()
-    device.on("connection", lambda _: linked.set())
-    await advertise(device, service)
-    await linked.wait()
-    say("linked")
+    say("advertising", hex(server.psm))
 
 
 async def central(link, service):
@@ -271,9 +252,6 @@ async def main():
         await peer(link, service, *rest, other_until=line)
         await line
         line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    elif command == "silent":
-        await silent(link, service)
-        await peer(link, service, *rest)
     elif command == "central":
         await central(link, service)
     else:

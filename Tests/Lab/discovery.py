@@ -296,25 +296,6 @@ class DiscoveryTests(LabTests):
         # At most three other lines, among them the service that the tool looks for, and the channel.
         self.assertLessEqual(len(dialer.lines), len(refused) + 3, dialer.lines)
 
-    def test_bumble_silent(self):
-        """while a dial waits for a device that answers nothing, the scan goes on, and finds another peer"""
-        peer, adapter = self.bumble("silent", SERVICE, XX)
-        dialer = self.connect(
-            f"service:{SERVICE}", "--anyone", "--direct", "--protocol", XX, "--timeout", "90",
-            adapter=adapter, given=self.given("there", b"there"), written=self.folder / "written")
-        peer.line("linked", within=60)
-        # The dial pauses the scan until there is a link, and then waits 10 s for the device's services.
-        while not discovering(adapter):
-            self.assertNotIn("no channel with ", "".join(dialer.collect_lines()))
-            self.assertIsNone(dialer.process.poll(), dialer.lines)
-            time.sleep(0.1)
-        # The end of the dial, which is reported, would resume the scan as well.
-        self.assertNotIn("no channel with ", "".join(dialer.collect_lines()))
-        dialer.line("channel ready: ", within=60)
-        peer.line("exchanged 5")
-        self.assertEqual(dialer.status(30), 0, dialer.lines)
-        self.expect_content(self.folder / "written", b"ereht")
-
     def test_bumble_central(self):
         """a Bumble central finds a listener and reads its PSM, and bluetoothctl shows the service"""
         peer, adapter = self.bumble("central", SERVICE)

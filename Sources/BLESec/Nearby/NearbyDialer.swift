@@ -20,10 +20,6 @@ actor NearbyDialer {
     private var generator = SystemRandomNumberGenerator()
     private let transports: TransportDialer
     private var dials: [Candidate: Task<Void, Never>] = [:]
-    /// The candidates whose dials still have to make a link, or are making it. The kernel makes no
-    /// links while it scans, so the scan is paused meanwhile. It continues once there is a link, so
-    /// that a peer that is silent over its link does not keep this side from hearing others.
-    private var connecting: Set<Candidate> = []
     private var links: DialedLinks
     /// Links that bluetoothd is ending, which takes 2 seconds.
     private var releases: [DeviceAddress: Task<Void, Never>] = [:]
@@ -101,41 +97,26 @@ actor NearbyDialer {
         lastRun = loop.now
         let (candidates, next) = policy.step(at: loop.now, using: &generator)
         for candidate in candidates { begin(candidate) }
-        if policy.hasPlaces { resumeSoon() } else { pauseSoon() }
+        if dials.isEmpty, policy.hasPlaces, let scan {
+            Task(executorPreference: loop) { await self.resume(scan) }
+        }
         timer?.arm(at: next ?? .distantFuture)
     }
 
-    /// Whether to scan: no dial is making its link, and more links are allowed.
-    private var mayScan: Bool { !isClosed && connecting.isEmpty && policy.hasPlaces }
-
-    /// Restarts the scan, if it goes on now.
+    /// Restarts the scan, unless a dial is under way or no more links are allowed.
     func searchAnew() async {
-        guard mayScan, let scan else { return }
+        guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
         await scan.pause()
         run()
     }
 
-    /// Resumes the scan, unless a dial begins meanwhile.
-    private func resumeSoon() {
-        guard mayScan, let scan else { return }
-        Task(executorPreference: loop) { await self.resume(scan) }
-    }
-
-    private func resume(_ scan: ServiceScan) async { if mayScan { await scan.resume() } }
-
-    /// Pauses the scan, unless a link ends meanwhile.
-    private func pauseSoon() {
-        guard let scan else { return }
-        Task(executorPreference: loop) { await self.pause(scan) }
-    }
-
-    private func pause(_ scan: ServiceScan) async { if !policy.hasPlaces { await scan.pause() } }
+    /// Resumes the scan, unless a dial has begun meanwhile.
+    private func resume(_ scan: ServiceScan) async { if dials.isEmpty { await scan.resume() } }
 
     // MARK: - Dials
 
     private func begin(_ candidate: Candidate) {
         report(.dialing(candidate))
-        connecting.insert(candidate)
         dials[candidate] = Task(executorPreference: loop) {
             do throws(ChannelError) {
                 await self.dialSucceeded(candidate, try await self.dial(candidate))
@@ -167,7 +148,6 @@ actor NearbyDialer {
         let isCollision = collided.remove(candidate.address) != nil
         await release(candidate.address)
         dials[candidate] = nil
-        connecting.remove(candidate)
         if error.code == .cancelled {
             report(.dialCancelled(candidate))
             policy.dialCancelled(candidate)
@@ -186,7 +166,7 @@ actor NearbyDialer {
         let address = candidate.address
         collided.remove(address)
         await scan?.pause()
-        if try await connect(candidate) { links.insert(address) }
+        if try await connect(address) { links.insert(address) }
         if setup.options.accepts, !links.contains(address) {
             // The peer has made the link to open a channel of its own, and only one side may open
             // channels over a link. If the peer's channel arrives, this dial is cancelled; after
@@ -205,31 +185,19 @@ actor NearbyDialer {
             over: link, role: .dialer, configuration: setup.configuration)
     }
 
-    /// Connects to a candidate; returns whether this call made the link.
-    private func connect(_ candidate: Candidate) async throws(ChannelError) -> Bool {
-        let device = setup.adapter.device(candidate.address)
+    /// Connects to a device; returns whether this call made the link.
+    private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
         do throws(DiscoveryError) {
-            let makesLink = try await device.connect(
+            return try await setup.adapter.device(address).connect(
                 until: loop.now.advanced(by: Self.connectTimeout))
-            connectEnded(candidate)
-            return makesLink
         } catch {
             if error.code == .collision {
-                // The scan stays paused, because the dial may be repeated at once.
-                collided.insert(candidate.address)
-            } else {
-                connectEnded(candidate)
-                if await device.isConnected {
-                    try await connectFailed(to: candidate.address, error)
-                }
+                collided.insert(address)
+            } else if await setup.adapter.device(address).isConnected {
+                try await connectFailed(to: address, error)
             }
             throw ChannelError(discovery: error).during(.connecting)
         }
-    }
-
-    private func connectEnded(_ candidate: Candidate) {
-        connecting.remove(candidate)
-        resumeSoon()
     }
 
     /// A connect has failed, or was called off, although there is a link to the address. The link
