@@ -10,16 +10,29 @@ extension Integration {
 
         init() throws { pair = try ToolPair() }
 
-        /// A TCP port of this machine that is free.
-        private static func freePort() throws -> Int {
+        /// Two TCP ports of this machine that are free.
+        private static func freePorts() throws -> (Int, Int) {
+            // Both sockets stay open until both ports are known.
+            let sockets = try (boundSocket(), boundSocket())
+            defer {
+                Socket.close(sockets.0)
+                Socket.close(sockets.1)
+            }
+            return try (port(of: sockets.0), port(of: sockets.1))
+        }
+
+        private static func boundSocket() throws -> Int32 {
             let descriptor = try Socket.open(family: AF_INET, kind: .stream)
-            defer { Socket.close(descriptor) }
             let loopback: [UInt8] = [127, 0, 0, 1]
             try Socket.bind(
                 descriptor,
                 to: SocketAddress(
                     SocketAddress.family(AF_INET) + [0, 0] + loopback
                         + [UInt8](repeating: 0, count: 8)))
+            return descriptor
+        }
+
+        private static func port(of descriptor: Int32) throws -> Int {
             let bytes = try Socket.localAddress(descriptor).bytes
             return Int(bytes[2]) << 8 | Int(bytes[3])
         }
@@ -29,7 +42,7 @@ extension Integration {
         private func start(
             _ script: String
         ) throws -> (dialer: Subprocess, listener: Subprocess, program: Subprocess) {
-            let (local, target) = (try Self.freePort(), try Self.freePort())
+            let (local, target) = try Self.freePorts()
             let listener = try Tool.start(
                 [
                     "forward", "--allow", "tcp:127.0.0.1:\(target)", "--at", pair.endpoint(),

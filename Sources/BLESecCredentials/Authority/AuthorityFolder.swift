@@ -48,6 +48,15 @@ struct AuthorityFolder: Sendable {
         }
     }
 
+    /// Throws if the directory belongs to another user, whose permissions must not be changed.
+    private func requireOwn() throws(ChannelError) {
+        var status = stat()
+        guard unsafe lstat(path, &status) == 0 else { throw NewFile.cannotCreate(path, errno) }
+        guard status.st_uid == geteuid() else {
+            throw ChannelError(.badKey, "\(path) belongs to another user")
+        }
+    }
+
     /// Makes the directory, or takes an empty one, closes it to other users, and makes the directory
     /// for copies in it. Returns whether the directory is new.
     ///
@@ -62,9 +71,12 @@ struct AuthorityFolder: Sendable {
             } else {
                 try requireAbsentOrEmpty()
             }
+            try requireOwn()
             // Also for a new directory, because the umask may have removed permissions.
             guard unsafe chmod(path, 0o700) == 0 else { throw NewFile.cannotCreate(path, errno) }
             try requirePrivate()
+            // Until now, others could make files in a directory that they may write.
+            if !isNew { try requireAbsentOrEmpty() }
             // Of several calls at the same time, only one makes this directory.
             guard unsafe mkdir(issuedPath, 0o700) == 0 else {
                 throw errno == EEXIST

@@ -1,5 +1,6 @@
 internal import BLESec
 internal import BLESecFiles
+internal import BLESecJSON
 internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
@@ -40,7 +41,11 @@ actor AcceptQuestion {
     private var acceptedKeys: Set<Fingerprint> = []
     private let thread = BlockingThread.required()
     private var isAsking = false
-    private var waiting: [CheckedContinuation<Void, Never>] = []
+    /// The offers that wait for the end of another offer's question.
+    private var waiting: [UInt64: CheckedContinuation<Void, Never>] = [:]
+    private var lastTicket: UInt64 = 0
+    /// Whether the last question ended because its offer was withdrawn.
+    private var wasWithdrawn = false
 
     init(_ choice: AcceptChoice) { self.choice = choice }
 
@@ -59,10 +64,13 @@ actor AcceptQuestion {
             guard offer.bytes > limit else { return .accepted }
             return .refused(reason: "it is larger than \(TransferDisplay.size(limit))")
         case .ask:
+            let isGone = Locked(false)
             return await withTaskGroup(of: Decision.self) { group in
-                group.addTask { await self.answer(to: offer, from: peer) }
+                group.addTask { await self.answer(to: offer, from: peer, isGone) }
                 group.addTask {
                     await offer.waitUntilGone()
+                    // Ctrl-C ends the wait too.
+                    if !Task.isCancelled { isGone.withLock { $0 = true } }
                     return .withdrawn
                 }
                 let first = await group.next() ?? .withdrawn
@@ -72,17 +80,27 @@ actor AcceptQuestion {
         }
     }
 
-    private func answer(to offer: FileOffer, from peer: PeerIdentity?) async -> Decision {
+    private func answer(
+        to offer: FileOffer, from peer: PeerIdentity?, _ isGone: Locked<Bool>
+    ) async -> Decision {
         let offered = OfferIdentity(offer, peer)
         // One question at a time.
-        while isAsking { await withCheckedContinuation { waiting.append($0) } }
+        while isAsking, !Task.isCancelled { await waitForEndOfQuestion() }
+        if Task.isCancelled { return .withdrawn }
         if accepted.contains(offered) { return .accepted }
         if let key = peer?.fingerprint, acceptedKeys.contains(key) { return .accepted }
         isAsking = true
-        let answer = await ask(offer, peer)
+        let answer = await ask(offer, peer, afterWithdrawal: wasWithdrawn)
+        wasWithdrawn = isGone.withLock { $0 }
+        if wasWithdrawn {
+            // Before the next question, so that nobody answers it in place of this one.
+            Diagnostics.note(
+                "\(offer.name) is no longer offered", "withdrawn", [("name", .string(offer.name))])
+        }
         isAsking = false
-        for waiter in waiting { waiter.resume() }
-        waiting = []
+        for waiter in waiting.values { waiter.resume() }
+        waiting = [:]
+        if wasWithdrawn { return .withdrawn }
         switch answer {
         case .yes, .always:
             accepted.insert(offered)
@@ -98,9 +116,28 @@ actor AcceptQuestion {
         }
     }
 
+    /// Waits until a question ends, or the task is cancelled.
+    private func waitForEndOfQuestion() async {
+        lastTicket += 1
+        let ticket = lastTicket
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { waiter in
+                if Task.isCancelled { waiter.resume() } else { waiting[ticket] = waiter }
+            }
+        } onCancel: {
+            Task { await self.stopWaiting(ticket) }
+        }
+    }
+
+    private func stopWaiting(_ ticket: UInt64) { waiting.removeValue(forKey: ticket)?.resume() }
+
     private enum Answer: Sendable { case yes, no, always, noTerminal }
 
-    private func ask(_ offer: FileOffer, _ peer: PeerIdentity?) async -> Answer {
+    /// Asks on the terminal. What was typed before the question is discarded. After a question whose
+    /// offer was withdrawn, so is what is typed in the next second: it was meant for that question.
+    private func ask(
+        _ offer: FileOffer, _ peer: PeerIdentity?, afterWithdrawal: Bool
+    ) async -> Answer {
         let size = TransferDisplay.size(offer.bytes)
         let item = offer.isFolder ? "folder \(offer.name), \(offer.files) files" : offer.name
         let sender = peer?.description ?? "the peer"
@@ -111,6 +148,9 @@ actor AcceptQuestion {
                 let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
                 guard terminal >= 0 else { return .noTerminal }
                 defer { close(terminal) }
+                if afterWithdrawal { usleep(1_000_000) }
+                // A background process must not discard what is typed for the foreground.
+                if tcgetpgrp(terminal) == getpgrp() { tcflush(terminal, TCIFLUSH) }
                 while true {
                     // Everything that waits for standard error comes first: it may contain escape
                     // sequences that would erase the question. This thread only asks the question,
@@ -144,6 +184,7 @@ actor AcceptQuestion {
     /// The next line; nil at the end of the input, after an error, or after cancellation.
     private static func readLine(_ terminal: Int32, _ isCancelled: Locked<Bool>) -> String? {
         var line: [UInt8] = []
+        var failures = 0
         while line.count < 4_096 {
             var entry = pollfd(fd: terminal, events: Int16(POLLIN), revents: 0)
             let ready = unsafe poll(&entry, 1, 200)
@@ -153,10 +194,14 @@ actor AcceptQuestion {
             let count = unsafe read(terminal, &byte, 1)
             if count < 0, errno == EINTR { continue }
             // The line was typed for another program, as long as this one is in the background.
-            // Since this thread blocks SIGTTIN, the read fails, and does not stop the process.
-            if count < 0, errno == EIO, tcgetpgrp(terminal) != getpgrp() {
-                usleep(200_000)
-                continue
+            // Since this thread blocks SIGTTIN, the read fails, and does not stop the process. One
+            // failure in the foreground can come from the moment before it was put there.
+            if count < 0, errno == EIO {
+                failures = tcgetpgrp(terminal) == getpgrp() ? failures + 1 : 0
+                if failures < 2 {
+                    usleep(200_000)
+                    continue
+                }
             }
             guard count == 1 else { return nil }
             if byte == UInt8(ascii: "\n") { break }

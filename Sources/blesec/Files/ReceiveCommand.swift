@@ -187,9 +187,7 @@ private final class Inbox: Sendable {
                 "refused \(offer.name): \(reason)", "refused",
                 [("name", .string(offer.name)), ("reason", .string(reason))])
             return await offer.refuse(.declined, reason)
-        case .withdrawn:
-            return Diagnostics.note(
-                "\(offer.name) is no longer offered", "withdrawn", [("name", .string(offer.name))])
+        case .withdrawn: return
         }
         let start = ContinuousClock.now
         let transfer = offer.accept(into: folder, options)
