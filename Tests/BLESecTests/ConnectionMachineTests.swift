@@ -249,14 +249,22 @@ struct ConnectionMachineTests {
         #expect(connection.state == .connected)
     }
 
-    @Test(
-        "a state that an attempt has reported before it failed changes nothing if it arrives later",
-        arguments: [false, true])
-    func lateState(isOffered: Bool) {
+    @Test("after another failure, the reports of the attempt under way still count")
+    func otherFailure() {
         var connection = TimedMachine()
         let attempt = connection.beginAttempt()
-        // The failure of a channel that was offered has no attempt.
-        connection.failAttempt(in: isOffered ? nil : attempt)
+        // The failure of a channel that the program has offered has no attempt.
+        connection.failAttempt(in: nil)
+        connection.machine.reached(.handshaking, in: attempt, at: connection.now)
+        #expect(connection.state == .handshaking)
+    }
+
+    @Test(
+        "a state that an attempt has reported before it failed changes nothing if it arrives later")
+    func lateState() {
+        var connection = TimedMachine()
+        let attempt = connection.beginAttempt()
+        connection.failAttempt(in: attempt)
         #expect(connection.state == .backingOff)
         connection.machine.reached(.dialing, in: attempt, at: connection.now)
         #expect(connection.state == .backingOff)

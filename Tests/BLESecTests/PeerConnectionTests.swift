@@ -128,6 +128,9 @@ struct PeerConnectionTests {
         await connection.heard(.dialing(candidate))
         await connection.heard(.opening(candidate))
         #expect(await connection.status.state == .opening)
+        let other = Candidate(address: DeviceAddress(.any, .random), tag: nil)
+        await connection.heard(.dialCancelled(other))
+        #expect(await connection.status.state == .opening)
         await connection.heard(.dialCancelled(candidate))
         // Longer than `opening` may last, and shorter than a search.
         await fixture.clock.advance(by: .seconds(25))

@@ -52,7 +52,8 @@ extension Integration {
             let begun = ContinuousClock.now
             _ = try bluetoothd.line("RemoveDevice ", whileServing: [dialer])
             let seconds = ContinuousClock.now - begun
-            #expect(seconds > .seconds(2) && seconds < .seconds(9), "\(seconds)")
+            // The dial's limit is 4 s. That of a call to bluetoothd alone is 10 s.
+            #expect(seconds < .seconds(9), "\(seconds)")
             dialer.signal(SIGTERM)
             _ = try dialer.wait(whileServing: [bluetoothd])
             let calls = try bluetoothd.wait().errors

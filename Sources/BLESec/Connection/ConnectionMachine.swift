@@ -126,6 +126,14 @@ final class ConnectionMachine {
         enter(state, now)
     }
 
+    /// Records that a ``NearbyService`` has called off the dial whose state was reported last. The
+    /// search goes on, with the deadline that it had before.
+    func dialCancelled(at now: MonotonicTime) {
+        guard [.dialing, .opening, .handshaking].contains(status.state) else { return }
+        enter(.searching, now)
+        status.deadline = max(now, unreachedSince.advanced(by: rules.searching))
+    }
+
     /// Records that an attempt has failed.
     ///
     /// - Parameters:
@@ -140,6 +148,8 @@ final class ConnectionMachine {
         // Waiting does not resolve an error of configuration.
         if isFinal || error.code == .configuration { return .close(error) }
         guard !isConnected, !isClosed else { return .nothing }
+        // The states that the attempt has reported before may arrive later, and are then ignored.
+        if attempt != nil { self.attempt += 1 }
         fail(error, status.failures + 1, now, &generator)
         return .nothing
     }
@@ -239,6 +249,7 @@ final class ConnectionMachine {
             return .attempt
         case .dialing, .opening, .handshaking:
             let error = ChannelError(.timedOut, "\(status.state.rawValue) took longer than it may")
+            attempt += 1
             fail(error, status.failures + 1, now, &generator)
             return .abandon
         case .connected, .closed: return .nothing
@@ -258,8 +269,6 @@ final class ConnectionMachine {
         _ error: ChannelError?, _ failures: Int, _ now: MonotonicTime,
         _ generator: inout some RandomNumberGenerator
     ) {
-        // The states that the attempt has reported before may arrive later, and are then ignored.
-        attempt += 1
         status.failures = failures
         let isOutOfRange = now >= unreachedSince.advanced(by: rules.searching)
         enter(isOutOfRange ? .outOfRange : .backingOff, now)

@@ -85,7 +85,7 @@ extension PeerConnection {
                 let channel = try await dial { state in
                     loop.execute { self?.assumeIsolated { $0.reached(state, attempt) } }
                 }
-                await self?.offer(channel)
+                await self?.offer(channel, attempt)
             } catch {
                 await self?.failed(error, attempt)
             }
@@ -106,13 +106,20 @@ extension PeerConnection {
     /// Handles a service's report about a candidate, which may turn out not to be the peer.
     func heard(_ event: NearbyEvent) {
         switch event {
-        case .dialing: reached(.dialing, nil)
-        case .opening: reached(.opening, nil)
-        case .handshaking: reached(.handshaking, nil)
-        case .dialCancelled: reached(.searching, nil)
+        case .dialing(let candidate): heard(.dialing, candidate)
+        case .opening(let candidate): heard(.opening, candidate)
+        case .handshaking(let candidate, _): heard(.handshaking, candidate)
+        case .dialCancelled(let candidate):
+            // The dial of another candidate goes on.
+            if candidate == lastCandidate { change { $0.dialCancelled(at: loop.now) } }
         case .dialFailed(_, let error): failed(error)
         case .adapter, .advertising, .acceptFailed, .duplicate: break
         }
+    }
+
+    private func heard(_ state: ConnectionState, _ candidate: Candidate) {
+        lastCandidate = candidate
+        reached(state, nil)
     }
 
     // MARK: - Channels
@@ -122,7 +129,11 @@ extension PeerConnection {
     /// in use stays instead, if too many channels have unread messages, or if the connection is
     /// closed. If the channel is over, or this side is ending it, only its messages are kept.
     @discardableResult
-    public func offer(_ channel: SecureChannel) async -> Bool {
+    public func offer(_ channel: SecureChannel) async -> Bool { await offer(channel, nil) }
+
+    /// Does what ``offer(_:)`` does, with a channel that the attempt of that number has made.
+    @discardableResult
+    private func offer(_ channel: SecureChannel, _ attempt: Int?) async -> Bool {
         guard await channel.carriesDelivery == (lane != nil) else {
             let error = ChannelError(
                 .configuration,
@@ -139,7 +150,7 @@ extension PeerConnection {
             let error = ChannelError(
                 .untrusted, "messages arrive exactly once only to a peer with a key")
             await channel.abort(error)
-            failed(error)
+            failed(error, attempt)
             return false
         }
         if let own = lane?.ownKey, await channel.ownKey != own {
@@ -165,13 +176,14 @@ extension PeerConnection {
         case .keepMessages:
             await keepMessages(of: channel)
             // This attempt to connect is over as well.
-            failed(await channel.endError ?? ChannelError(.closed, "the channel has ended"))
+            let error = await channel.endError
+            failed(error ?? ChannelError(.closed, "the channel has ended"), attempt)
         case .endAsDuplicate:
             await endDuplicate(channel)
             await keepMessages(of: channel)
         case .refuse(let error):
             await channel.abort(error)
-            if !machine.isConnected { failed(error) }
+            if !machine.isConnected { failed(error, attempt) }
         }
         if case .use = admission { return true } else { return false }
     }

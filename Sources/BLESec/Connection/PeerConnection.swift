@@ -37,6 +37,8 @@ public actor PeerConnection {
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
     var attemptTask: Task<Void, Never>?
+    /// The candidate whose dial a service has reported last.
+    var lastCandidate: Candidate?
     /// Takes the channels that arrive without an attempt.
     var arrivalTask: Task<Void, Never>?
     var timer: LoopTimer?

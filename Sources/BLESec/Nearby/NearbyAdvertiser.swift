@@ -131,7 +131,7 @@ actor NearbyAdvertiser {
         let resumption = throttle.resumptionTime(asOf: loop.now)
         var next = min(renewal, resumption ?? .distantFuture)
         var state = resumption == nil ? AdvertisingState.on : .crowded
-        if let renewalError { state = .failed(renewalError) }
+        if let renewalError, resumption == nil { state = .failed(renewalError) }
         do throws(DiscoveryError) {
             try await publish(advertises: resumption == nil)
             for registration in [application, advertisement] {
