@@ -91,6 +91,16 @@ struct DialPolicyTests {
     func collision() {
         var run = PolicyRun(.heardOnce)
         run.hear(1)
+        expectTwoRepeats(&run)
+        #expect(run.step() == [])
+        run.wait(.seconds(2))
+        run.hear(1)
+        #expect(run.step() == [candidate1])
+        #expect(run.collide(candidate1) == true, "a failure restarts the count")
+    }
+
+    /// Expects a dial, and two repeats of it after collisions; then the dial fails.
+    private func expectTwoRepeats(_ run: inout PolicyRun) {
         #expect(run.step() == [candidate1])
         for _ in 1...2 {
             #expect(run.collide(candidate1) == true)
@@ -98,11 +108,6 @@ struct DialPolicyTests {
         }
         #expect(run.collide(candidate1) == false)
         run.failDial(candidate1)
-        #expect(run.step() == [])
-        run.wait(.seconds(2))
-        run.hear(1)
-        #expect(run.step() == [candidate1])
-        #expect(run.collide(candidate1) == true, "a failure restarts the count")
     }
 
     @Test("the side with the higher tag also repeats a dial that collided at once")
@@ -111,13 +116,7 @@ struct DialPolicyTests {
         run.hear(1)
         #expect(run.step() == [])
         run.wait(.seconds(10))
-        #expect(run.step() == [candidate1])
-        for _ in 1...2 {
-            #expect(run.collide(candidate1) == true)
-            #expect(run.step() == [candidate1])
-        }
-        #expect(run.collide(candidate1) == false)
-        run.failDial(candidate1)
+        expectTwoRepeats(&run)
         run.wait(.seconds(2))
         run.hear(1)
         #expect(run.step() == [], "after a failure it waits again")

@@ -91,8 +91,9 @@ actor AcceptQuestion {
         if let key = peer?.fingerprint, acceptedKeys.contains(key) { return .accepted }
         isAsking = true
         let answer = await ask(offer, peer, afterWithdrawal: wasWithdrawn)
-        wasWithdrawn = isGone.withLock { $0 }
-        if wasWithdrawn {
+        let isWithdrawn = isGone.withLock { $0 }
+        if answer != .notAsked { wasWithdrawn = isWithdrawn }
+        if isWithdrawn, answer != .notAsked {
             // Before the next question, so that nobody answers it in place of this one.
             Diagnostics.note(
                 "\(offer.name) is no longer offered", "withdrawn", [("name", .string(offer.name))])
@@ -100,8 +101,9 @@ actor AcceptQuestion {
         isAsking = false
         for waiter in waiting.values { waiter.resume() }
         waiting = [:]
-        if wasWithdrawn { return .withdrawn }
+        if isWithdrawn { return .withdrawn }
         switch answer {
+        case .notAsked: return .withdrawn
         case .yes, .always:
             accepted.insert(offered)
             // A peer without a key cannot be told from others.
@@ -131,10 +133,21 @@ actor AcceptQuestion {
 
     private func stopWaiting(_ ticket: UInt64) { waiting.removeValue(forKey: ticket)?.resume() }
 
-    private enum Answer: Sendable { case yes, no, always, noTerminal }
+    private enum Answer: Sendable {
+        case yes, no, always, noTerminal
+        /// The task was cancelled before the question was on the terminal.
+        case notAsked
+    }
+
+    /// How long what is typed may still be meant for a question whose offer was withdrawn, in
+    /// microseconds: a person needs about a second to notice the withdrawal.
+    private static let reactionTime: UInt32 = 1_000_000
+    /// How long to wait, in microseconds, before the terminal is read again after a failure.
+    private static let readRetryDelay: UInt32 = 200_000
 
     /// Asks on the terminal. What was typed before the question is discarded. After a question whose
-    /// offer was withdrawn, so is what is typed in the next second: it was meant for that question.
+    /// offer was withdrawn, the next question waits for ``reactionTime``. The thread that asks does
+    /// nothing else, so it may sleep.
     private func ask(
         _ offer: FileOffer, _ peer: PeerIdentity?, afterWithdrawal: Bool
     ) async -> Answer {
@@ -148,19 +161,20 @@ actor AcceptQuestion {
                 let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
                 guard terminal >= 0 else { return .noTerminal }
                 defer { close(terminal) }
-                if afterWithdrawal { usleep(1_000_000) }
+                if afterWithdrawal { usleep(Self.reactionTime) }
                 // A background process must not discard what is typed for the foreground.
                 if tcgetpgrp(terminal) == getpgrp() { tcflush(terminal, TCIFLUSH) }
+                var hasAsked = false
                 while true {
                     // Everything that waits for standard error comes first: it may contain escape
-                    // sequences that would erase the question. This thread only asks the question,
-                    // so it may sleep.
+                    // sequences that would erase the question.
                     while isatty(STDERR_FILENO) == 1, StandardError.isBehind,
                         !isCancelled.withLock({ $0 })
                     {
                         usleep(10_000)
                     }
-                    if isCancelled.withLock({ $0 }) { return .no }
+                    if isCancelled.withLock({ $0 }) { return hasAsked ? .no : .notAsked }
+                    hasAsked = true
                     guard (try? StandardOutput.write(Array(prompt.utf8), to: terminal)) != nil
                     else { return .no }
                     guard let line = Self.readLine(terminal, isCancelled) else {
@@ -199,7 +213,7 @@ actor AcceptQuestion {
             if count < 0, errno == EIO {
                 failures = tcgetpgrp(terminal) == getpgrp() ? failures + 1 : 0
                 if failures < 2 {
-                    usleep(200_000)
+                    usleep(readRetryDelay)
                     continue
                 }
             }
