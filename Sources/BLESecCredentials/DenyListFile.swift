@@ -6,7 +6,7 @@ internal import BLESecLocking
 public final class DenyListFile: Sendable {
     /// The path of the file.
     public let path: String
-    /// The list for a trust policy; ``refresh()`` changes its content.
+    /// The list for a trust policy. Only ``refresh()`` is to change its content.
     public let list: DenyList
     /// What was read last. Locked during the whole of ``refresh()``, so that of several calls at the
     /// same time, the one that reads last also sets the list last.
