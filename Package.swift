@@ -173,7 +173,7 @@ let package = Package(
             "CredentialsTests",
             [
                 "BLESecCredentials", "BLESecTLSEngine", "BLESecChannelCore", "BLESecPrimitives",
-                "TestSupport",
+                "BLESecLocking", "TestSupport",
             ]),
         tests(
             "LinksTests", ["BLESecLinks", "BLESecTesting", "BLESecLocking", "CAllocationCounter"]),

@@ -36,10 +36,15 @@ func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
 enum Folder {
     static let path: String = {
         var template = Array("/dev/shm/blesec-fuzz-XXXXXX".utf8CString)
-        guard let made = unsafe mkdtemp(&template) else {
+        let made = unsafe template.withUnsafeMutableBufferPointer { buffer in
+            unsafe buffer.baseAddress.flatMap { unsafe mkdtemp($0) }.map {
+                unsafe String(cString: $0)
+            }
+        }
+        guard let made else {
             fatalError("no folder can be made in /dev/shm")
         }
-        let path = unsafe String(cString: made)
+        let path = made
         atexit { Folder.remove() }
         return path
     }()

@@ -79,3 +79,113 @@ public struct ChannelConfiguration: Sendable {
         self.trust = trust
     }
 }
+
+// Only the configuration and its trust policy, and nothing from a peer, decide what is offered.
+extension ChannelConfiguration {
+    /// Refuses a configuration that contradicts itself or lacks a part, before anything is sent.
+    func validate(for role: ChannelRole) throws(ChannelError) {
+        _ = try OfferPlans(self, for: role)
+    }
+
+    /// Refuses settings that contradict each other or the role. Each protocol is checked later,
+    /// when its plan is made.
+    func validateSettings(for role: ChannelRole) throws(ChannelError) {
+        try validatePairing(for: role)
+        try require(!offers.isEmpty, "a channel needs at least one protocol")
+        try require(context.count <= 255, "the context has at most 255 bytes")
+        try require(
+            limits.readAhead > 0 && limits.unauthenticatedBytes > 0,
+            "without a byte of room, nothing can be read from a peer")
+        for case let contradiction? in [trust.contradiction, certificateTrust?.contradiction] {
+            throw ChannelError(.configuration, contradiction)
+        }
+        switch mode {
+        case .negotiated:
+            try require(prologue.isEmpty, "negotiated mode has its own prologue; use the context")
+        case .direct:
+            try require(protocols.count == 1, "direct mode takes exactly one protocol")
+            try require(
+                acknowledgement == .automatic,
+                "direct mode has no acknowledgements, so none can be manual")
+            try require(context.isEmpty, "direct mode has no context; use the prologue")
+            try require(
+                !carriesDelivery, "direct mode cannot deliver messages over more than one link")
+            try require(
+                !prologue.starts(with: "blesec/1".utf8),
+                "a prologue of direct mode may not begin with blesec/1")
+        }
+    }
+
+    /// Refuses a pairing that contradicts the role, the mode, the identity or the protocols.
+    private func validatePairing(for role: ChannelRole) throws(ChannelError) {
+        try require(
+            certificateTrust?.pairingRule == nil,
+            "a pairing is the trust policy for all protocols, not only for certificates")
+        guard let rule = trust.pairingRule else { return }
+        try require(mode == .negotiated, "pairing needs negotiated mode")
+        try require(
+            certificateTrust == nil, "pairing takes no separate trust policy for certificates")
+        guard let invitation = rule.invitation else { return }
+        try require(
+            role == (invitation.isOwn ? .acceptor : .dialer),
+            "the side that has made the invitation listens, and the side that has read it dials")
+        try require(
+            !invitation.isOwn || invitation.key == identity?.fingerprint,
+            "the invitation names another key than this side's identity")
+        try require(
+            !offers.isEmpty, "pairing by an invitation needs a Noise protocol with the pattern XX")
+        try require(
+            presharedKeys.isEmpty, "pairing by an invitation takes no further pre-shared key")
+    }
+
+    /// The protocols that are offered or accepted, best first. Pairing by an invitation uses only
+    /// the protocols with the pattern XX, and adds the invitation's secret to each as a pre-shared
+    /// key.
+    var offers: [String] {
+        guard trust.pairingRule?.invitation != nil else { return protocols }
+        let pattern = "Noise_XX_"
+        return protocols.filter { $0.hasPrefix(pattern) }
+            .map { "Noise_XXpsk3_" + $0.dropFirst(pattern.count) }
+    }
+
+    /// The features that this side offers, in addition to the base of blesec/1: those that it
+    /// requires, and those that need no configuration.
+    var features: ChannelFeatures { requiredFeatures.union(.acknowledgesTaken) }
+
+    /// The features that the peer has to offer too.
+    var requiredFeatures: ChannelFeatures {
+        var features = ChannelFeatures()
+        if carriesDelivery { features.insert(.delivery) }
+        if trust.pairingRule != nil { features.insert(.pairing) }
+        return features
+    }
+
+    /// The policy that decides about a peer that uses `protocolName`.
+    func policy(for protocolName: String) -> TrustPolicy {
+        guard protocolName == TLSContext.protocolName, var policy = certificateTrust else {
+            return trust
+        }
+        policy.denied = trust.denied
+        return policy
+    }
+
+    /// The bytes that distinguish this device from other devices in the same process: its public
+    /// key and the fingerprint of its certificate's key.
+    var ownKeys: [UInt8] { (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? []) }
+
+    /// The fingerprint of the key that this side proves with `protocolName`.
+    func ownFingerprint(for protocolName: String) -> Fingerprint? {
+        protocolName == TLSContext.protocolName
+            ? tls?.identity.fingerprint : identity?.fingerprint
+    }
+
+    func isOwn(_ claimed: ClaimedIdentity) -> Bool {
+        guard let key = claimed.fingerprint else { return false }
+        return key == identity?.fingerprint || key == tls?.identity.fingerprint
+    }
+}
+
+/// Throws `configuration` with `reason` unless `condition` is true.
+func require(_ condition: Bool, _ reason: @autoclosure () -> String) throws(ChannelError) {
+    guard condition else { throw ChannelError(.configuration, reason()) }
+}

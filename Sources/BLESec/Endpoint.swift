@@ -133,7 +133,7 @@ extension Endpoint {
         case .anyDevice:
             throw LinkError(
                 .invalidAddress, "\(self) can be listened on; to dial, name the device and its PSM")
-        case .gatt: throw Self.gattHasNoAddress
+        case .gatt: throw Self.gattAddressError
         }
     }
 
@@ -148,11 +148,11 @@ extension Endpoint {
         case .device(let address):
             let adapter = try Adapter.named(address.device.description)
             return try listen(on: adapter, psm: address.psm, loop: loop)
-        case .gatt: throw Self.gattHasNoAddress
+        case .gatt: throw Self.gattAddressError
         }
     }
 
-    private static let gattHasNoAddress = LinkError(
+    private static let gattAddressError = LinkError(
         .invalidAddress, "a stream over GATT is found by its service")
 
     private func listen(

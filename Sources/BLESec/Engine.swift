@@ -52,8 +52,9 @@ struct Engine: ~Copyable {
         return tls?.lend { $0.sealedLength(count) } ?? 0
     }
 
-    /// Whether a record can be sealed now; if not, more bytes of the peer have to arrive first. The
-    /// engine is asked in place, as for ``sealedLength(_:)``.
+    /// Whether a record can be sealed now; if not, more bytes of the peer have to arrive first. True
+    /// when there is no engine: the call that seals then throws. The engine is asked in place, as
+    /// for ``sealedLength(_:)``.
     mutating func canSeal() -> Bool {
         if isNoise { return true }
         return tls?.lend { $0.canSeal } ?? true

@@ -65,7 +65,7 @@ package final class PendingDials: Sendable {
     /// Whether a first message that has arrived belongs to an unfinished dial by the device with
     /// `ownKeys`. If so, the dial is marked, because the acceptor closes the link without a
     /// message, and the dialer would otherwise not know why.
-    func refuseIfOwn(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
+    func markIfOwn(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
         let prefix = Prefix(of: message, by: ownKeys)
         return dials.withLock { dials in
             guard let index = dials.index(forKey: prefix) else { return false }

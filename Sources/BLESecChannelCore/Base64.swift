@@ -1,4 +1,5 @@
-/// Strict Base64 (RFC 4648 §4): no white space, unused bits are zero, padding as requested.
+/// Strict Base64 (RFC 4648 §4): no white space, unused bits are zero, and the padding is complete
+/// or absent, as the caller says.
 package enum Base64 {
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
@@ -19,7 +20,7 @@ package enum Base64 {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// Decodes `text`, or returns `nil` unless it is the canonical encoding of some bytes.
+    /// Decodes `text`; `nil` if it is not the canonical encoding of any bytes.
     package static func decode(_ text: some StringProtocol, padded: Bool) -> [UInt8]? {
         var digits = Array(text.utf8)
         if padded {

@@ -81,7 +81,8 @@ extension ChannelError.Code {
     public static let addressInUse = Self(rawValue: "address-in-use")
     /// The peer refused and gave no reason.
     public static let refused = Self(rawValue: "refused")
-    /// The peer has too many channels or handshakes.
+    /// The peer, or this side's listener, has too many channels or handshakes; or the peer receives
+    /// the file already.
     public static let busy = Self(rawValue: "busy")
     /// The two sides share no protocol.
     public static let noCommonProtocol = Self(rawValue: "no-common-protocol")
@@ -117,7 +118,7 @@ extension ChannelError.Code {
     public static let streamReset = Self(rawValue: "stream-reset")
     /// A stream ended because one side has begun a new connection, for example after a restart. A
     /// stream outlives links, but not the connection. A whole connection ends with this code if the
-    /// peer was started again after it had sent everything, and sends more.
+    /// peer has said that it sends nothing more, then loses its state, begins anew and sends more.
     public static let sessionLost = Self(rawValue: "session-lost")
     /// There is too little space for a file, or the receiver's quota does not allow it.
     public static let noSpace = Self(rawValue: "no-space")
@@ -127,7 +128,8 @@ extension ChannelError.Code {
     public static let incomplete = Self(rawValue: "incomplete")
     /// The peer may have completed a pairing that was interrupted after this side's last
     /// confirmation. Or the pairing is complete, but the program does not get the channel, because
-    /// its call was cancelled, its listener or service was closed, or the channel ended before.
+    /// its call was cancelled, its listener or service was closed, or the channel had ended before
+    /// the program could get it.
     public static let mayBePaired = Self(rawValue: "may-be-paired")
     /// An unexpected internal failure, for example of randomness, memory or a library.
     public static let `internal` = Self(rawValue: "internal")

@@ -9,8 +9,8 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     /// Makes a set of any bits.
     package init(rawValue: UInt8) { self.rawValue = rawValue }
 
-    /// Bit 0: `ack` counts messages that its sender's program has taken, not those that have
-    /// arrived.
+    /// Bit 0: an `ack` counts the messages that the program on the side that sends the `ack` has
+    /// taken, not those that have arrived there.
     package static let acknowledgesTaken = Self(rawValue: 1 << 0)
     /// Bit 1: the channel carries records of the layer above, and no messages of its own. That
     /// layer's messages outlive a lost link (`docs/delivery.md`).

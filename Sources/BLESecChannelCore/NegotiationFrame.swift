@@ -11,7 +11,7 @@ enum NegotiationFrame {
         where bytes[index] != Hello.magic[index] {
             throw ChannelError(
                 .protocolViolation,
-                "the peer does not speak blesec/1: its first bytes are not those of a \(name)")
+                "the peer does not speak blesec/1: the first bytes of its \(name) are wrong")
         }
         guard bytes.count >= headerLength else { return nil }
         let length = Int(bytes[4]) << 8 | Int(bytes[5])

@@ -94,8 +94,8 @@ public struct TrustPolicy: Sendable {
     /// peer waits for the decision too, and by default only 10 seconds: an application that asks a
     /// person sets ``ChannelTimeouts/ready`` and ``ChannelTimeouts/handshake`` higher on the peer.
     ///
-    /// If the peer goes first, the task of the call is cancelled, and the call should end. Until then
-    /// it counts towards the listener's limit of decisions.
+    /// If the peer does not wait until the call returns, the task of the call is cancelled, and the
+    /// call should end. Until it ends, it counts towards the listener's limit of decisions.
     ///
     /// An admitted claim is not a proof: the channel opens only after the peer has proven it.
     public static func asking(_ evaluate: @escaping Evaluation) -> TrustPolicy {

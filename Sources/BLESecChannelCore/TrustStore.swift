@@ -15,7 +15,7 @@ public protocol TrustStore: Sendable {
     /// Whether any name is bound to `key`.
     func contains(_ key: Fingerprint) throws(ChannelError) -> Bool
 
-    /// The pairing with `key` that is not complete; nil if there is none, or if it is older than
+    /// The incomplete pairing with `key`; nil if there is none, or if it is older than
     /// ``TrustPolicy/PendingPeer/lifetime``. Only ``TrustPolicy/pairing(_:store:name:)`` calls this
     /// method and the next two; by default all three throw `configuration`.
     func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer?
@@ -24,6 +24,6 @@ public protocol TrustStore: Sendable {
     /// entry is on stable storage when the call returns.
     func keepPending(_ peer: TrustPolicy.PendingPeer) throws(ChannelError)
 
-    /// Removes the pairing with `key` that is not complete, if there is one.
+    /// Removes the incomplete pairing with `key`, if there is one.
     func forgetPending(_ key: Fingerprint) throws(ChannelError)
 }

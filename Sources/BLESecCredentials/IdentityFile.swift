@@ -1,6 +1,7 @@
 public import BLESecChannelCore
 internal import BLESecNoise
 internal import BLESecPrimitives
+internal import Glibc
 
 /// A Noise identity in a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.
 ///
@@ -57,10 +58,12 @@ public enum IdentityFile {
             try create(path, holding: identity, passphrase: passphrase)
             return identity
         } catch {
-            guard error.code == .cannotCreate,
-                let other = try? load(path, passphrase: passphrase)
-            else { throw error }
-            return other
+            // The file exists: another program has just made it, or ``load(_:passphrase:)`` could
+            // not read it and throws again.
+            guard error.code == .cannotCreate, error.underlying == .errno(EEXIST) else {
+                throw error
+            }
+            return try load(path, passphrase: passphrase)
         }
     }
 

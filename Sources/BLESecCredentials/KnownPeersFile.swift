@@ -150,7 +150,7 @@ public final class KnownPeersFile: TrustStore {
             try requireRoom(for: text)
             // Without this, a pairing that is not complete would stay under the old name, and
             // removing the new name would not remove the pairing.
-            try pending.forget { $0.name == name }
+            if newName != name { try pending.forget { $0.name == name } }
             return true
         }
     }

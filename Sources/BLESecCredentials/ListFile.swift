@@ -28,20 +28,23 @@ struct ListFile: Sendable {
     }
 
     let text: [UInt8]
-    /// The file's version; nil if another change could still leave the version as it is.
+    /// The file's version; nil if a change after the reading could give the file the same version.
     let version: FileVersion?
 
     /// How far the last change of a file has to be from the time of reading, so that another change
     /// gives the file another version. The kernel's clock for changes advances in ticks of at most
     /// 10 ms.
     private static let settlingTime = Duration.milliseconds(20)
+    /// The same for a file system that stores whole seconds, or every other second.
+    private static let coarseSettlingTime = Duration.seconds(3)
 
     /// Reads the file; nil when there is no such file.
     ///
     /// - Throws: `permission` or `noSuchFile` when it cannot be read; `badKey` when other users may
     ///   have written it (``TrustedFile``), or when it is not a regular file; `limitExceeded`.
     init?(_ path: String) throws(ChannelError) {
-        // Before the file is opened, so that every change after `file.status` is later than `now`.
+        // The time is read before the file is opened, so that every change after `file.status` is
+        // later than `now`.
         var now = timespec()
         unsafe clock_gettime(CLOCK_REALTIME_COARSE, &now)
         let file: TrustedFile
@@ -66,6 +69,8 @@ struct ListFile: Sendable {
     static func isSettled(_ status: stat, at now: timespec) -> Bool {
         // A change that is far in the future was made before the clock was set back.
         let age = Duration(now) - Duration(status.st_ctim)
+        let storesFractions = status.st_ctim.tv_nsec != 0 || status.st_mtim.tv_nsec != 0
+        let settlingTime = storesFractions ? settlingTime : coarseSettlingTime
         return age > settlingTime || age < .zero - settlingTime
     }
 

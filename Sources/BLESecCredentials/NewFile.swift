@@ -142,28 +142,28 @@ package enum NewFile {
         guard status.st_uid == geteuid() else {
             throw ChannelError(
                 .cannotCreate,
-                "\(path) cannot be created: the folder \(wanted) is missing, and \(present) belongs "
-                    + "to another user: make the folder first", underlying: .errno(ENOENT))
+                "\(path) cannot be created: the folder \(wanted) is missing, and \(present) "
+                    + "belongs to another user: make the folder first", underlying: .errno(ENOENT))
         }
         try makeDirectory(wanted)
     }
 
-    /// The path of a directory without what may follow the name: `/` and `/.`.
+    /// The path of a directory without any `/` and `/.` at its end.
     static func withoutTrailingSlashes(_ path: String) -> String {
         var path = path[...]
         while path.count > 1, path.last == "/" || path.hasSuffix("/.") { path.removeLast() }
         return String(path)
     }
 
-    /// The path of the directory that has the last name in `path`.
+    /// The path of the directory that contains the file or directory at `path`.
     package static func directory(of path: String) -> String {
         // As bytes: a slash before a combining character is no `Character` of its own.
         guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    /// Makes the name of a file or directory durable by synchronizing the directory that has the
-    /// name. Does nothing if this user may not list that directory, as with mode 0300, or if the
+    /// Makes the name of a file or directory durable by synchronizing the directory that contains
+    /// it. Does nothing if this user may not list that directory, as with mode 0300, or if the
     /// file system cannot synchronize directories.
     package static func synchronizeDirectory(of path: String) throws(ChannelError) {
         guard let directory = FileDescriptor(directory(of: path), O_RDONLY | O_DIRECTORY) else {

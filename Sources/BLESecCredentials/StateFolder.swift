@@ -26,9 +26,9 @@ package struct StateFolder: Sendable {
 
     /// Opens the folder at `path`, which has to exist.
     ///
-    /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey`, because keys in
-    ///   it cannot be trusted, when it is not a directory, belongs to another user or gives others
-    ///   any permission, or when other users may change a directory above it.
+    /// - Throws: `noSuchFile`; `permission` when it cannot be opened; `badKey` when keys in it
+    ///   cannot be trusted: it is not a directory, belongs to another user or gives others any
+    ///   permission, or other users may change a directory above it.
     package init(_ path: String) throws(ChannelError) {
         self.path = NewFile.withoutTrailingSlashes(path)
         knownPeers = KnownPeersFile(self.path + "/known_peers")

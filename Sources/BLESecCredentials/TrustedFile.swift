@@ -91,7 +91,7 @@ struct TrustedFile: ~Copyable {
         let folder = NewFile.directory(of: path)
         do throws(Failure) {
             // Permission to read the directory is not needed.
-            let end = try Walk(folder, geteuid()).open(Walk.openPath | O_DIRECTORY, 0)
+            let end = try Walk(folder, geteuid()).open(Walk.pathFlag | O_DIRECTORY, 0)
             try Walk.requireTrust(end.descriptor.status, at: end.path, for: path, geteuid())
         } catch {
             switch error {
@@ -129,7 +129,7 @@ struct TrustedFile: ~Copyable {
     private struct Walk: ~Copyable {
         /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a file even
         /// without permission to read it. With `O_NOFOLLOW`, it opens a symbolic link itself.
-        fileprivate static let openPath: Int32 = 0o1000_0000
+        fileprivate static let pathFlag: Int32 = 0o1000_0000
 
         private let requested: String
         private let user: uid_t
@@ -143,12 +143,12 @@ struct TrustedFile: ~Copyable {
         init(_ path: String, _ user: uid_t) throws(Failure) {
             guard !path.isEmpty else { throw .system(ENOENT) }
             var whole = path
-            if !path.hasPrefix("/") {
+            if !Self.isAbsolute(path) {
                 guard let here = unsafe getcwd(nil, 0) else { throw .system(errno) }
                 defer { unsafe free(here) }
                 whole = unsafe String(cString: here) + "/" + path
             }
-            guard let root = FileDescriptor("/", Self.openPath | O_DIRECTORY) else {
+            guard let root = FileDescriptor("/", Self.pathFlag | O_DIRECTORY) else {
                 throw .system(errno)
             }
             try Self.requireTrust(root.status, at: "", for: path, user)
@@ -162,7 +162,7 @@ struct TrustedFile: ~Copyable {
         consuming func open(_ flags: Int32, _ mode: mode_t) throws(Failure) -> End {
             while let name = names.popLast() {
                 let isLast = names.isEmpty
-                let step = FileDescriptor(name, Self.openPath | O_NOFOLLOW, in: directory)
+                let step = FileDescriptor(name, Self.pathFlag | O_NOFOLLOW, in: directory)
                 guard let step else {
                     // A file that is to be created does not exist yet.
                     guard isLast, errno == ENOENT, flags & O_CREAT != 0 else {
@@ -214,8 +214,8 @@ struct TrustedFile: ~Copyable {
             }
             guard let target = link.target else { throw .system(errno) }
             guard !target.isEmpty else { throw .system(ENOENT) }
-            if target.hasPrefix("/") {
-                guard let root = FileDescriptor("/", Self.openPath | O_DIRECTORY) else {
+            if Self.isAbsolute(target) {
+                guard let root = FileDescriptor("/", Self.pathFlag | O_DIRECTORY) else {
                     throw .system(errno)
                 }
                 directory = root
@@ -238,8 +238,15 @@ struct TrustedFile: ~Copyable {
             }
         }
 
+        // Both compare bytes, since a slash before a combining character is no `Character` of its
+        // own.
+        private static func isAbsolute(_ path: String) -> Bool {
+            path.utf8.first == UInt8(ascii: "/")
+        }
+
         private static func names(in path: String) -> [String] {
-            path.split(separator: "/").filter { $0 != "." }.map(String.init).reversed()
+            path.utf8.split(separator: UInt8(ascii: "/")).map { String(Substring($0)) }
+                .filter { $0 != "." }.reversed()
         }
     }
 }

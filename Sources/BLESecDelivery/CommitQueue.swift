@@ -22,19 +22,19 @@ struct CommitQueue: Sendable {
     private var changes: [StoreChange] = []
     private var isCommitting = false
     /// What depends on the next commit.
-    private var waiting = Batch()
+    private var nextBatch = Batch()
     /// What depends on the commit that is under way.
-    private var committing = Batch()
+    private var committingBatch = Batch()
     /// What the store has when the commit that is under way is done.
     private var committingState: StoreState
     /// What the store has now.
-    private(set) var committed: StoreState
+    private(set) var committedState: StoreState
     /// The events that depend on no commit any more.
     private var events = Queue<DeliveryEndpoint.Event>()
 
     init(hasStore: Bool, _ stored: StoreState) {
         self.hasStore = hasStore
-        committed = stored
+        committedState = stored
         committingState = stored
     }
 
@@ -44,12 +44,12 @@ struct CommitQueue: Sendable {
     {
         guard hasStore else { return }
         changes.append(change())
-        if isBlocking { waiting.blocks = true }
+        if isBlocking { nextBatch.blocks = true }
     }
 
     /// Reports the event to the program once the store has committed all changes so far.
     mutating func report(_ event: DeliveryEndpoint.Event) {
-        if hasStore { waiting.events.append(event) } else { events.append(event) }
+        if hasStore { nextBatch.events.append(event) } else { events.append(event) }
     }
 
     /// Whether ``nextEvent()`` returns an event, or ``beginCommit(_:)`` returns changes.
@@ -57,8 +57,8 @@ struct CommitQueue: Sendable {
     /// The next event; nil while there is no event whose changes are committed.
     mutating func nextEvent() -> DeliveryEndpoint.Event? { events.popFirst() }
 
-    /// Whether no record may be sent or received before the store has committed more.
-    var isBlocked: Bool { waiting.blocks || committing.blocks }
+    /// Whether a blocking change is not committed yet, so that no record may be sent or received.
+    var isBlocked: Bool { nextBatch.blocks || committingBatch.blocks }
     /// Whether the store has committed everything.
     var isEmpty: Bool { changes.isEmpty && !isCommitting }
 
@@ -68,8 +68,8 @@ struct CommitQueue: Sendable {
         guard !isCommitting, !changes.isEmpty else { return nil }
         isCommitting = true
         committingState = state
-        committing = waiting
-        waiting = Batch()
+        committingBatch = nextBatch
+        nextBatch = Batch()
         defer { changes = [] }
         return changes
     }
@@ -77,8 +77,8 @@ struct CommitQueue: Sendable {
     /// The store has committed the changes that ``beginCommit(_:)`` returned.
     mutating func didCommit() {
         isCommitting = false
-        committed = committingState
-        for event in committing.events { events.append(event) }
-        committing = Batch()
+        committedState = committingState
+        for event in committingBatch.events { events.append(event) }
+        committingBatch = Batch()
     }
 }

@@ -73,13 +73,13 @@ package final class DeliveryEndpoint {
     /// How this side's key compares with the peer's on this link; nil if a side has no key.
     private var order: Streams.Order?
     /// The tokens of this side's instances, and its epochs, as in ``StoredEndpoint/own``.
-    private var own: [Identifier]
+    private var ownIdentifiers: [Identifier]
     private var origin: Origin
     private var token: Identifier
-    /// Whether ``token`` is in ``own``.
+    /// Whether ``token`` is in ``ownIdentifiers``.
     private var isTokenOwn = false
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
-    private var seen: PeerState
+    private var seenPeer: PeerState
     /// The token of the last peer instance that is known to have received a `resume` of this side.
     private var peerToken: Identifier
     /// The peer's `resume` on this link, until the peer is known to have this side's `resume`.
@@ -143,9 +143,9 @@ package final class DeliveryEndpoint {
         incoming = IncomingMessages(
             stored, window: limits.window, longestMessage: limits.longestMessage)
         streams = Streams(limits.streams)
-        own = isNew ? stored.own + [stored.epoch] : stored.own
+        ownIdentifiers = isNew ? stored.own + [stored.epoch] : stored.own
         origin = stored.own.isEmpty ? .fresh : .restored
-        seen = stored.seen
+        seenPeer = stored.seen
         peerToken = stored.peerToken
         nextID = stored.nextID
         restoredID = stored.nextID - 1
@@ -176,7 +176,7 @@ package final class DeliveryEndpoint {
 
     /// The position *confirmed* that the peer may be told.
     private var committedConfirmed: UInt64 {
-        commits.hasStore ? commits.committed.confirmed : incoming.confirmed
+        commits.hasStore ? commits.committedState.confirmed : incoming.confirmed
     }
 
     // MARK: - The program
@@ -433,7 +433,7 @@ package final class DeliveryEndpoint {
     /// Whether the peer has begun a message on this link that has not arrived whole.
     package var isMidMessage: Bool { incoming.isMidMessage }
 
-    /// Whether the last record that was received may have made a record necessary in return.
+    /// Whether the last record that was received may be a reason to send a record now.
     package var mayHaveAnswer: Bool { !lastWasOnlyMessage || owesCredit }
 
     /// Whether a part of a message can leave now. The store first has to mark the message as
@@ -443,9 +443,8 @@ package final class DeliveryEndpoint {
         // This side's end is sent after all its `open` records, so that none follows the end.
         guard !streams.hasUnopened || !outgoing.isEnd(number) else { return false }
         guard commits.hasStore else { return true }
-        if commits.committed.epoch == outgoing.epoch, number <= commits.committed.mayHaveLeft {
-            return true
-        }
+        let stored = commits.committedState
+        if stored.epoch == outgoing.epoch, number <= stored.mayHaveLeft { return true }
         if number > requestedMark {
             requestedMark = outgoing.last
             commits.append(.mayHaveLeft(through: requestedMark))
@@ -490,8 +489,8 @@ package final class DeliveryEndpoint {
                 !incoming.pastEpochs.contains(epoch)
             else { throw .violation("an epoch that is not new, or a second one on a link") }
             hasPeerBegunEpoch = true
-            seen.epoch = epoch
-            commits.append(.seen(seen), blocks: true)
+            seenPeer.epoch = epoch
+            commits.append(.seen(seenPeer), blocks: true)
             begin(peerEpoch: epoch, confirmed: 0)
             return false
         case .credit(let credit):
@@ -520,7 +519,7 @@ package final class DeliveryEndpoint {
             return false
         }
         makeTokenOwn(resume)
-        let isSameInstance = resume.token == seen.token
+        let isSameInstance = resume.token == seenPeer.token
         guard !incoming.pastEpochs.contains(resume.epoch) else {
             waitForLinkEnd()
             return false
@@ -529,10 +528,10 @@ package final class DeliveryEndpoint {
         // A peer whose token and epoch both differ from those seen last has lost its state, even
         // if its `resume` names this side's epoch: the peer's new instance may have learned this
         // side's epoch from an earlier `resume` of this side.
-        let peerStateContinues = isSameInstance || resume.epoch == seen.epoch
-        if resume.token != seen.token || resume.epoch != seen.epoch {
-            seen = PeerState(token: resume.token, epoch: resume.epoch)
-            commits.append(.seen(seen), blocks: true)
+        let peerStateContinues = isSameInstance || resume.epoch == seenPeer.epoch
+        if resume.token != seenPeer.token || resume.epoch != seenPeer.epoch {
+            seenPeer = PeerState(token: resume.token, epoch: resume.epoch)
+            commits.append(.seen(seenPeer), blocks: true)
         }
         let leavesGap = resume.epoch == incoming.epoch && resume.first > incoming.confirmed + 1
         guard !leavesGap || origin == .rolledBack else {
@@ -674,22 +673,23 @@ package final class DeliveryEndpoint {
     /// Whether an identifier that the peer names is neither zeros nor one of this side's own.
     private func isForeign(_ identifier: Identifier) -> Bool {
         identifier != .none && identifier != token && identifier != outgoing.epoch
-            && !own.contains(identifier)
+            && !ownIdentifiers.contains(identifier)
     }
 
     /// Makes an identifier the newest of this side's own.
     private func makeNewest(_ identifier: Identifier) {
-        StoredEndpoint.add(identifier, to: &own)
+        StoredEndpoint.add(identifier, to: &ownIdentifiers)
         commits.append(.token(identifier), blocks: true)
     }
 
-    /// Begins an epoch. The messages that `mayHaveArrived` become unknown, or are sent again.
+    /// Begins an epoch. The messages for which `mayHaveArrived` returns true become unknown, or are
+    /// sent again.
     private func beginEpoch(
         using generator: inout some RandomNumberGenerator,
         _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) {
         let epoch = Identifier(using: &generator)
-        StoredEndpoint.add(epoch, to: &own)
+        StoredEndpoint.add(epoch, to: &ownIdentifiers)
         let (lost, kept) = outgoing.begin(
             epoch, keepsAll: limits.resendsUnknown, mayHaveArrived)
         commits.append(.epoch(epoch, keeping: kept), blocks: true)

@@ -125,7 +125,7 @@ extension DeliveryRecord {
         try self.init(kind, bytes.span)
     }
 
-    /// Reads a record of this kind; a chunk gets a copy of its bytes.
+    /// Reads a record of this kind. ``data`` is a copy of the bytes in the span.
     package init(_ kind: Kind, _ bytes: Span<UInt8>) throws(DeliveryError) {
         var position = 0
         switch kind {

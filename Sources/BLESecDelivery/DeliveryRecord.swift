@@ -36,7 +36,7 @@ package struct Resume: Sendable, Equatable {
     package var credit: UInt64
     package var streams: StreamSummary
 
-    /// The greatest number in a record: a number has 62 bits.
+    /// The greatest number in a record: a number has at most 62 bits.
     package static let greatestNumber: UInt64 = (1 << 62) - 1
 
     package init(

@@ -1,7 +1,7 @@
 /// Keeps an endpoint's state, so that it outlives the process.
 package protocol EndpointStore: AnyObject, Sendable {
-    /// Claims the store for the caller, and returns the state that the store had when it was opened;
-    /// nil if the store was claimed before. The store keeps no copy of the state in memory.
+    /// Claims the store for the caller, and returns the state that the store had when it was
+    /// opened; nil if the store was claimed before. The store keeps no copy of the state in memory.
     func claim() -> StoredEndpoint?
     /// Commits the changes in their order and in one transaction; returns when they are durable.
     /// Called on one thread at a time.

@@ -11,8 +11,8 @@ package struct Fates: Sendable, Equatable {
 
     /// All messages up to this id have a fate.
     package internal(set) var decided: UInt64 = 0
-    /// The ids of the messages that have the fate ``Fate/unknown``, in ascending ranges. A range can
-    /// be above ``decided``: see ``makeDroppedUnknown()``.
+    /// The ids of the messages that have the fate ``Fate/unknown``, in ascending ranges. A range
+    /// can be above ``decided``: see ``makeDroppedUnknown()``.
     package internal(set) var unknown: ArraySlice<ClosedRange<UInt64>> = []
     /// The ids of the messages that were dropped, in ascending ranges that do not touch. Only a
     /// person or a program on this side can drop messages, so the number of ranges needs no limit.
@@ -64,7 +64,8 @@ package struct Fates: Sendable, Equatable {
     /// The range of ``dropped`` or ``unknown`` that has the message after ``decided``.
     private var rangeAfterDecided: ClosedRange<UInt64>? {
         if let range = dropped.first(where: { $0.contains(decided + 1) }) { return range }
-        // Hardly ever is a range of `unknown` above `decided`, so the others are not searched.
+        // Hardly ever does a range of `unknown` end above `decided`. If the last range does not, no
+        // range does, and the search is skipped.
         guard let last = unknown.last, last.upperBound > decided else { return nil }
         return unknown.first { $0.contains(decided + 1) }
     }
@@ -96,7 +97,8 @@ package struct Fates: Sendable, Equatable {
             guard doubted.contains(range) else { return range }
             return range.lowerBound <= taken ? range.lowerBound...taken : nil
         }
-        // A range of `unknown` that was joined from two (see `mostRanges`) may contain such a range.
+        // A range of `unknown` that was joined from two (see `mostRanges`) may contain such a
+        // range.
         let ranges = doubted.map { max($0.lowerBound, taken + 1)...$0.upperBound }
             .filter { range in !unknown.contains { $0.contains(range.lowerBound) } }
         unknown = (unknown + ranges).sorted { $0.lowerBound < $1.lowerBound }[...]

@@ -3,7 +3,7 @@
 struct IncomingMessages: Sendable {
     /// The peer's epoch (`docs/delivery.md`, "Terms"); none before the peer's first `resume`.
     private(set) var epoch: Identifier
-    /// Earlier epochs of the peer, oldest first; the last ``StoredEndpoint/mostIdentifiers``.
+    /// Earlier epochs of the peer, oldest first; at most ``StoredEndpoint/mostIdentifiers``.
     private(set) var pastEpochs: [Identifier]
     /// The program has confirmed all messages of the epoch up to this number.
     private(set) var confirmed: UInt64
@@ -63,8 +63,8 @@ struct IncomingMessages: Sendable {
         self.longestMessage = min(longestMessage, Self.mostBytes)
     }
 
-    /// The most bytes of a message, and the most that may wait: a credit, which is a sum of such
-    /// numbers, has at most 62 bits.
+    /// The greatest value of ``longestMessage`` and of ``window``. A credit is a sum of such
+    /// numbers, and must not exceed 62 bits.
     private static let mostBytes = 1 << 40
 
     /// The bytes of the messages that wait for the program, with ``OutgoingMessages/overhead`` for
@@ -150,7 +150,7 @@ struct IncomingMessages: Sendable {
         reachEnd()
     }
 
-    /// Throws if the peer's end has arrived already, so that `what` must not arrive.
+    /// Throws if the peer's end has arrived before. `what` names what has arrived now.
     func refuseAfterEnd(_ what: String) throws(DeliveryError) {
         guard hasReceivedEnd else { return }
         // A peer that ended in another epoch has lost its state since then.
@@ -215,7 +215,7 @@ struct IncomingMessages: Sendable {
     /// ``confirmed`` has changed.
     mutating func confirmEnd() -> Bool {
         guard taken.isEmpty, let end = reachedEnd.take(), end.epoch == epoch else { return false }
-        confirmed = end.number
+        confirmed = max(confirmed, end.number)
         endEpoch = epoch
         return true
     }
@@ -236,10 +236,11 @@ struct IncomingMessages: Sendable {
         return hasMoved
     }
 
-    /// Confirms the message at `place`. Returns whether ``confirmed`` has changed; it stays as it
-    /// was for a message of an earlier epoch.
+    /// Confirms the message at `place`; a message of an earlier epoch leaves ``confirmed`` as it
+    /// is, and so does one that ``begin(_:confirmed:)`` has skipped after the program took it.
+    /// Returns whether ``confirmed`` has changed.
     private mutating func confirm(_ place: Place) -> Bool {
-        guard place.epoch == epoch else { return false }
+        guard place.epoch == epoch, place.number > confirmed else { return false }
         confirmed = place.number
         return true
     }

@@ -10,7 +10,8 @@ struct OutgoingMessages: Sendable {
     /// How many messages are kept, and their bytes in total. This side's end, which is kept among
     /// ``messages`` without bytes, does not count.
     private(set) var pending: (count: Int, bytes: Int) = (0, 0)
-    /// The highest number of a message that may have left whole, in this epoch or an earlier one.
+    /// The highest number, in the present epoch, of a message that may have left whole. The message
+    /// may have left in an earlier epoch, under another number.
     private(set) var sent: UInt64
     /// The highest number of a message that may have left at least in part.
     private var begun: UInt64
@@ -72,7 +73,7 @@ struct OutgoingMessages: Sendable {
     }
 
     /// Begins a link: sending continues after what the peer has. Returns whether the peer has more
-    /// than it had when the link before began.
+    /// now than at the beginning of the previous link.
     mutating func resume(at positions: Positions, credit: UInt64) -> Bool {
         self.credit = credit
         next = (positions.held + 1, positions.offset)
@@ -143,10 +144,10 @@ struct OutgoingMessages: Sendable {
         return messages.elements.prefix(Int(sent - first + 1)).contains { $0.bytes != nil }
     }
 
-    /// Begins an epoch. The messages that `mayHaveArrived` are lost or, if `keepsAll`, are sent
-    /// again, and still count as messages that may have left. All other messages are kept, with
-    /// this side's end. Returns the ids of the messages that are lost, and the ids of all that is
-    /// kept.
+    /// Begins an epoch. A message for which `mayHaveArrived` returns true is lost or, if
+    /// `keepsAll`, is sent again, and still counts as a message that may have left. All other
+    /// messages are kept, with this side's end. Returns the ids of the messages that are lost, and
+    /// the ids of everything that is kept.
     mutating func begin(
         _ epoch: Identifier, keepsAll: Bool,
         _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool

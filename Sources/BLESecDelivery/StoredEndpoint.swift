@@ -29,7 +29,8 @@ package struct StoredEndpoint: Sendable, Equatable {
     package var messages: [Message] = []
     /// The id of the program's next message.
     package var nextID: UInt64 = 1
-    /// The highest number in the epoch of a message that may have left; 0 if none may have left.
+    /// The highest number, in the present epoch, of a message that may have left; 0 if none may
+    /// have left.
     package var mayHaveLeft: UInt64 = 0
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     package var seen = PeerState()

@@ -61,8 +61,8 @@ package struct BluetoothAdapter: Sendable {
     /// bluetoothd's own filter ignores service data. After an interruption, the scan continues
     /// automatically when bluetoothd and the adapter are available again.
     ///
-    /// Use one scan at a time for each ``Bluetoothd``. bluetoothd has one scan for each connection to
-    /// the bus, so a restart or a refusal of one scan could stop another.
+    /// Use one scan at a time for each ``Bluetoothd``. bluetoothd has one scan for each connection
+    /// to the bus, so a restart or a refusal of one scan could stop another.
     ///
     /// - Parameter interval: how often to restart the scan, for an adapter that reports an
     ///   advertiser only once per scan; nil leaves this to bluetoothd, which pauses for 5 of every

@@ -37,8 +37,9 @@ package actor Bluetoothd {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Connects to bluetoothd. Returns once its objects are known, or once it is known not to run,
-    /// or not to answer. If the task is cancelled, returns earlier, and ``adapter(_:)`` then throws.
+    /// Connects to bluetoothd. Returns once bluetoothd's objects are known, or once it is known
+    /// that bluetoothd does not run or does not answer. If the task is cancelled, returns earlier,
+    /// and ``adapter(_:)`` then throws.
     package static func connect(loop: EventLoop = .shared) async -> Bluetoothd {
         let bluetoothd = Bluetoothd(loop: loop)
         await bluetoothd.start()
@@ -150,7 +151,7 @@ package actor Bluetoothd {
             tree.remove(subject, body[1].texts ?? [])
             treeChanged()
             if tree.takeListingRequest() { session?.listObjects() }
-            if wasConnected { linkEnded(subject) }
+            if wasConnected, !tree.isConnected(subject) { linkEnded(subject) }
         case (Interface.properties, "PropertiesChanged", 3):
             let properties = body[1].properties ?? [:]
             if tree.lacksConnectedDevice(signal.path, subject, properties) {

@@ -14,8 +14,8 @@ final class BusSession {
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
-    /// Why the last ended attempt to list the objects of a running bluetoothd failed; nil if it
-    /// has not failed, or bluetoothd is known not to run.
+    /// Why bluetoothd has not listed its objects at the last attempt that has ended. Nil if that
+    /// attempt has succeeded, or bluetoothd is not known to run.
     private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
     private var isClosed = false
@@ -75,6 +75,8 @@ final class BusSession {
     /// bluetoothd has the unique name `name`. If `name` is nil or empty, bluetoothd is not known to
     /// run.
     private func learnedOwner(_ name: String?) {
+        // A repeated answer changes nothing. A unique name is never used again.
+        if let name, name == owner { return }
         forget()
         guard let name, !name.isEmpty else {
             listingFailure = nil
@@ -115,8 +117,8 @@ final class BusSession {
         }
     }
 
-    /// Asks bluetoothd for a connected device that is not among the known objects. The number of
-    /// these calls is bounded, because the device has made a link for each.
+    /// Asks bluetoothd for a connected device that is not among the known objects. Each call
+    /// follows a new link of the device, which bounds the number of calls.
     func readDevice(at path: String) {
         guard let owner else { return }
         let call = Bus.Call(

@@ -29,7 +29,7 @@ package struct DialPolicy: Sendable {
         package var timesHeard = 2
         /// The period for ``timesHeard``; 30 s by default. The kernel scans for 10 s of every 15 s,
         /// and an adapter may report an advertiser once per scan: two reports may be 15 s apart.
-        package var within = Duration.seconds(30)
+        package var hearingPeriod = Duration.seconds(30)
         /// The weakest signal, in dBm, at which a candidate is dialed; -90 by default. A link with
         /// a weaker signal may break.
         package var weakestSignal = -90
@@ -113,7 +113,7 @@ package struct DialPolicy: Sendable {
     /// towards ``Rules/links`` until ``linkEnded(with:_:at:using:)``.
     package mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
         table[candidate]?.dialing.isUnderWay = false
-        table[candidate]?.dialing.turn = nil
+        table[candidate]?.dialing.waitEnd = nil
         table[candidate]?.dialing.collisions = 0
         table[candidate]?.identity = identity
         if identity != nil { remember(candidate.address) }
@@ -131,14 +131,15 @@ package struct DialPolicy: Sendable {
         record.failures += 1
         record.collisions = 0
         record.mustBeHeard = true
-        record.turn = nil
+        record.waitEnd = nil
         let wait = rules.backoff.delay(afterFailures: record.failures, using: &generator)
         record.notBefore = now.advanced(by: wait)
         table[candidate]?.dialing = record
     }
 
     /// A dial collided with the scan of this side's own bluetoothd. The collision says nothing
-    /// about the candidate, so the wait of the side with the higher tag stays over.
+    /// about the candidate, so a side with the higher tag, which has already waited to be dialed,
+    /// does not wait again.
     ///
     /// - Returns: whether the candidate may be dialed again at once. After ``mostCollisions`` in a
     ///   row it may not, and the caller reports the dial as failed.
@@ -157,7 +158,7 @@ package struct DialPolicy: Sendable {
     /// A dial was cancelled, which is not counted as a failure of the candidate.
     package mutating func dialCancelled(_ candidate: Candidate) {
         table[candidate]?.dialing.isUnderWay = false
-        table[candidate]?.dialing.turn = nil
+        table[candidate]?.dialing.waitEnd = nil
     }
 
     /// A link from `address` was accepted, and its peer has not proven an identity yet. This side
@@ -205,7 +206,7 @@ package struct DialPolicy: Sendable {
             } else if identity == nil || entry.identity != identity {
                 continue
             }
-            record.turn = nil
+            record.waitEnd = nil
             table[entry.candidate]?.dialing = record
         }
         change(address) { $0.ready -= 1 }
@@ -259,8 +260,8 @@ package struct DialPolicy: Sendable {
     ) -> (dials: [Candidate], next: MonotonicTime?) {
         let minute = Duration.seconds(60)
         table.forget(
-            notHeardSince: now.advanced(by: rules.within * -2),
-            provenNotSince: now.advanced(by: minute * -60))
+            notHeardSince: now.advanced(by: rules.hearingPeriod * -2),
+            provenNotHeardSince: now.advanced(by: minute * -60))
         for (standing, times) in budgets {
             budgets[standing] = times.filter { $0.advanced(by: minute) > now }
         }
@@ -272,14 +273,15 @@ package struct DialPolicy: Sendable {
             .map { (entry: $0, standing: standing(of: $0)) }
             .sorted { $0.standing.rawValue < $1.standing.rawValue }
         for (entry, standing) in eligible {
-            // The dial that has to be a minute old first; nil if the budget has room, or there is
-            // none. Of all limits, only the budget recovers with time; the caller calls again after
-            // any other change.
+            // If the budget is used up, its oldest dial: a new dial has to wait until that one is a
+            // minute old. Nil if the budget has room, or if this standing has no budget. Of all
+            // limits, only the budget recovers with time; the caller calls again after any other
+            // change.
             let oldestDial = budgets[standing].flatMap {
                 $0.count < rules.unprovenPerMinute ? nil : $0.first
             }
             let budgetTime = oldestDial?.advanced(by: minute) ?? now
-            let time = max(turn(of: entry, at: now, using: &generator), budgetTime)
+            let time = max(earliestDial(of: entry, at: now, using: &generator), budgetTime)
             if time > now {
                 next = min(next ?? time, time)
             } else if underWay.leavesRoom(for: entry, standing, rules, readyLinks) {
@@ -297,10 +299,10 @@ package struct DialPolicy: Sendable {
         return provenAddresses.contains(entry.candidate.address) ? .familiar : .unproven
     }
 
-    /// Whether the candidate may be dialed as soon as its turn, the budgets and the limits allow
+    /// Whether the candidate may be dialed as soon as the waits, the budgets and the limits allow
     /// it.
     private func isEligible(_ entry: PeerTable.Entry, at now: MonotonicTime) -> Bool {
-        let since = now.advanced(by: rules.within * -1)
+        let since = now.advanced(by: rules.hearingPeriod * -1)
         // A candidate with a proven identity has to be heard once, any other `timesHeard` times.
         let needed = entry.identity == nil ? rules.timesHeard : 1
         return !entry.dialing.isUnderWay && !entry.dialing.mustBeHeard
@@ -317,19 +319,20 @@ package struct DialPolicy: Sendable {
     }
 
     /// The time from which this side may dial the candidate.
-    private mutating func turn(
+    private mutating func earliestDial(
         of entry: PeerTable.Entry, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> MonotonicTime {
         let earliest = entry.dialing.notBefore ?? now
         // This side waits to be dialed if its tag is the higher one, or the candidate's is unknown.
         guard let ownTag, entry.candidate.tag.map({ ownTag > $0 }) ?? true else { return earliest }
-        if let turn = entry.dialing.turn { return max(turn, earliest) }
+        if let waitEnd = entry.dialing.waitEnd { return max(waitEnd, earliest) }
         let fraction = Double.random(in: 0...1, using: &generator)
         let range = rules.yielding.upperBound - rules.yielding.lowerBound
-        let turn = max(now, earliest).advanced(by: rules.yielding.lowerBound + range * fraction)
-        table[entry.candidate]?.dialing.turn = turn
-        return turn
+        let wait = rules.yielding.lowerBound + range * fraction
+        let waitEnd = max(now, earliest).advanced(by: wait)
+        table[entry.candidate]?.dialing.waitEnd = waitEnd
+        return waitEnd
     }
 
     /// The dials that are under way.

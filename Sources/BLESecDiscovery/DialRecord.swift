@@ -12,7 +12,7 @@ struct DialRecord: Sendable {
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?
-    /// A candidate whose tag is lower than this side's, or unknown, should dial first. From this
-    /// time on, this side may dial it too. Nil until the wait has begun.
-    var turn: MonotonicTime?
+    /// When this side's random wait ends. A candidate whose tag is lower than this side's, or
+    /// unknown, may dial this side during the wait. Nil until the wait has begun.
+    var waitEnd: MonotonicTime?
 }

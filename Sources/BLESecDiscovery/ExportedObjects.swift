@@ -121,9 +121,9 @@ final class ExportedObjects {
     }
 
     private func managedObjects(below path: String) -> BusValue {
-        let below = objects.filter { $0.key.hasPrefix(path + "/") }.sorted { $0.key < $1.key }
+        let managed = objects.filter { $0.key.hasPrefix(path + "/") }.sorted { $0.key < $1.key }
         return .array(
-            below.map { path, object in
+            managed.map { path, object in
                 let interface = BusValue.entry(
                     .string(object.interface ?? ""), .properties(object.properties))
                 return .entry(.path(path), .array([interface], of: "{sa{sv}}"))

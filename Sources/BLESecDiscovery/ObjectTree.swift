@@ -144,12 +144,13 @@ struct ObjectTree: Sendable {
         }
         guard counts[kind, default: 0] >= Self.mostObjects else { return true }
         isIncomplete = true
-        guard kind == .device, let other = expendable.randomElement() else { return false }
-        put([:], at: other)
+        guard kind == .device, let replaced = expendable.randomElement() else { return false }
+        put([:], at: replaced)
         return true
     }
 
-    /// The path of the device that a path below it belongs to.
+    /// The path of the device that has the service or characteristic at `path`: the first four
+    /// parts of `path`.
     private static func device(of path: String) -> String {
         "/" + path.split(separator: "/").prefix(4).joined(separator: "/")
     }

@@ -90,7 +90,7 @@ package struct PeerTable: Sendable {
     /// Forgets the candidates that were not heard since `time`; if a candidate has a proven
     /// identity, `provenTime` counts instead. A candidate that is being dialed stays.
     package mutating func forget(
-        notHeardSince time: MonotonicTime, provenNotSince provenTime: MonotonicTime
+        notHeardSince time: MonotonicTime, provenNotHeardSince provenTime: MonotonicTime
     ) {
         byCandidate = byCandidate.filter { _, entry in
             entry.dialing.isUnderWay

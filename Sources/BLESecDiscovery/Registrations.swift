@@ -44,7 +44,7 @@ actor Registrations {
         var renewal: Task<Void, Never>?
 
         /// bluetoothd has dropped the request on its own, for example because it stops.
-        mutating func wasDropped() { state = .dropped }
+        mutating func markDropped() { state = .dropped }
 
         /// Marks a refused or dropped request as one to send again.
         mutating func retry() {
@@ -206,11 +206,11 @@ actor Registrations {
         settle()
     }
 
-    /// bluetoothd has dropped an object on its own, for example because it stops: registers it
-    /// again, after a delay.
+    /// bluetoothd has dropped an object on its own, for example because bluetoothd stops. Registers
+    /// the object again, after a delay.
     func dropped(_ path: String) {
         for (token, entry) in entries where entry.request.path == path {
-            entries[token]?.wasDropped()
+            entries[token]?.markDropped()
         }
         bluetoothd?.assumeIsolated { $0.retrySoon() }
     }
@@ -265,14 +265,14 @@ actor Registrations {
         queue(token) { await $0.sendRequest(token) }
     }
 
-    /// Runs `calls` after all earlier calls for the request: bluetoothd must not receive the end of
-    /// a request before its beginning.
+    /// Runs `calls` after all earlier calls for the request: bluetoothd must not receive the method
+    /// that ends a request before the method that begins it.
     private func queue(
         _ token: UInt64, _ calls: @escaping @Sendable (Registrations) async -> Void
     ) {
-        let before = entries[token]?.lastCall
+        let previousCall = entries[token]?.lastCall
         entries[token]?.lastCall = Task(executorPreference: loop) { [weak self] in
-            await before?.value
+            await previousCall?.value
             if let self { await calls(self) }
         }
     }

@@ -181,7 +181,8 @@ package struct RemoteDevice: Sendable {
         return psm
     }
 
-    /// Calls a method of an object of bluetoothd, and waits for the reply, at most until `deadline`.
+    /// Calls a method of an object of bluetoothd, and waits for the reply, at most until
+    /// `deadline`.
     @discardableResult
     func call(
         to action: String, _ path: String, _ interface: String, _ member: String,

@@ -134,10 +134,10 @@ final class Descriptor: Sendable {
     func read(at offset: UInt64, atMost count: Int) throws(FileFailure) -> [UInt8] {
         var failure: Int32 = 0
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-            guard let first = buffer.baseAddress else { return }
+            guard let start = buffer.baseAddress else { return }
             while filled < count {
                 let got = unsafe pread(
-                    number, first + filled, count - filled, Int(offset) + filled)
+                    number, start + filled, count - filled, Int(offset) + filled)
                 if got < 0, errno == EINTR { continue }
                 if got < 0 { failure = errno }
                 guard got > 0 else { return }
@@ -166,8 +166,9 @@ final class Descriptor: Sendable {
         guard ftruncate(number, Int(length)) == 0 else { throw FileFailure("the file", errno) }
     }
 
-    /// Lets those who may read the file with this name in this folder execute it, or lets nobody
-    /// execute it. Does nothing where the file system has no such modes.
+    /// If `isExecutable` is true, permits the file `name` in this folder to be executed by all who
+    /// may read it; otherwise permits this to nobody. Does nothing if the owner's permission is as
+    /// wanted already, or the file system has no such modes.
     func setExecutable(_ name: String, _ isExecutable: Bool) {
         guard let file = try? open(name, O_RDONLY), let status = file.status,
             status.isExecutable != isExecutable
@@ -186,12 +187,12 @@ final class Descriptor: Sendable {
         guard blesec_synchronize(number) == 0 else { throw FileFailure("the folder", errno) }
     }
 
-    /// Takes an exclusive lock until the descriptor is closed; false if another descriptor
-    /// has a lock.
+    /// Takes an exclusive lock, until ``unlock()`` or until the descriptor is closed. Returns false
+    /// if another descriptor has a lock.
     func lock() -> Bool { flock(number, LOCK_EX | LOCK_NB) == 0 }
 
-    /// Takes a shared lock until the descriptor is closed; false if another descriptor has an
-    /// exclusive lock.
+    /// Takes a shared lock, until ``unlock()`` or until the descriptor is closed. Returns false if
+    /// another descriptor has an exclusive lock.
     func lockShared() -> Bool { flock(number, LOCK_SH | LOCK_NB) == 0 }
 
     /// Gives up the descriptor's lock.

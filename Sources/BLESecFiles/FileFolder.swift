@@ -57,8 +57,8 @@ final class FileFolder {
 
     private static let attempts = 200
 
-    /// Removes the note about the stored offer, and then what ``removeEmpty()`` removes. Called when
-    /// the sender knows that everything is stored.
+    /// Removes the note about the stored offer, and then what ``removeEmpty()`` removes. Called
+    /// when the sender knows that everything is stored.
     func forget(_ offer: FileFrame.Offer) {
         partial.remove(Self.noteName(offer))
         removeEmpty()
@@ -72,8 +72,8 @@ final class FileFolder {
             for peer in (try? allPartial.names()) ?? [] { allPartial.remove(peer, isFolder: true) }
             folder.remove(FileName.partialFolder, isFolder: true)
         }
-        // Without this, of two transfers that end at once, each could keep the other from removing
-        // the folders.
+        // If the locks lasted longer, two transfers that end at once could keep each other from
+        // removing the folders.
         allPartial.unlock()
     }
 
@@ -96,7 +96,9 @@ final class FileFolder {
     /// The name of the folder in which a tree is assembled.
     static let tree = "tree"
     /// The name of an offer's folder.
-    private static func name(of offer: FileFrame.Offer) -> String { "o-" + hex(sha256(offer.id)) }
+    private static func folderName(_ offer: FileFrame.Offer) -> String {
+        "o-" + hex(sha256(offer.id))
+    }
     /// The name of the note about what was stored.
     private static func noteName(_ offer: FileFrame.Offer) -> String {
         "s-" + hex(sha256(offer.id))
@@ -107,7 +109,7 @@ final class FileFolder {
     func open(_ offer: FileFrame.Offer) throws(FileFailure) -> Descriptor {
         removeOld()
         for _ in 0..<Self.attempts {
-            let held = try partial.folder(Self.name(of: offer), mode: 0o700)
+            let held = try partial.folder(Self.folderName(offer), mode: 0o700)
             guard held.lock() else {
                 throw FileFailure(.isActive, "\(offer.name) is being received already")
             }
@@ -134,15 +136,17 @@ final class FileFolder {
     /// space is reserved before it is used.
     final class Reservation {
         private let folder: FileFolder
-        private let name: String
+        /// The name of the offer's folder.
+        private let folderName: String
         private let key: String
         /// The bytes that were offered, and those of the folders that were made.
         private var offered: UInt64
         /// The bytes that were held at the beginning, and those of each file and folder that was
         /// added since. They are more than `offered` if something held is not part of the offer.
         private var expected: UInt64
-        /// The bytes that were reserved at first, and those that are reserved now.
-        private let grantedFirst: UInt64
+        /// The bytes that were reserved at the beginning.
+        private let initiallyGranted: UInt64
+        /// The bytes that are reserved now.
         private var granted: UInt64
         /// Before this time, more space is refused without measuring the room again.
         private var exhaustedUntil: ContinuousClock.Instant?
@@ -154,15 +158,15 @@ final class FileFolder {
 
         /// Reserves the greater of `offered` and what is in `held` already.
         fileprivate init(
-            _ folder: FileFolder, _ name: String, offered: UInt64, in held: Descriptor
+            _ folder: FileFolder, _ folderName: String, offered: UInt64, in held: Descriptor
         ) throws(FileFailure) {
             self.folder = folder
-            self.name = name
+            self.folderName = folderName
             key = FileFolder.key(held)
             self.offered = offered
             expected = FileFolder.size(of: held)
-            grantedFirst = max(offered, expected)
-            granted = grantedFirst
+            initiallyGranted = max(offered, expected)
+            granted = initiallyGranted
             // A separate descriptor: if the reservation kept `held` open, the transfer's lock would
             // last as long as the reservation.
             let reserved = Reserved(
@@ -175,7 +179,7 @@ final class FileFolder {
         /// Checks that there is room. If the quota has too little room for what `held` contains,
         /// but enough for the offer, first removes what `held` contains.
         fileprivate func check(_ held: Descriptor) throws(FileFailure) {
-            let room = try folder.room(forOffer: name, key)
+            let room = try folder.room(forOffer: folderName, key)
             if expected > room.inQuota, offered <= room.inQuota { try removeAll(in: held) }
             guard granted <= room.inQuota else {
                 throw FileFailure(
@@ -235,19 +239,19 @@ final class FileFolder {
             guard granted < least else { return }
             let old = granted
             var wanted = least
-            wanted.add(max(64 * FileFolder.block, least.subtracting(grantedFirst) / 2))
+            wanted.add(max(64 * FileFolder.block, least.subtracting(initiallyGranted) / 2))
             // The space is reserved before the room is measured, so that each of two transfers that
             // grow at the same time sees what the other has reserved.
             reserve(wanted)
-            let room = try folder.room(forOffer: name, key)
-            let most = min(room.inQuota, room.onDisk)
-            guard least <= most else {
+            let room = try folder.room(forOffer: folderName, key)
+            let available = min(room.inQuota, room.onDisk)
+            guard least <= available else {
                 reserve(old)
                 exhaustedUntil = .now + Self.pause
                 throw refuse()
             }
             // Half of the spare room is left for other transfers.
-            reserve(min(wanted, least + (most - least) / 2))
+            reserve(min(wanted, least + (available - least) / 2))
         }
 
         /// How long after a refusal the room is not measured again.
@@ -273,30 +277,31 @@ final class FileFolder {
         var offered = offer.bytes
         // A tree has a folder of its own.
         offered.add((offer.files + (offer.isFolder ? 1 : 0)) * Self.block)
-        let reservation = try Reservation(self, Self.name(of: offer), offered: offered, in: held)
+        let reservation = try Reservation(
+            self, Self.folderName(offer), offered: offered, in: held)
         try reservation.check(held)
         return reservation
     }
 
     /// How many bytes an offer may take in all, by the peer's quota and by the free space of the
-    /// file system.
+    /// file system. `folderName` is the name of the offer's folder, and `key` its ``key(_:)``.
     private func room(
-        forOffer name: String, _ key: String
+        forOffer folderName: String, _ key: String
     ) throws(FileFailure) -> (inQuota: UInt64, onDisk: UInt64) {
         let reserved = Self.reserved.withLock { $0 }
-        var others: UInt64 = 0
-        for other in try partial.names() where other != name {
+        var otherOffers: UInt64 = 0
+        for other in try partial.names() where other != folderName {
             guard let folder = try? partial.open(other, O_RDONLY | O_DIRECTORY) else { continue }
-            others.add(max(Self.size(of: folder), reserved[Self.key(folder)]?.bytes ?? 0))
+            otherOffers.add(max(Self.size(of: folder), reserved[Self.key(folder)]?.bytes ?? 0))
         }
         var onDisk = folder.freeSpace.subtracting(Self.leastFree)
         let device = folder.status?.st_dev
-        for (other, entry) in reserved
-        where other != key && entry.folder.status?.st_dev == device {
+        for (otherKey, entry) in reserved
+        where otherKey != key && entry.folder.status?.st_dev == device {
             onDisk = onDisk.subtracting(entry.bytes.subtracting(Self.currentSize(of: entry)))
         }
         if let entry = reserved[key] { onDisk.add(Self.currentSize(of: entry)) }
-        return (rules.quota.subtracting(others), onDisk)
+        return (rules.quota.subtracting(otherOffers), onDisk)
     }
 
     /// The bytes that the transfer with this key has on the disk now.
@@ -305,8 +310,7 @@ final class FileFolder {
     }
 
     private static func currentSize(of entry: Reserved) -> UInt64 {
-        // Opened again, since all readers of a descriptor share one position in its folder.
-        (try? entry.folder.open(".", O_RDONLY | O_DIRECTORY)).map { size(of: $0) } ?? 0
+        size(of: entry.folder)
     }
 
     /// The device and inode of a folder.
@@ -317,9 +321,9 @@ final class FileFolder {
     /// Removes the folder of an offer with all that is in it; with `ifEmpty`, only if it is empty.
     func remove(_ offer: FileFrame.Offer, ifEmpty: Bool = false) {
         if ifEmpty {
-            partial.remove(Self.name(of: offer), isFolder: true)
+            partial.remove(Self.folderName(offer), isFolder: true)
         } else {
-            Self.removeAll(partial, Self.name(of: offer))
+            Self.removeAll(partial, Self.folderName(offer))
         }
     }
 
@@ -450,28 +454,28 @@ final class FileFolder {
         }
         let attributes = try Self.attributes(of: name, in: held)
         for number in 1...10_000 {
-            let final = number == 1 ? offer.name : FileName.numbered(offer.name, number)
-            let existing = folder.status(of: final)
+            let finalName = number == 1 ? offer.name : FileName.numbered(offer.name, number)
+            let existing = folder.status(of: finalName)
             let replaces =
                 rules.overwrites && existing?.isRegular == true && status.isRegular
             if existing != nil, !replaces { continue }
             try writeNote(
-                offer, [Self.hex(offer.version), attributes, final].joined(separator: "\n"))
+                offer, [Self.hex(offer.version), attributes, finalName].joined(separator: "\n"))
             if replaces {
-                try held.rename(name, to: folder, final)
+                try held.rename(name, to: folder, finalName)
             } else {
-                guard try held.renameNoReplace(name, to: folder, final) else { continue }
+                guard try held.renameNoReplace(name, to: folder, finalName) else { continue }
             }
             do throws(FileFailure) {
                 try folder.synchronize()
             } catch {
                 // The transfer fails, so the final name is taken back. A file that was replaced
                 // cannot be restored, and the new file stays.
-                if !replaces { _ = try? folder.renameNoReplace(final, to: held, name) }
+                if !replaces { _ = try? folder.renameNoReplace(finalName, to: held, name) }
                 throw error
             }
             remove(offer)
-            return final
+            return finalName
         }
         throw FileFailure(.cannotWrite, "\(offer.name) exists, and so do all its numbered names")
     }

@@ -9,7 +9,8 @@ enum FileFrame: Sendable, Equatable {
     case folder(String)
     /// Bytes of the current file, which is the first announced file that has not ended.
     case data([UInt8])
-    /// The hash of the sender's bytes before the offset in `from`, which the receiver holds.
+    /// The hash of the sender's bytes before the offset in `from`, for comparison with the bytes
+    /// that the receiver holds.
     case prefix([UInt8])
     /// The hash of the whole file.
     case end([UInt8])
@@ -28,8 +29,8 @@ enum FileFrame: Sendable, Equatable {
     /// The bytes that the receiver holds of the file with this number (the first has number 0) have
     /// the hash in `prefix`.
     case agreed(UInt64)
-    /// The bytes that the receiver holds of the file with this number have another hash than
-    /// `prefix` has: the data must begin anew.
+    /// The bytes that the receiver holds of the file with this number do not have the hash in
+    /// `prefix`: the data must begin anew.
     case restart(UInt64)
     /// This many bytes of all files are written, or were held or stored before.
     case received(UInt64)

@@ -5,9 +5,9 @@ enum FileName {
     static let longestPath = 4_096
     static let mostParts = 64
 
-    /// Whether a file or folder may have this name. A name with other than 1 to 255 bytes is
-    /// refused, and so is a name that leads to another folder, that may be shown as another name,
-    /// or that is hidden (if `allowsHidden` is false).
+    /// Whether a file or folder may have this name. An allowed name has 1 to 255 bytes, is not
+    /// ``partialFolder``, and cannot lead to another folder or be shown as another name. It is not
+    /// hidden, unless `allowsHidden` is true.
     static func isAllowed(_ name: String, allowsHidden: Bool) -> Bool {
         guard (1...255).contains(name.utf8.count), name != ".", name != "..",
             allowsHidden || !isHidden(name), name != partialFolder
@@ -19,7 +19,7 @@ enum FileName {
         return name.unicodeScalars.allSatisfy { !isForbidden($0) }
     }
 
-    /// The longest beginning of a text that has at most `limit` bytes and ends between code points.
+    /// The beginning of a text: as many whole code points as fit into `limit` bytes.
     static func shortened(_ text: String, toBytes limit: Int) -> String {
         guard text.utf8.count > limit else { return text }
         var count = 0
@@ -72,7 +72,7 @@ enum FileName {
             stem = String(name[..<dot])
             ending = String(name[dot...])
         }
-        // A longer ending is no extension.
+        // An ending of more than 32 bytes is no extension.
         if ending.utf8.count > 32 { (stem, ending) = (name, "") }
         while stem.utf8.count + addition.utf8.count + ending.utf8.count > 255 {
             stem.removeLast()

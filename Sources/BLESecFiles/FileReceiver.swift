@@ -29,7 +29,7 @@ final class FileReceiver {
         let descriptor: Descriptor
         let entry: FileEntry
         let partialName: String
-        /// How many bytes were held.
+        /// How many bytes were held; 0 once the peer has sent `again`.
         var start: UInt64
         /// How many bytes are in the file now.
         var position: UInt64
@@ -37,7 +37,8 @@ final class FileReceiver {
         var peerPrefixHash: [UInt8]?
         /// This side's hash of what was held.
         var ownPrefixHash: [UInt8]?
-        /// Whether both hashes are the same, or nothing was held.
+        /// Whether the bytes before `start` are the peer's: both hashes are the same, or `start` is
+        /// 0.
         var isAgreed: Bool
         /// Whether data is dropped until the peer sends `again`.
         var awaitsAgain = false
@@ -407,8 +408,8 @@ final class FileReceiver {
         _ entry: FileEntry, _ offer: FileFrame.Offer
     ) throws(FileFailure) -> UInt64? {
         guard let folder else { throw FileFailure(.other, "there is no folder") }
-        let hidden = folder.rules.allowsHidden
-        guard let parts = FileName.parts(of: entry.path, allowsHidden: hidden),
+        let allowsHidden = folder.rules.allowsHidden
+        guard let parts = FileName.parts(of: entry.path, allowsHidden: allowsHidden),
             offer.isFolder || FileName.areSame(entry.path, offer.name)
         else { throw FileFailure(.badName, "the name is not allowed") }
         guard entry.seconds <= FileFrame.greatestSizeOrTime else {
@@ -452,8 +453,8 @@ final class FileReceiver {
         }
         guard state.name == nil else { return }
         do throws(FileFailure) {
-            let hidden = folder?.rules.allowsHidden ?? false
-            guard let parts = FileName.parts(of: path, allowsHidden: hidden) else {
+            let allowsHidden = folder?.rules.allowsHidden ?? false
+            guard let parts = FileName.parts(of: path, allowsHidden: allowsHidden) else {
                 throw FileFailure(.badName, "the name is not allowed")
             }
             try tree?.makeFolder(path, parts)
@@ -495,7 +496,7 @@ final class FileReceiver {
                 descriptor: file, entry: next.entry, partialName: name, start: start,
                 position: start, isAgreed: start == 0)
         } catch {
-            drop(error)
+            dropCurrent(because: error)
         }
     }
 
@@ -509,7 +510,7 @@ final class FileReceiver {
         do throws(FileFailure) {
             try file.descriptor.write(bytes, at: file.position)
         } catch {
-            drop(error)
+            dropCurrent(because: error)
             return tellFailure(&answers)
         }
         file.hash.add(bytes, at: file.position)
@@ -529,7 +530,7 @@ final class FileReceiver {
                 file.ownPrefixHash = file.hash.current
             }
         } catch {
-            drop(error)
+            dropCurrent(because: error)
             return tellFailure(&answers)
         }
         current = file
@@ -549,7 +550,7 @@ final class FileReceiver {
             do throws(FileFailure) {
                 try file.descriptor.setLength(0)
             } catch {
-                drop(error)
+                dropCurrent(because: error)
                 return tellFailure(&answers)
             }
             state.received -= file.position
@@ -562,8 +563,8 @@ final class FileReceiver {
         current = file
     }
 
-    /// Gives up the current file; what is held stays.
-    private func drop(_ failure: FileFailure) {
+    /// Gives up the current file, but does not remove its bytes.
+    private func dropCurrent(because failure: FileFailure) {
         isDropping = true
         owedFailure = failure
     }
@@ -602,7 +603,7 @@ final class FileReceiver {
                 for index in complete.indices { complete[index].descriptor = nil }
             }
         } catch {
-            drop(error)
+            dropCurrent(because: error)
             tellFailure(&answers)
         }
         try endCurrent(&answers)

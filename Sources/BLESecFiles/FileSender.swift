@@ -10,8 +10,8 @@ final class FileSender {
         case wait
         /// End this side's direction of the stream.
         case finish
-        /// Give the stream up: a file that the peer had already has changed since the offer, so the
-        /// transfer must not become done.
+        /// Give the stream up. The transfer must not become done, because a file that was answered
+        /// with `have` has changed since the offer.
         case giveUp
     }
 
@@ -45,13 +45,13 @@ final class FileSender {
         let descriptor: Descriptor
         let entry: FileEntry
         let version: FileSource.Version
-        /// The offset where sending began. The peer held the bytes before it.
+        /// The offset where sending began; 0 after `again`. The peer held the bytes before it.
         var start: UInt64
         /// The offset of the next byte to send.
         var position: UInt64
         /// Whether the hash of the bytes before `start` was sent, or is not needed.
         var hasSentPrefix: Bool
-        /// Whether the peer has compared that hash and holds the same bytes, or held none.
+        /// Whether the peer has compared that hash and holds the same bytes, or `start` is 0.
         var isAgreed: Bool
         let hash = RunningHash()
     }
@@ -74,12 +74,14 @@ final class FileSender {
     private var owesAgain = false
     /// The numbers of the files that the peer could not store.
     private var failedFiles: Set<UInt64> = []
+    /// The numbers of the files whose failure was found on this side.
+    private var skippedFiles: Set<Int> = []
     /// Whether the peer could not store a folder of the tree, or the tree itself.
     private var hasTreeFailed = false
     /// Whether the peer has asked for the data of the current file, and has then reported that it
     /// cannot store the file.
     private var hasFailedMidway = false
-    /// Whether a file that the peer had already has changed since the offer.
+    /// Whether a file that the peer answered with `have` has changed since the offer.
     private var hasStaleFile = false
 
     /// The approximate length of the bytes in a step.
@@ -198,7 +200,7 @@ final class FileSender {
             hasSentData = true
         }
         if file.hash.count < file.position {
-            // Hashes the bytes that the peer held first, and then those that were sent meanwhile.
+            // First hashes the bytes that the peer held, and then those that were sent meanwhile.
             let end = file.hasSentPrefix ? file.position : file.start
             try file.hash.catchUp(with: file.descriptor, to: end)
             if !file.hasSentPrefix, file.hash.count == file.start {
@@ -251,6 +253,7 @@ final class FileSender {
         state.failures.append(
             FileTransfer.Failure(path: announced[0].entry.path, problem: problem, text: text))
         FileFrame.skip(problem).append(to: &bytes)
+        skippedFiles.insert(currentIndex)
         endCurrent()
     }
 
@@ -282,13 +285,13 @@ final class FileSender {
         }
         switch frame {
         case .from(let offset):
-            guard offset <= (try unanswered()).size else {
+            guard offset <= (try firstUnanswered()).size else {
                 throw FileViolation("more bytes held than a file has")
             }
             state.held += offset
             answers.append(.from(offset))
         case .have:
-            state.held += (try unanswered()).size
+            state.held += (try firstUnanswered()).size
             answers.append(.have)
         case .agreed(let number), .restart(let number):
             // The file may have ended before this answer arrived.
@@ -307,8 +310,9 @@ final class FileSender {
         case .stored(let count):
             // The peer's count may already include the next files, as far as the peer needs no data
             // of them.
-            let withoutData = answers.prefix { if case .from = $0 { false } else { true } }
-            guard count >= UInt64(state.ended), count <= UInt64(currentIndex + withoutData.count)
+            let answersWithoutData = answers.prefix { if case .from = $0 { false } else { true } }
+            guard count >= UInt64(state.ended),
+                count <= UInt64(currentIndex + answersWithoutData.count)
             else { throw FileViolation("files stored that were not sent") }
             state.ended = Int(count)
         case .done(let name):
@@ -325,7 +329,7 @@ final class FileSender {
     }
 
     /// The first announced file that the peer has not answered.
-    private func unanswered() throws(FileViolation) -> FileEntry {
+    private func firstUnanswered() throws(FileViolation) -> FileEntry {
         guard answers.count < announced.count else {
             throw FileViolation("an answer to a file that was not announced")
         }
@@ -344,16 +348,18 @@ final class FileSender {
             failedFiles.insert(number).inserted
         else { throw FileViolation("a failure of a file that was not announced, or a second one") }
         // The file's index in `announced`; negative if the file has ended on this side.
-        let ahead = Int(number) - currentIndex
-        if ahead == answers.count {
-            _ = try unanswered()
+        let index = Int(number) - currentIndex
+        if index == answers.count {
+            _ = try firstUnanswered()
             answers.append(.failed)
-        } else if ahead == 0 {
+        } else if index == 0 {
             // The peer drops the rest of the current file, so it is not sent.
             hasFailedMidway = true
-        } else if ahead > 0 {
+        } else if index > 0 {
             throw FileViolation("a failure of a file that has not begun")
         }
+        // The peer's report and this side's `skip` for the same file can cross.
+        guard !skippedFiles.contains(Int(number)) else { return }
         state.failures.append(
             FileTransfer.Failure(path: source.path(ofFile: Int(number)) ?? "", problem: problem))
     }

@@ -116,7 +116,8 @@ final class FileSource {
         return entry.path
     }
 
-    /// The last part of the path. If that is empty, `.` or `..`, the last part of the real path.
+    /// The last part of the path. If there is none, or it is `.` or `..`, the last part of the real
+    /// path.
     private static func name(of path: String) throws(FileFailure) -> String {
         guard let resolved = unsafe realpath(path, nil) else {
             throw FileFailure(path, errno, isReading: true)
@@ -128,7 +129,7 @@ final class FileSource {
         return ["", ".", ".."].contains(last) ? lastPart(of: realPath) : last
     }
 
-    /// The last part of a path that is not empty; the empty text if there is none.
+    /// The last nonempty part of a path; the empty text if there is none.
     private static func lastPart(of path: String) -> String {
         // Split as bytes, because a `String` takes a `/` and a combining character after it as one
         // character.
@@ -235,7 +236,7 @@ final class FileSource {
         return unsafe stat(path, &status) == 0 && Version(status) == version
     }
 
-    /// The folder that is now at the path of the file's folder in the tree, and the file's name.
+    /// The folder above the file, as it is in the tree now, and the file's name in it.
     private func parent(of entry: FileEntry) throws(FileFailure) -> (Descriptor, String) {
         let slash = entry.path.utf8.lastIndex(of: UInt8(ascii: "/"))
         let path = slash.map { entry.path[..<$0] } ?? ""
@@ -243,8 +244,8 @@ final class FileSource {
             slash.map { String(entry.path[entry.path.utf8.index(after: $0)...]) }
             ?? entry.path
         try requireRootInPlace()
-        // `lastFolder` stays open when it is replaced, so it is compared with the folder that is
-        // at its path now.
+        // `lastFolder` stays open when another folder has taken its path, so it is compared with
+        // the folder that has the path now.
         if let lastFolder, FileName.areSame(lastFolder.path, path),
             path.isEmpty || lastFolder.folder.isSame(as: root.status(of: lastFolder.path))
         {

@@ -15,7 +15,8 @@ public final class FileTransfer: Sendable {
         case waiting
         /// The receiver has accepted the offer, and the files are sent.
         case transferring
-        /// Everything was sent, but the receiver has not stored all of it yet.
+        /// Everything was sent, but the receiver has not stored all of it yet. Only the sender's
+        /// transfer has this state.
         case verifying
         /// The receiver has everything under its final name, on its disk.
         case done
@@ -39,8 +40,8 @@ public final class FileTransfer: Sendable {
         public var totalFiles: Int
         /// Bytes per second, over about the last three seconds; nil while the rate is unknown.
         public var rate: Double?
-        /// The time that the rest takes at this rate; nil while the rate is unknown or 0, and if the
-        /// time is more than 10^12 seconds.
+        /// The time that the rest takes at this rate; nil while the rate is unknown or 0, and if
+        /// the time is more than 10^12 seconds.
         public var timeLeft: Duration?
     }
 
@@ -124,8 +125,9 @@ public final class FileTransfer: Sendable {
     /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
     ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not
     ///   stored; `cancelled` after ``cancel()`` on either side; `sessionLost` for an incoming
-    ///   transfer when the sender's process was replaced before everything was stored; the error
-    ///   that closed the connection.
+    ///   transfer when the sender's process was replaced before everything was stored; `streamReset`
+    ///   when the peer gave up without a reason; `protocolViolation`; `configuration` over a
+    ///   connection without `Guarantee.exactlyOnce`; the error that closed the connection.
     @discardableResult
     public func finish() async throws(ChannelError) -> String {
         let result = await withCheckedContinuation { waiter in
@@ -221,7 +223,7 @@ struct RateMeter: Sendable {
     private var samples: [(time: ContinuousClock.Instant, bytes: UInt64)] = []
     private var held: UInt64 = 0
     private static let span: Duration = .seconds(3)
-    /// A longer time is not reported. A `Duration` has room for about 10^20 seconds.
+    /// The longest time left that is reported. A `Duration` has room for about 10^20 seconds.
     private static let mostSecondsLeft = 1e12
 
     mutating func measure(
@@ -232,7 +234,7 @@ struct RateMeter: Sendable {
             samples = []
             return (nil, nil)
         }
-        let left = total - min(total, bytes)
+        let bytesLeft = total - min(total, bytes)
         // What the receiver had before was not transferred, and does not count for the rate.
         self.held = max(self.held, held)
         let bytes = bytes - min(bytes, self.held)
@@ -247,7 +249,7 @@ struct RateMeter: Sendable {
         }
         let rate = Double(bytes - min(bytes, first.bytes)) / ((now - first.time) / .seconds(1))
         guard rate > 0 else { return (0, nil) }
-        let secondsLeft = Double(left) / rate
+        let secondsLeft = Double(bytesLeft) / rate
         return (rate, secondsLeft <= Self.mostSecondsLeft ? .seconds(secondsLeft) : nil)
     }
 }

@@ -15,6 +15,8 @@ struct IncomingFiles: Sendable {
     let folder: String
     let rules: FileFolder.Rules
     let peer: [UInt8]
+    /// Called when everything is stored, before the sender learns of it.
+    let whenStored: @Sendable () async -> Void
 
     /// The time between two calls of ``FileReceiver/tick()``.
     private static let tickInterval: Duration = .milliseconds(250)
@@ -70,11 +72,7 @@ struct IncomingFiles: Sendable {
         for await status in await connection.states() {
             let isLinked = status.state == .connected
             transfer.update { progress in
-                if !isLinked {
-                    progress.state = .waiting
-                } else if progress.state != .verifying {
-                    progress.state = .transferring
-                }
+                progress.state = isLinked ? .transferring : .waiting
             }
         }
     }
@@ -95,8 +93,11 @@ struct IncomingFiles: Sendable {
         }
         try await stream.write(reply)
         if let refusal {
+            let error = ChannelError(refusal)
+            // The program need not wait until the sender has read the refusal.
+            transfer.end(.failure(error))
             await stream.endRefused()
-            throw ChannelError(refusal)
+            throw error
         }
         let (events, feed) = AsyncStream<Event>.makeStream()
         let (permits, permitFeed) = AsyncStream<Void>.makeStream()
@@ -139,6 +140,7 @@ struct IncomingFiles: Sendable {
                 let outcome = await ask { receiver throws(FileViolation) in
                     try receiver.finish()
                 }
+                if outcome.isDone { await whenStored() }
                 do throws(ChannelError) {
                     try await handle(outcome)
                 } catch {

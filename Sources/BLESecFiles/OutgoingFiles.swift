@@ -12,7 +12,7 @@ struct OutgoingFiles: Sendable {
     let transfer: FileTransfer
     private let standing = Locked(Standing())
 
-    /// What the transfer's state follows from.
+    /// The state of the link and of the present attempt, which together give the transfer's state.
     private struct Standing: Sendable {
         var isLinked = false
         /// Whether there has been a link.
@@ -44,7 +44,7 @@ struct OutgoingFiles: Sendable {
                 let now = ContinuousClock.now
                 busySince = error.code == .busy ? busySince ?? now : nil
                 let mayStillWait = busySince.map { now - $0 < Self.patience } ?? false
-                // A connection that has closed stays closed, also if it has closed with `sessionLost`.
+                // A connection that has closed stays closed, even after `sessionLost`.
                 guard error.code == .sessionLost || mayStillWait,
                     await connection.status.state != .closed
                 else {
@@ -89,18 +89,19 @@ struct OutgoingFiles: Sendable {
         let stream = try await connection.open(FileFrame.label, priority: .bulk)
         let sender = Unshared(FileSender(source.value))
         // Gets an element after each read of answers: the sender may then have more to send.
-        let (answered, signal) = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+        let (signals, signalFeed) = AsyncStream<Void>.makeStream(
+            bufferingPolicy: .bufferingNewest(1))
         let failure = await withTaskGroup(of: Result<Half, ChannelError>.self) { group in
             group.addTask(executorPreference: connection.loop) {
-                await Self.caught { () async throws(ChannelError) in
-                    try await write(sender, to: stream, answered)
+                await Self.result { () async throws(ChannelError) in
+                    try await write(sender, to: stream, signals)
                     return .writer
                 }
             }
             group.addTask(executorPreference: connection.loop) {
-                defer { signal.finish() }
-                return await Self.caught { () async throws(ChannelError) in
-                    try await read(sender, from: stream, signal)
+                defer { signalFeed.finish() }
+                return await Self.result { () async throws(ChannelError) in
+                    try await read(sender, from: stream, signalFeed)
                     return .reader
                 }
             }
@@ -124,7 +125,9 @@ struct OutgoingFiles: Sendable {
             let isViolation = failure.code == .protocolViolation
             await stream.giveUp(
                 isViolation ? .violation : transfer.isCancelled ? .cancelled : .other)
-            guard state.hasGivenUp, !transfer.isCancelled else {
+            // If the peer has refused, that is the reason, even if the stream has failed since then.
+            let isPeersDecision = state.hasGivenUp || state.refusal != nil
+            guard isPeersDecision, !transfer.isCancelled else {
                 throw Self.explained(failure, stream)
             }
         }
@@ -157,8 +160,8 @@ struct OutgoingFiles: Sendable {
         }
     }
 
-    static func caught<Value>(
-        _ body: () async throws(ChannelError) -> Value
+    private static func result<Value>(
+        of body: () async throws(ChannelError) -> Value
     ) async -> Result<Value, ChannelError> {
         do throws(ChannelError) {
             return .success(try await body())
@@ -169,9 +172,9 @@ struct OutgoingFiles: Sendable {
 
     private func write(
         _ sender: Unshared<FileSender>, to stream: PeerConnection.Stream,
-        _ answered: AsyncStream<Void>
+        _ signals: AsyncStream<Void>
     ) async throws(ChannelError) {
-        var answers = answered.makeAsyncIterator()
+        var signalIterator = signals.makeAsyncIterator()
         // The thread reads the next bytes from the disk while the stream takes the bytes before
         // them.
         var next = Task { [thread] in await thread.run { sender.value.next() } }
@@ -181,7 +184,7 @@ struct OutgoingFiles: Sendable {
                 next = Task { [thread] in await thread.run { sender.value.next() } }
                 if !bytes.isEmpty { try await stream.write(bytes) }
             case .wait:
-                guard await answers.next(isolation: nil) != nil else { return }
+                guard await signalIterator.next(isolation: nil) != nil else { return }
                 next = Task { [thread] in await thread.run { sender.value.next() } }
             case .finish:
                 report(await thread.run { sender.value.state })
@@ -198,7 +201,7 @@ struct OutgoingFiles: Sendable {
 
     private func read(
         _ sender: Unshared<FileSender>, from stream: PeerConnection.Stream,
-        _ signal: AsyncStream<Void>.Continuation
+        _ signalFeed: AsyncStream<Void>.Continuation
     ) async throws(ChannelError) {
         while let bytes = try await stream.read() {
             let result = await thread.run {
@@ -211,7 +214,7 @@ struct OutgoingFiles: Sendable {
             case .success(let state): report(state)
             case .failure(let violation): throw ChannelError(.protocolViolation, violation.what)
             }
-            signal.yield()
+            signalFeed.yield()
         }
     }
 

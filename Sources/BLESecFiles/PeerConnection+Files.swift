@@ -5,7 +5,8 @@ internal import BLESecLinks
 internal import BLESecLocking
 
 extension PeerConnection {
-    /// Begins to send a file, or a folder with all its contents; returns once they are examined.
+    /// Begins to send a file, or a folder with all its contents. Returns once the file or the
+    /// folder's contents are examined.
     ///
     /// What the receiver has from an earlier transfer of the same file at the same path is not sent
     /// again. Symbolic links in a folder are not followed.
@@ -16,8 +17,9 @@ extension PeerConnection {
     ///     they are inside a folder.
     ///   - onOmission: called for each file or folder inside the folder that cannot be sent.
     /// - Throws: `noSuchFile` when the file or folder cannot be read; `refused` for a name that
-    ///   cannot be sent; `limitExceeded` when there are too many threads. Without
-    ///   `Guarantee.exactlyOnce`, the transfer fails with `configuration`.
+    ///   cannot be sent; `incomplete` when a folder has too many files or bytes; `limitExceeded`
+    ///   when there are too many threads. Without `Guarantee.exactlyOnce`, the transfer fails with
+    ///   `configuration`.
     public nonisolated func sendFile(
         _ path: String, sendsHidden: Bool = false,
         onOmission: @Sendable (FileTransfer.Failure) -> Void = { _ in }
@@ -177,6 +179,14 @@ public struct FileOffer: Sendable {
     ///
     /// If the offer was answered before, the returned transfer fails with `incomplete`.
     public func accept(into folder: String, _ options: Options = Options()) -> FileTransfer {
+        accept(into: folder, options) {}
+    }
+
+    /// Does what ``accept(into:_:)`` does, and calls `whenStored` when everything is stored, before
+    /// the sender learns of it.
+    package func accept(
+        into folder: String, _ options: Options, whenStored: @escaping @Sendable () async -> Void
+    ) -> FileTransfer {
         let transfer = FileTransfer(
             name: name, isFolder: isFolder, isIncoming: true, bytes: bytes, files: files)
         guard markAnswered() else {
@@ -189,13 +199,13 @@ public struct FileOffer: Sendable {
             transfer: transfer, folder: folder,
             rules: FileFolder.Rules(
                 allowsHidden: options.allowsHidden, overwrites: options.overwrites,
-                quota: options.quota), peer: peer)
+                quota: options.quota), peer: peer, whenStored: whenStored)
         transfer.run(on: connection.loop) { await receiving.run() }
         return transfer
     }
 
-    /// Refuses the file or folder. The peer gets `problem` and `text`. Does nothing if the offer
-    /// was answered before.
+    /// Refuses the file or folder. The peer gets `problem` and `text`. Returns when the peer has
+    /// read the refusal, or cannot read it any more. Does nothing if the offer was answered before.
     public func refuse(_ problem: FileProblem = .declined, _ text: String = "") async {
         guard markAnswered() else { return }
         let answer = await thread.run { [receiver] in receiver.value.refuse(problem, text) }
@@ -207,8 +217,8 @@ public struct FileOffer: Sendable {
         }
     }
 
-    /// Ends the transfer without an answer: this side's program ends. The sender's transfer fails
-    /// with `cancelled`. Does nothing if the offer was answered before.
+    /// Gives up the offer without an answer, because this side's program ends. The sender's
+    /// transfer fails with `cancelled`. Does nothing if the offer was answered before.
     package func cancel() async {
         guard markAnswered() else { return }
         await stream.giveUp(.cancelled)
@@ -218,7 +228,7 @@ public struct FileOffer: Sendable {
     /// was replaced, or the connection is closed. Returns at once if the task is cancelled. Called
     /// before the answer.
     package func waitUntilGone() async {
-        // Before this side has ended its direction, this call ends only with an error.
+        // This side has not ended its direction yet, so this call ends only with an error.
         try? await stream.waitUntilTaken()
     }
 

@@ -31,6 +31,7 @@ final class RunningHash {
 
     /// Begins anew, with the file's first byte.
     func restart() {
+        // This also begins a new digest in the context.
         _ = context.finished()
         count = 0
     }

@@ -13,12 +13,13 @@ final class TreeFolder {
     /// The hashes of the paths of files and of folders that belong to the tree.
     private var files: Set<Int> = []
     private var folders: Set<Int> = []
-    /// The inodes of the tree's files and folders; empty if the folder was fresh.
+    /// The inodes of the tree's files and folders; empty if the folder was empty before this
+    /// transfer.
     ///
     /// What is found in the folder belongs to the tree if its path or its inode is recorded. The
     /// path alone is not enough: some file systems change the form of a name, or ignore the case of
     /// letters. The inode alone is not enough either: on some file systems, inodes change.
-    private var kept: Set<UInt> = []
+    private var inodes: Set<UInt> = []
     /// The folder inside the tree that was used last.
     private var lastUsed: (path: String, folder: Descriptor)?
 
@@ -49,7 +50,7 @@ final class TreeFolder {
         try requireNotInTree(status)
         switch Self.compare(status, entry) {
         case .same:
-            kept.insert(status.st_ino)
+            inodes.insert(status.st_ino)
             return true
         case .maybeSame:
             if try parent.renameNoReplace(name, to: held, partialName) {
@@ -74,7 +75,7 @@ final class TreeFolder {
     /// Throws if the file or folder with this status belongs to the tree already. Then two names in
     /// the tree are the same name for the file system, which may ignore the case of letters.
     private func requireNotInTree(_ status: stat) throws(FileFailure) {
-        guard kept.contains(status.st_ino) else { return }
+        guard inodes.contains(status.st_ino) else { return }
         throw FileFailure(.badName, "for the file system, another file has the same name")
     }
 
@@ -87,13 +88,13 @@ final class TreeFolder {
         guard try held.renameNoReplace(name, to: parent, final) else {
             throw FileFailure(.cannotWrite, "another file has the place of \(path)")
         }
-        keep(parent.status(of: final))
+        addInode(of: parent.status(of: final))
         return parent
     }
 
     /// Records that the file or folder with this status belongs to the tree.
-    private func keep(_ status: stat?) {
-        if !isFresh, let status { kept.insert(status.st_ino) }
+    private func addInode(of status: stat?) {
+        if !isFresh, let status { inodes.insert(status.st_ino) }
     }
 
     /// Removes what an earlier version of the tree has left, unless it belongs to this version too.
@@ -104,7 +105,7 @@ final class TreeFolder {
             guard let status = folder.status(of: name) else { continue }
             let path = prefix.isEmpty ? name : "\(prefix)/\(name)"
             let hash = Self.hash(path)
-            if !files.contains(hash), !folders.contains(hash), !kept.contains(status.st_ino) {
+            if !files.contains(hash), !folders.contains(hash), !inodes.contains(status.st_ino) {
                 FileFolder.removeAll(folder, name)
                 guard folder.status(of: name) == nil else {
                     throw FileFailure(.cannotWrite, "\(path) cannot be removed")
@@ -196,7 +197,7 @@ final class TreeFolder {
             }
             if status?.isFolder != true { try reservation.addFolder() }
             folder = try folder.folder(name, mode: 0o777)
-            keep(folder.status)
+            addInode(of: folder.status)
         }
         return folder
     }

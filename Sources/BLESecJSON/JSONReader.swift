@@ -11,7 +11,8 @@ package struct JSONReader {
 
     /// A parse error.
     package struct Failure: Error {
-        /// The offset of the first invalid byte; the text's length if the text ends too early.
+        /// The offset of the first invalid byte, or of the invalid word, number, string or name;
+        /// the text's length if the text ends too early.
         package let position: Int
         package let reason: String
     }
@@ -71,6 +72,7 @@ package struct JSONReader {
         }
     }
 
+    /// Skips the opening bracket, and calls `read` one level deeper.
     private mutating func nested(
         _ read: (inout JSONReader) throws(Failure) -> JSONValue
     ) throws(Failure) -> JSONValue {

@@ -8,16 +8,17 @@ package enum JSONValue: Sendable {
     /// A whole number, only for writing: ``JSONReader`` returns every number as a `real`.
     case number(Int)
     /// A number. ``JSONReader`` returns the nearest `Double`, or infinity if the number in the text
-    /// is too large. ``JSONWriter`` rounds a number from 100,000 on to a whole number, and a
-    /// smaller one to six significant digits and at most nine decimals. It writes infinity and NaN
-    /// as `null`.
+    /// is too large. ``JSONWriter`` rounds a number whose magnitude is 100,000 or more to a whole
+    /// number, and any other to six significant digits and at most nine decimals. It writes
+    /// infinity and NaN as `null`.
     case real(Double)
     case null
 }
 
 /// The error for a value that does not have the expected type or content.
 package struct JSONMisfit: Error {
-    /// The value's path: `vectors[12].messages[1].ciphertext`; empty for the whole text.
+    /// The path to the value, such as `vectors[12].messages[1].ciphertext`; empty if the value is
+    /// the whole text.
     package let place: String
     /// What is wrong with the value.
     package let reason: String
@@ -29,12 +30,14 @@ package struct JSONMisfit: Error {
         self.reason = reason
     }
 
-    /// This error with the enclosing object's member `name` before the path.
+    /// This error with a longer path, which starts at the object whose member `name` contains the
+    /// value.
     package func within(member name: String) -> JSONMisfit {
         JSONMisfit(place: name + suffix, reason: reason)
     }
 
-    /// This error with the enclosing array's `index` before the path.
+    /// This error with a longer path, which starts at the array whose item `index` contains the
+    /// value.
     package func within(item index: Int) -> JSONMisfit {
         JSONMisfit(place: "[\(index)]" + suffix, reason: reason)
     }

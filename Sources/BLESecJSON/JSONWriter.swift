@@ -14,14 +14,14 @@ package enum JSONWriter {
     package static func document(_ value: JSONValue) -> String { lines(value, indent: "") + "\n" }
 
     private static func lines(_ value: JSONValue, indent: String) -> String {
-        let deeper = indent + "  "
+        let innerIndent = indent + "  "
         switch value {
         case .array(let items) where items.contains(where: \.isNested):
-            let texts = items.map { deeper + lines($0, indent: deeper) }
+            let texts = items.map { innerIndent + lines($0, indent: innerIndent) }
             return "[\n" + texts.joined(separator: ",\n") + "\n\(indent)]"
         case .object(let members) where members.contains(where: { $0.value.isNested }):
             let texts = members.map { name, value in
-                "\(deeper)\(quote(name)): \(lines(value, indent: deeper))"
+                "\(innerIndent)\(quote(name)): \(lines(value, indent: innerIndent))"
             }
             return "{\n" + texts.joined(separator: ",\n") + "\n\(indent)}"
         case .array, .object, .string, .number, .real, .bool, .null: return line(value)

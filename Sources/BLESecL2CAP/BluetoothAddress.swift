@@ -53,7 +53,8 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
 public enum AddressType: String, Sendable, Hashable {
     /// Assigned by the IEEE, and fixed in the hardware.
     case `public`
-    /// Chosen by the device: kept at least until the device restarts, or changed every few minutes.
+    /// Chosen by the device, which either keeps the address at least until it restarts, or changes
+    /// the address every few minutes.
     case random
 
     /// The `bdaddr_type` in a socket address; 0 is BR/EDR.

@@ -61,11 +61,13 @@ enum HCI {
         let deadline = ContinuousClock.now + .seconds(1)
         var buffer = [UInt8](repeating: 0, count: 260)
         while true {
-            let left = (deadline - .now) / .milliseconds(1)
+            let millisecondsLeft = (deadline - .now) / .milliseconds(1)
             var event = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            let ready = left > 0 ? unsafe poll(&event, 1, Int32(left.rounded(.up))) : 0
-            guard ready != 0 else { throw SystemError(ETIMEDOUT) }
-            if ready < 0 {
+            let result =
+                millisecondsLeft > 0
+                ? unsafe poll(&event, 1, Int32(millisecondsLeft.rounded(.up))) : 0
+            guard result != 0 else { throw SystemError(ETIMEDOUT) }
+            if result < 0 {
                 guard errno == EINTR else { throw SystemError(errno) }
                 continue
             }

@@ -12,7 +12,7 @@ extension SocketLink {
     ///   - receiveMTU: the largest SDU that the peer may send, 23 to 8,192 bytes.
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
-    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nothing listens on the PSM, or the
+    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nothing listens on the PSM or the
     ///   device cannot be reached, ``LinkError/Code/unreachable`` when no adapter is on,
     ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is
     ///   cancelled.
@@ -22,7 +22,8 @@ extension SocketLink {
         maximumSDU: Int = L2CAPSocket.maximumSDU, loop: EventLoop = .shared
     ) async throws(LinkError) -> SocketLink {
         L2CAPSocket.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
-        let local = L2CAPSocketAddress(device: adapter?.address ?? .any, type: .public, psm: 0)
+        let localAddress = L2CAPSocketAddress(
+            device: adapter?.address ?? .any, type: .public, psm: 0)
         let explain: @Sendable (SystemError) -> LinkError = {
             L2CAPFailure.explainDial($0, address)
         }
@@ -30,7 +31,7 @@ extension SocketLink {
             name: address.description, address: L2CAPSocketAddress(address).socketAddress,
             open: { () throws(LinkError) in
                 try L2CAPFailure.translate(
-                    L2CAPSocket.open(boundTo: local, receiveMTU: receiveMTU), explain)
+                    L2CAPSocket.open(boundTo: localAddress, receiveMTU: receiveMTU), explain)
             }, explain: explain)
         return try await SocketDialer.dial(target, deadline: deadline, loop: loop) {
             (source) throws(LinkError) in

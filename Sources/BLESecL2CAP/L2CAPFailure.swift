@@ -59,8 +59,9 @@ enum L2CAPFailure {
             meaning.code, "cannot \(action): \(meaning.text)", systemError: error.number)
     }
 
-    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to. A dialer's socket is bound
-    /// to a PSM of this machine, too.
+    /// The meaning of EINVAL. A PSM that is passed to the kernel is valid or 0, so EINVAL means
+    /// that the kernel found no free PSM to bind to. A dialer's socket, too, is bound to a PSM of
+    /// this machine.
     private static let noFreePSM: Meaning = (
         .unavailable,
         "all 128 dynamic PSMs of this machine are in use; close some channels"

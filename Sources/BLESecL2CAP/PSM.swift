@@ -32,7 +32,8 @@ public struct PSM: Sendable, Hashable, CustomStringConvertible {
     public init(parsing text: some StringProtocol) throws(LinkError) {
         let isHexadecimal = text.hasPrefix("0x") || text.hasPrefix("0X")
         let digits = isHexadecimal ? text.dropFirst(2) : text[...]
-        // `Int` would accept a sign, which is below the digits in ASCII.
+        // `Int` would accept a sign. In ASCII, both signs come before the digits, which begin at
+        // 0x30.
         guard !digits.isEmpty, digits.utf8.count <= 8, digits.utf8.allSatisfy({ $0 > 0x2F }),
             let number = Int(digits, radix: isHexadecimal ? 16 : 10)
         else {

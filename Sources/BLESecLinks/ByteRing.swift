@@ -15,34 +15,35 @@
     deinit { unsafe storage.deallocate() }
 
     /// The number of bytes that still fit.
-    var free: Int { capacity - count }
+    var freeCount: Int { capacity - count }
     var isEmpty: Bool { count == 0 }
 
     /// Adds bytes at the end; they must fit.
     func append(_ bytes: Span<UInt8>) {
-        precondition(bytes.count <= free, "the bytes do not fit")
+        precondition(bytes.count <= freeCount, "the bytes do not fit")
         let tail = (head + count) % capacity
-        let first = min(bytes.count, capacity - tail)
+        let firstCount = min(bytes.count, capacity - tail)
         unsafe bytes.withUnsafeBufferPointer { source in
             guard let source = source.baseAddress else { return }
-            unsafe (storage + tail).update(from: source, count: first)
-            unsafe storage.update(from: source + first, count: bytes.count - first)
+            unsafe (storage + tail).update(from: source, count: firstCount)
+            unsafe storage.update(from: source + firstCount, count: bytes.count - firstCount)
         }
         count += bytes.count
     }
 
     /// Moves bytes from the front to `buffer`, as many as fit.
     func move(into buffer: inout OutputSpan<UInt8>) {
-        let moved = min(count, buffer.freeCapacity)
-        let first = min(moved, capacity - head)
+        let movedCount = min(count, buffer.freeCapacity)
+        let firstCount = min(movedCount, capacity - head)
         unsafe buffer.withUnsafeMutableBufferPointer { target, used in
             guard let base = target.baseAddress else { return }
-            unsafe (base + used).update(from: storage + head, count: first)
-            unsafe (base + used + first).update(from: storage, count: moved - first)
-            used += moved
+            unsafe (base + used).update(from: storage + head, count: firstCount)
+            unsafe (base + used + firstCount).update(
+                from: storage, count: movedCount - firstCount)
+            used += movedCount
         }
-        head = (head + moved) % capacity
-        count -= moved
+        head = (head + movedCount) % capacity
+        count -= movedCount
     }
 
     func removeAll() {

@@ -18,8 +18,9 @@ extension EventLoop {
         deferred.append(work)
     }
 
-    /// Calls `work.runDeferred()` at the end of this turn, before the loop checks its descriptors.
-    /// Called on the loop's thread.
+    /// Calls `work.runDeferred()` at the end of this turn, before the loop fires its timers and
+    /// checks its descriptors; if a handler of those calls this function, at the end of the next
+    /// turn. Called on the loop's thread.
     package func runAtEndOfTurn(_ work: any DeferredWork) {
         assertCurrent()
         endOfTurn.append(work)
@@ -91,7 +92,7 @@ extension EventLoop {
                 resumeIdleWaiters()
                 if ready.isEmpty && end() { return }
             } else if !idleWaiters.isEmpty {
-                if poll(nanoseconds: 0) == 0 { resumeIdleWaiters() }
+                if poll(nanoseconds: 0) == 0, !hasDueTimer { resumeIdleWaiters() }
             } else if prepareToSleep() {
                 _ = poll(nanoseconds: nanosecondsToNextTimer())
             }
@@ -177,6 +178,8 @@ extension EventLoop {
         }
     }
 
+    private var hasDueTimer: Bool { timers.earliest.map { $0 <= now } ?? false }
+
     private func poll(nanoseconds: Int64) -> Int {
         poller.wait(nanoseconds: nanoseconds) { token, events in
             sources.source(token)?.deliver(events)
@@ -185,12 +188,14 @@ extension EventLoop {
 
     private func nanosecondsToNextTimer() -> Int64 {
         guard let next = timers.earliest else { return -1 }
-        // With a manual clock there is no timeout: its source wakes the loop when the time moves.
+        // A manual clock does not move by itself: its source moves it, and then wakes the loop. So
+        // the wait for a later time needs no timeout.
         if clock.source != nil { return next <= now ? 0 : -1 }
         return max(0, next.duration(since: now).clampedNanoseconds)
     }
 
-    /// Announces to other threads that they have to wake the loop. Returns false if there is work.
+    /// Announces to other threads that they have to wake the loop. Instead returns false if they
+    /// have queued work.
     private func prepareToSleep() -> Bool {
         inbox.withLock { inbox in
             guard inbox.work.isEmpty else { return false }

@@ -7,9 +7,9 @@ internal import Synchronization
 /// thread. It is also a task executor: an application can run its tasks on the same thread as the
 /// channels that they use, with `Task(executorPreference: EventLoop.shared) { … }`.
 ///
-/// Jobs that one thread has queued run in the order in which it queued them; priorities are
-/// ignored. One exception: a task that enters or leaves an actor of the loop continues before other
-/// jobs. A task gives way to other jobs after at most 64 calls in a row, such as a channel's
+/// Priorities are ignored. Jobs that one thread has queued run in the order in which it queued
+/// them, with one exception: a task that enters or leaves an actor of the loop continues before
+/// other jobs. A task gives way to other jobs after at most 64 calls in a row, such as a channel's
 /// `send`. After a bounded number of jobs and calls, the loop checks its descriptors, so neither
 /// jobs nor descriptors wait for long. A job that blocks the thread blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {

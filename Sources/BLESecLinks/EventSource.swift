@@ -76,8 +76,8 @@ package final class EventSource: @unchecked Sendable {
         if events.ended { hasHungUp = true }
         let readable = wanted.reads && (events.ended || events.reads)
         let writable = wanted.writes && (events.ended || events.writes)
-        let hasUnwanted = (events.reads && !wanted.reads) || (events.writes && !wanted.writes)
-        if hasUnwanted || (events.ended && wanted == .none) { unwatchUnwanted() }
+        let hasUnwantedEvent = (events.reads && !wanted.reads) || (events.writes && !wanted.writes)
+        if hasUnwantedEvent || (events.ended && wanted == .none) { unwatchUnwanted() }
         if readable || writable || reportsHangUp {
             handler?.sourceIsReady(readable: readable, writable: writable, hungUp: reportsHangUp)
         }

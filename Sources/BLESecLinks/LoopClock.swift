@@ -1,6 +1,7 @@
 /// The clock for the timers of an ``EventLoop``.
 public struct LoopClock: Sendable {
-    /// The source of a manual clock's time.
+    /// The source of a manual clock's time. After the time has moved, the source must wake each
+    /// attached loop, for example with ``EventLoop/execute(_:)``: a loop waits without a time limit.
     public protocol Source: AnyObject, Sendable {
         /// The time now. Read on any thread.
         var now: MonotonicTime { get }

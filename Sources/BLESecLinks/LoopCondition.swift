@@ -107,16 +107,16 @@ package enum LoopEvent: Sendable {
         loop.assertCurrent()
         // Removes waiters in place, because this runs several times per message and must not
         // allocate. A resumed task runs later, so it cannot change the list meanwhile.
-        var kept = 0
+        var keptCount = 0
         for index in 0..<waiters.count {
             if waiters[index].event == event {
                 waiters[index].resume(isCancelled: false)
             } else {
-                if kept < index { waiters[kept] = waiters[index] }
-                kept += 1
+                if keptCount < index { waiters[keptCount] = waiters[index] }
+                keptCount += 1
             }
         }
-        if kept < waiters.count { waiters.removeLast(waiters.count - kept) }
+        if keptCount < waiters.count { waiters.removeLast(waiters.count - keptCount) }
     }
 
     /// Wakes all waiting tasks, in the order in which they began to wait.

@@ -10,11 +10,11 @@ enum LoopThread {
     ///
     /// All signals are blocked on the thread, so they go to the application's own threads.
     static func start(_ loop: EventLoop) {
-        var all = sigset_t()
-        var before = sigset_t()
-        unsafe sigfillset(&all)
-        unsafe pthread_sigmask(SIG_SETMASK, &all, &before)
-        defer { unsafe pthread_sigmask(SIG_SETMASK, &before, nil) }
+        var allSignals = sigset_t()
+        var previousMask = sigset_t()
+        unsafe sigfillset(&allSignals)
+        unsafe pthread_sigmask(SIG_SETMASK, &allSignals, &previousMask)
+        defer { unsafe pthread_sigmask(SIG_SETMASK, &previousMask, nil) }
         var thread = pthread_t()
         let failure = unsafe pthread_create(
             &thread, nil,

@@ -23,8 +23,8 @@ public final class MemoryLink: Link, @unchecked Sendable {
     ///
     /// - Parameters:
     ///   - capacity: the most bytes that wait in each direction; at least `maximumSDU`.
-    ///   - dropsQueueOnClose: whether closing discards bytes that the peer has not received yet,
-    ///     and half-close is not supported, as on L2CAP.
+    ///   - dropsQueueOnClose: true makes the link behave as on L2CAP: closing discards bytes that
+    ///     the peer has not received yet, and half-close is not supported.
     public static func pair(
         loop: EventLoop, capacity: Int = 65_536, maximumSDU: Int = 8_192,
         dropsQueueOnClose: Bool = false
@@ -155,9 +155,9 @@ extension MemoryLink: DeferredWork {
 
     package func runDeferred() {
         isScheduled = false
-        if wire[1 - side].isClosed, !hasReportedHangUp {
+        if wire[1 - side].isClosed, !hasReportedHangUp, let handler {
             hasReportedHangUp = true
-            handler?.linkDidHangUp()
+            handler.linkDidHangUp()
         }
         if wantsRead && isReadable { handler?.linkIsReadable() }
         if wantsWrite && isWritable { handler?.linkIsWritable() }
@@ -176,8 +176,8 @@ extension MemoryLink: DeferredWork {
     /// ``keepsQueueShort`` permits, because the property was set after the bytes were queued.
     private var room: Int {
         let queue = wire[side].queue
-        guard keepsQueueShort else { return queue.free }
-        return min(queue.free, ShortQueue.capacity(maximumSDU: maximumSDU) - queue.count)
+        guard keepsQueueShort else { return queue.freeCount }
+        return min(queue.freeCount, ShortQueue.capacity(maximumSDU: maximumSDU) - queue.count)
     }
 }
 

@@ -31,17 +31,17 @@ import Glibc
     private static let wakeToken = UInt64.max
 
     private var epoll: Int32
-    private var wakeUp: Int32
+    private var wakeDescriptor: Int32
     private let events: UnsafeMutablePointer<epoll_event>
 
     /// Returns nil, with the reason in `errno`, when the process has no descriptors left.
     init?() {
         epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
-        wakeUp = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+        wakeDescriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
         unsafe events = .allocate(capacity: Self.capacity)
-        guard epoll >= 0, wakeUp >= 0,
+        guard epoll >= 0, wakeDescriptor >= 0,
             blesec_epoll_control(
-                epoll, EPOLL_CTL_ADD, wakeUp, EPOLLIN.rawValue, Self.wakeToken) == 0
+                epoll, EPOLL_CTL_ADD, wakeDescriptor, EPOLLIN.rawValue, Self.wakeToken) == 0
         else { return nil }
     }
 
@@ -52,13 +52,13 @@ import Glibc
 
     /// Frees both descriptors; afterwards no descriptor is reported as ready.
     func close() {
-        if wakeUp >= 0 { Glibc.close(wakeUp) }
+        if wakeDescriptor >= 0 { Glibc.close(wakeDescriptor) }
         if epoll >= 0 { Glibc.close(epoll) }
-        (epoll, wakeUp) = (-1, -1)
+        (epoll, wakeDescriptor) = (-1, -1)
     }
 
     /// Interrupts the current wait or the next one. Called from any thread.
-    func wake() { _ = eventfd_write(wakeUp, 1) }
+    func wake() { _ = eventfd_write(wakeDescriptor, 1) }
 
     /// Starts to watch a descriptor; returns 0 or an `errno` value.
     func add(_ descriptor: Int32, for interest: Events, token: UInt64) -> Int32 {
@@ -85,7 +85,7 @@ import Glibc
             let token = unsafe blesec_epoll_token(events + index)
             if token == Self.wakeToken {
                 var ignored: UInt64 = 0
-                unsafe eventfd_read(wakeUp, &ignored)
+                unsafe eventfd_read(wakeDescriptor, &ignored)
                 continue
             }
             ready += 1

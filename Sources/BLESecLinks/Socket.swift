@@ -88,7 +88,8 @@ package enum Socket {
         try unsafe address { unsafe getpeername(descriptor, $0, $1) }
     }
 
-    /// The process and user at the other end of a Unix socket, as they were when it was connected.
+    /// The process and user at the other end of a Unix socket, as they were when that end called
+    /// `connect` or `listen`.
     package static func peerCredentials(
         _ descriptor: Int32
     ) throws(SystemError) -> (process: Int32, user: UInt32) {
@@ -134,9 +135,9 @@ package enum Socket {
         return value
     }
 
-    /// Sets whether a TCP socket sends a reset when it is closed, and drops bytes that were not sent
-    /// yet. By default it does not, and the peer sees an end that looks complete, also when the
-    /// process is killed.
+    /// Sets whether the close of a TCP socket sends a reset and drops the bytes that were not sent
+    /// yet. By default, a close sends these bytes and then a normal end, even if the process is
+    /// killed, so the peer sees an end that looks complete.
     package static func resetAtClose(_ descriptor: Int32, _ isOn: Bool = true) {
         var option = linger(l_onoff: isOn ? 1 : 0, l_linger: 0)
         _ = unsafe setsockopt(
@@ -152,8 +153,8 @@ package enum Socket {
         }
     }
 
-    /// The result of `TIOCOUTQ`: for a Unix socket the bytes that wait to be sent, for a Bluetooth
-    /// socket the free bytes of the send buffer.
+    /// The result of `TIOCOUTQ`: for a Unix socket the memory, in bytes, that its queued data take,
+    /// for a Bluetooth socket the free bytes of the send buffer.
     package static func outputQueue(_ descriptor: Int32) throws(SystemError) -> Int {
         var bytes: Int32 = 0
         _ = try check(unsafe blesec_output_queue(descriptor, &bytes))

@@ -126,6 +126,7 @@ package final class SocketListener: @unchecked Sendable {
         updateInterest()
     }
 
+    /// The next peer, or the error of `accept`; nil if no peer waits.
     private func acceptNextPeer() -> Result<Peer, LinkError>? {
         while true {
             do throws(SystemError) {

@@ -42,12 +42,14 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
 
     /// The address with an absolute path; nil if that path is too long or not known.
     package var absolute: UnixAddress? {
-        guard !path.hasPrefix("/") else { return self }
+        // Compared as bytes: a slash before a combining character is no `Character` of its own.
+        guard path.utf8.first != UInt8(ascii: "/") else { return self }
         guard let folder = unsafe getcwd(nil, 0) else { return nil }
         defer { unsafe free(folder) }
         guard let text = unsafe String(validatingCString: folder) else { return nil }
-        let name = path.hasPrefix("./") ? path.dropFirst(2) : path[...]
-        return try? UnixAddress(path: text + (text == "/" ? "" : "/") + name, kind: kind)
+        let name = path.utf8.starts(with: "./".utf8) ? path.utf8.dropFirst(2) : path.utf8[...]
+        let whole = text + (text == "/" ? "" : "/") + String(Substring(name))
+        return try? UnixAddress(path: whole, kind: kind)
     }
 
     var socketAddress: SocketAddress {

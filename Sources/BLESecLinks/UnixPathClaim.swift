@@ -19,7 +19,7 @@ struct UnixPathClaim {
         let lock = await lockFolder()
         defer { if let lock { Socket.close(lock) } }
         do throws(SystemError) {
-            return try bind()
+            return try bindAndListen()
         } catch {
             guard error.number == EADDRINUSE else { throw LinkError(error, cannot: action) }
         }
@@ -31,7 +31,7 @@ struct UnixPathClaim {
         }
         try removeStale()
         do throws(SystemError) {
-            return try bind()
+            return try bindAndListen()
         } catch {
             throw LinkError(error, cannot: action)
         }
@@ -56,7 +56,7 @@ struct UnixPathClaim {
         return nil
     }
 
-    private func bind() throws(SystemError) -> (Int32, Socket.FileIdentity) {
+    private func bindAndListen() throws(SystemError) -> (Int32, Socket.FileIdentity) {
         let descriptor = try Socket.open(family: AF_UNIX, kind: address.kind)
         do throws(SystemError) {
             try Socket.setPermissions(descriptor, permissions)

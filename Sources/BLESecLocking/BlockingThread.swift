@@ -31,13 +31,13 @@ public final class BlockingThread: Sendable {
 
     /// Starts a thread with all signals blocked; nil if there are too many threads.
     public static func start() -> BlockingThread? {
-        let made = BlockingThread()
-        var all = sigset_t()
-        var before = sigset_t()
-        unsafe sigfillset(&all)
-        unsafe pthread_sigmask(SIG_SETMASK, &all, &before)
-        defer { unsafe pthread_sigmask(SIG_SETMASK, &before, nil) }
-        let calls = unsafe Unmanaged.passRetained(made.calls)
+        let blockingThread = BlockingThread()
+        var allSignals = sigset_t()
+        var savedMask = sigset_t()
+        unsafe sigfillset(&allSignals)
+        unsafe pthread_sigmask(SIG_SETMASK, &allSignals, &savedMask)
+        defer { unsafe pthread_sigmask(SIG_SETMASK, &savedMask, nil) }
+        let calls = unsafe Unmanaged.passRetained(blockingThread.calls)
         var thread = pthread_t()
         let failure = unsafe pthread_create(
             &thread, nil,
@@ -51,10 +51,11 @@ public final class BlockingThread: Sendable {
             return nil
         }
         pthread_detach(thread)
-        return made
+        return blockingThread
     }
 
-    /// Starts a thread as ``start()`` does, for a tool that needs it; traps if it cannot start.
+    /// Starts a thread as ``start()`` does, but traps if it cannot be started. For a tool that
+    /// cannot work without the thread.
     public static func required() -> BlockingThread {
         guard let thread = start() else { preconditionFailure("no thread can be started") }
         return thread

@@ -150,18 +150,19 @@ extension HandshakePattern {
     /// except in one-way patterns. For a party with nothing to prove, the result is always true.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
-        var isKeyMixed = !requiresLocalStatic(role)
-        var isFresh = preMessage(of: role.peer).contains(.e)
+        // True from the start if there is no static key to prove.
+        var isStaticMixed = !requiresLocalStatic(role)
+        var peerHasSentEphemeral = preMessage(of: role.peer).contains(.e)
         var missingPSKs = pskCount
-        if isKeyMixed && missingPSKs == 0 { return true }
+        if isStaticMixed && missingPSKs == 0 { return true }
         for message in messages.prefix(count) {
             for token in message.tokens {
-                if token == product { isKeyMixed = true }
+                if token == product { isStaticMixed = true }
                 if token == .psk { missingPSKs -= 1 }
             }
             if message.sender != role {
-                isFresh = isFresh || message.tokens.contains(.e)
-            } else if isKeyMixed, isFresh, missingPSKs == 0 {
+                if message.tokens.contains(.e) { peerHasSentEphemeral = true }
+            } else if isStaticMixed, peerHasSentEphemeral, missingPSKs == 0 {
                 return true
             }
         }
@@ -178,12 +179,14 @@ extension HandshakePattern {
         guard let index = messageCarryingStatic(of: role) else {
             return preMessage(of: role).contains(.s) ? .known : .unused
         }
-        var before = messages[..<index].flatMap(\.tokens)
-        before += messages[index].tokens.prefix { $0 != .s }
-        guard before.contains(where: \.setsKey) else { return .clear(message: index) }
-        let readersStatic: Token = role == .initiator ? .es : .se
+        var tokensBefore = messages[..<index].flatMap(\.tokens)
+        tokensBefore += messages[index].tokens.prefix { $0 != .s }
+        guard tokensBefore.contains(where: \.setsKey) else { return .clear(message: index) }
+        // The product of the sender's ephemeral and the reader's static key.
+        let readerProduct: Token = role == .initiator ? .es : .se
         let isProtected =
-            before.contains(.psk) || before.contains(readersStatic) || before.contains(.ss)
+            tokensBefore.contains(.psk) || tokensBefore.contains(readerProduct)
+            || tokensBefore.contains(.ss)
         return isProtected ? .protected(message: index) : .anyPeer(message: index)
     }
 

@@ -23,14 +23,16 @@ extension HandshakePattern {
 
 /// The state of the rule check after some steps of a pattern; Noise §7.3.
 private struct RuleWalk {
-    private var sent: [Role: Set<Token>] = [.initiator: [], .responder: []]
-    private var mixed: Set<Token> = []
+    /// The keys that each party has sent, also in a pre-message.
+    private var sentKeys: [Role: Set<Token>] = [.initiator: [], .responder: []]
+    /// The products and psks that were mixed into the key.
+    private var mixedTokens: Set<Token> = []
 
     /// Whether a secret that only the parties know was mixed into the key.
-    var hasSecret: Bool { !mixed.isEmpty }
+    var hasSecret: Bool { !mixedTokens.isEmpty }
 
     mutating func send(_ token: Token, by role: Role) throws(PatternError) {
-        guard sent[role, default: []].insert(token).inserted else {
+        guard sentKeys[role, default: []].insert(token).inserted else {
             throw .keySentTwice(token, role)
         }
     }
@@ -41,25 +43,26 @@ private struct RuleWalk {
         case .s:
             try checkEncryption(by: sender)
             try send(token, by: sender)
-        case .psk: mixed.insert(token)
+        case .psk: mixedTokens.insert(token)
         case .ee, .es, .se, .ss:
             guard let keys = token.dhKeys,
-                sent[.initiator, default: []].contains(keys.initiator),
-                sent[.responder, default: []].contains(keys.responder)
+                sentKeys[.initiator, default: []].contains(keys.initiator),
+                sentKeys[.responder, default: []].contains(keys.responder)
             else { throw .keyMissing(for: token) }
-            guard mixed.insert(token).inserted else { throw .repeatedProduct(token) }
+            guard mixedTokens.insert(token).inserted else { throw .repeatedProduct(token) }
         }
     }
 
     /// Throws if the steps so far do not allow `role` to encrypt data. After a product with its
     /// static key, a party also needs the same product with its ephemeral key.
     func checkEncryption(by role: Role) throws(PatternError) {
-        if mixed.contains(.psk), !sent[role, default: []].contains(.e) {
+        if mixedTokens.contains(.psk), !sentKeys[role, default: []].contains(.e) {
             throw .pskWithoutEphemeral(role)
         }
         let pairs: [(after: Token, needs: Token)] =
             role == .initiator ? [(.se, .ee), (.ss, .es)] : [(.es, .ee), (.ss, .se)]
-        for pair in pairs where mixed.contains(pair.after) && !mixed.contains(pair.needs) {
+        for pair in pairs
+        where mixedTokens.contains(pair.after) && !mixedTokens.contains(pair.needs) {
             throw .encryptsWithoutEphemeral(role, after: pair.after, needs: pair.needs)
         }
     }

@@ -23,7 +23,7 @@ public struct ReplayWindow: Sendable {
         guard nonce < UInt64.max else { return false }
         if nonce >= next { return true }
         if next - nonce > Self.size { return false }
-        return words[Self.word(of: nonce)] & Self.bit(of: nonce) == 0
+        return words[Self.ringIndex(of: nonce)] & Self.bit(of: nonce) == 0
     }
 
     /// Records the nonce of a message that was decrypted.
@@ -32,17 +32,17 @@ public struct ReplayWindow: Sendable {
     public mutating func accept(_ nonce: UInt64) -> Bool {
         guard isNew(nonce) else { return false }
         if nonce >= next {
-            // Clear the words after the old highest nonce's word, up to the new highest nonce's
-            // word: they still mark nonces that have left the window.
-            let current = next == 0 ? 0 : (next - 1) / Self.wordBits
-            let ahead = min(nonce / Self.wordBits - current, Self.wordCount)
-            for step in 0..<ahead { words[Int((current + 1 + step) % Self.wordCount)] = 0 }
+            // Clear the words after the word of the old highest nonce, up to the word of `nonce`:
+            // their bits belong to nonces that have left the window.
+            let oldWord = next == 0 ? 0 : (next - 1) / Self.wordBits
+            let clearedCount = min(nonce / Self.wordBits - oldWord, Self.wordCount)
+            for step in 0..<clearedCount { words[Int((oldWord + 1 + step) % Self.wordCount)] = 0 }
             next = nonce + 1
         }
-        words[Self.word(of: nonce)] |= Self.bit(of: nonce)
+        words[Self.ringIndex(of: nonce)] |= Self.bit(of: nonce)
         return true
     }
 
-    private static func word(of nonce: UInt64) -> Int { Int(nonce / wordBits % wordCount) }
+    private static func ringIndex(of nonce: UInt64) -> Int { Int(nonce / wordBits % wordCount) }
     private static func bit(of nonce: UInt64) -> UInt64 { 1 << (nonce % wordBits) }
 }

@@ -18,15 +18,15 @@ struct SymmetricState: ~Copyable {
         hash = HashContext(name.hash)
         cipherState = CipherState(name.aead)
         derived = SecretBytes(count: 3 * digestLength)
-        var start = Array(name.description.utf8)
-        if start.count <= digestLength {
-            start += [UInt8](repeating: 0, count: digestLength - start.count)
+        var initialHash = Array(name.description.utf8)
+        if initialHash.count <= digestLength {
+            initialHash += [UInt8](repeating: 0, count: digestLength - initialHash.count)
         } else {
-            hash.update(start)
-            start = hash.finished()
+            hash.update(initialHash)
+            initialHash = hash.finished()
         }
-        chainingKey = SecretBytes(copying: start.span)
-        handshakeHash = start
+        chainingKey = SecretBytes(copying: initialHash.span)
+        handshakeHash = initialHash
     }
 
     var hasKey: Bool { cipherState.hasKey }
@@ -89,8 +89,7 @@ struct SymmetricState: ~Copyable {
         mixHash(ciphertext)
     }
 
-    /// Split(): the sending keys of the first writer and of the other party, and the additional
-    /// keys.
+    /// Split(): returns one cipher state for the messages of each party, and the additional keys.
     consuming func split() -> SplitKeys {
         deriveTwoKeys(Span())
         var first = cipherState

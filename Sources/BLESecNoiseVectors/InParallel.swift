@@ -4,7 +4,7 @@
 /// - Parameters:
 ///   - count: the number of calls.
 ///   - body: the work of one call. Calls are distributed in groups of 32, which suits calls of
-///     about a millisecond: shorter ones would cost much overhead, and longer ones leave cores idle.
+///     about a millisecond: shorter ones cost much overhead, and longer ones leave cores idle.
 ///   - progress: called from time to time with the number of finished calls.
 package func inParallel<Value: Sendable>(
     _ count: Int, _ body: @escaping @Sendable (Int) -> Value, progress: (Int) -> Void = { _ in }

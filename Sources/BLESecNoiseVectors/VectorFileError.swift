@@ -36,11 +36,11 @@ package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertib
 extension VectorFileError {
     /// The error for a file whose `bytes` are not JSON, with the line and column, each from 1.
     init(_ path: String, _ failure: JSONReader.Failure, in bytes: [UInt8]) {
-        let before = bytes[..<failure.position]
-        let line = before.count { $0 == UInt8(ascii: "\n") } + 1
-        let start = before.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
+        let precedingBytes = bytes[..<failure.position]
+        let line = precedingBytes.count { $0 == UInt8(ascii: "\n") } + 1
+        let lineStart = precedingBytes.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
         self.init(
-            .malformed, path, at: "line \(line), column \(failure.position - start + 1)",
+            .malformed, path, at: "line \(line), column \(failure.position - lineStart + 1)",
             failure.reason)
     }
 

@@ -63,9 +63,9 @@ package struct VectorMaker: Sendable {
             }
         }
         for role in Role.allCases where pattern.requiresRemoteStatic(role) {
-            guard let known = vector[role.peer].staticKey else { continue }
+            guard let privateKey = vector[role.peer].staticKey else { continue }
             vector[role].remoteStatic = try VectorFailure.wrapping {
-                let key = SecretBytes(copying: known.span)
+                let key = SecretBytes(copying: privateKey.span)
                 return try DHKeyPair(curve: name.curve, privateKey: key).publicKey
             }
         }

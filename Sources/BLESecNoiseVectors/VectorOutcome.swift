@@ -22,7 +22,7 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
     package let part: Part
     /// The index, from 0, of the first byte that differs; nil if there are no bytes to compare.
     package let byteIndex: Int?
-    /// What differs.
+    /// What differs, or why the vector cannot be run.
     package let reason: String
 
     init(_ part: Part, byteIndex: Int? = nil, _ reason: String) {

@@ -42,7 +42,8 @@ struct VectorSide {
             _ = try Self.requireKey(party.remoteStatic, role, "remote_static", name)
         }
         let psks = try psks()
-        // An error concerns several members of this role, so it names all of them: `init_…`.
+        // The error may be about any member of this role, so its text has only their common prefix:
+        // `init_…` or `resp_…`.
         return try VectorFailure.wrapping(.vector, "\(Self.member(role, "…")): ") {
             var state = try HandshakeState(
                 protocolName: name, role: role, prologue: party.prologue.span,

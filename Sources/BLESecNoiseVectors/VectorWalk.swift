@@ -78,9 +78,9 @@ struct VectorWalk {
         }
     }
 
-    /// Both sides before the first message of the protocol. If the vector's protocol is a fallback
-    /// after an attempt, the attempt runs first, and `index` is set to the message after the
-    /// attempt's only message.
+    /// Both sides before the first message of the protocol. If the vector has an attempt before a
+    /// fallback, the attempt's first message is made first, and `index` becomes 1, the index of the
+    /// fallback's first message.
     private func begin(
         _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) -> VectorHandshake {

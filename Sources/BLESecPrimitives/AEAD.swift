@@ -1,6 +1,6 @@
 internal import CBLESecSodium
 
-/// An AEAD key, with the libraries' contexts for it: encrypts and decrypts messages.
+/// Encrypts and decrypts messages with one AEAD key, and holds the libraries' contexts for it.
 ///
 /// Each message goes to the library that is faster for its length: short ones to libsodium, long
 /// ones to OpenSSL. The result is the same. Each library's context is made when the first message
@@ -85,18 +85,18 @@ public struct AEAD: ~Copyable, Sendable {
         precondition(
             count <= Int(Int32.max) && needed <= output.freeCapacity,
             "no room for the message and its tag")
-        precondition(head.count <= Self.firstPiece, "the head is too long")
-        let isLong = count >= max(Self.leastUncopied, crossover)
+        precondition(head.count <= Self.firstPieceLength, "the head is too long")
+        let isLong = count >= max(Self.leastUncopiedLength, crossover)
         // `prepare` may fail, so it is called before any plaintext is in the output.
         if isLong { _ = try prepare(for: count) }
         output.append(copying: head)
         if isLong {
-            let copied = Self.firstPiece - (output.count - start)
-            output.append(copying: message.extracting(first: copied))
+            let copiedCount = Self.firstPieceLength - head.count
+            output.append(copying: message.extracting(first: copiedCount))
             do throws(CryptoError) {
-                try sealLong(&output, message.extracting(droppingFirst: copied), nonce)
+                try sealLong(&output, message.extracting(droppingFirst: copiedCount), nonce)
             } catch {
-                output.removeLast(Self.firstPiece)
+                output.removeLast(Self.firstPieceLength)
                 throw error
             }
             return
@@ -114,12 +114,12 @@ public struct AEAD: ~Copyable, Sendable {
     }
 
     /// Messages of at least this many bytes are not copied, except for the first piece.
-    private static let leastUncopied = 8 << 10
+    private static let leastUncopiedLength = 8 << 10
     /// The number of bytes that OpenSSL's first call encrypts in place: as many whole blocks as
     /// OpenSSL's fastest code processes together.
-    private static let firstPiece = 1 << 10
+    private static let firstPieceLength = 1 << 10
 
-    /// Encrypts the last ``firstPiece`` bytes of `output` in place, and appends the ciphertext of
+    /// Encrypts the last ``firstPieceLength`` bytes of `output` in place. Appends the ciphertext of
     /// `rest` and the tag. OpenSSL's context must exist.
     private mutating func sealLong(
         _ output: inout OutputSpan<UInt8>, _ rest: Span<UInt8>, _ nonce: UInt64
@@ -128,13 +128,13 @@ public struct AEAD: ~Copyable, Sendable {
         let isSealed = unsafe output.withUnsafeMutableBufferPointer { buffer, initialized in
             unsafe rest.withUnsafeBufferPointer { rest in
                 guard let base = buffer.baseAddress else { return false }
-                let message = unsafe base + initialized - Self.firstPiece
+                let message = unsafe base + initialized - Self.firstPieceLength
                 guard
                     unsafe bulk?.seal(
-                        message, Self.firstPiece, rest, nonceStart,
+                        message, Self.firstPieceLength, rest, nonceStart,
                         UnsafeBufferPointer(start: nil, count: 0)) == true
                 else {
-                    unsafe sodium_memzero(message, Self.firstPiece + rest.count)
+                    unsafe sodium_memzero(message, Self.firstPieceLength + rest.count)
                     return false
                 }
                 initialized += rest.count + AEADAlgorithm.tagLength

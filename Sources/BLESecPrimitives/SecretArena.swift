@@ -3,18 +3,19 @@ internal import CBLESecSodium
 
 /// The process's guarded memory: slots for secrets, in slabs from `sodium_malloc`.
 ///
-/// A separate guarded allocation costs 15 µs, four memory maps and at least 8 KiB of locked memory.
+/// A separate guarded allocation costs 15 µs, four memory maps and at least one page of locked memory.
 /// A slab has this cost once for many slots. It lies between inaccessible pages, is locked into
 /// memory as far as the process's limit allows, and is excluded from core dumps.
 package enum SecretArena {
-    /// Slot sizes in bytes. A request gets the smallest slot that fits; a larger request gets its
-    /// own slab.
+    /// Slot sizes in bytes. A request gets a slot of the smallest size that fits. A request above
+    /// the largest size gets its own slab.
     static let slotSizes = [32, 64, 128, 256, 512, 1024, 2048, 4096]
     /// The size of a slab: 2,048 slots of 32 bytes, or 16 of 4 KiB.
     static let slabSize = 64 * 1024
     private static let pools: [SlotPool] = slotSizes.map { SlotPool(slotSize: $0) }
 
-    /// The number of slabs whose slots fit `count` bytes; 0 if `count` is above every slot size.
+    /// The number of slabs with the slot size that a secret of `count` bytes gets; 0 if `count` is
+    /// above every slot size.
     package static func slabCount(forSecretsOf count: Int) -> Int {
         pools.first { count <= $0.slotSize }?.slabCount ?? 0
     }

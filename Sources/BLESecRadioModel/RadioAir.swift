@@ -32,7 +32,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private var phase = Phase.idle
     /// The time by which the current event must have ended: the anchor point of the next event.
     private var eventEnd: UInt64 = 0
-    /// Whether the central has more to send, or has received the peripheral's MD (more data) bit.
+    /// Whether the central has more to send, or knows from the peripheral's MD (more data) bit that
+    /// the peripheral has more.
     private var hasMore = false
     /// The number of consecutive packets with a wrong CRC that each end received in this event.
     private var wrongInARow = (central: 0, peripheral: 0)
@@ -103,7 +104,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         else { return sleepUntilNeeded() }
         let packet = central.transmit(now: start, atMost: limit)
         hasMore = central.frames.isReady(now: start)
-        phase = .centralPacketEnd(packet, isHeard: drawIsHeard(&wrongInARow.peripheral))
+        phase = .centralPacketEnd(packet, isHeard: drawArrival(&wrongInARow.peripheral))
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
@@ -113,24 +114,24 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         let overhead = parameters.airTime(0) + RadioParameters.spacing
         let packet = peripheral.transmit(
             now: start, atMost: longestPayload(within: left, reserving: overhead))
-        let isHeard = drawIsHeard(&wrongInARow.central)
+        let isHeard = drawArrival(&wrongInARow.central)
         if isHeard, peripheral.frames.isReady(now: start) { hasMore = true }
         phase = .peripheralPacketEnd(packet, isHeard: isHeard)
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, of a packet that ends within `left` nanoseconds together with
-    /// what must follow it. `rest` is the time, in nanoseconds, of what follows and of the packet
-    /// without its payload.
+    /// The longest payload, in octets, for which there is time. `left` is the time until the end of
+    /// the event. `rest` is the part of it that the packet takes without a payload, together with
+    /// what must follow the packet. Both are in nanoseconds.
     private func longestPayload(within left: UInt64, reserving rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0
         return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)
     }
 
-    /// Draws whether the next packet arrives with a correct CRC; `wrong` counts consecutive packets
-    /// with a wrong CRC.
-    private func drawIsHeard(_ wrong: inout Int) -> Bool {
+    /// Draws at random whether the next packet arrives with a correct CRC, and returns true if it
+    /// does. `wrong` counts consecutive packets with a wrong CRC.
+    private func drawArrival(_ wrong: inout Int) -> Bool {
         guard parameters.loss > 0 else { return true }
         let isLost = Double.random(in: 0..<1, using: &lossGenerator) < parameters.loss
         wrong = isLost ? wrong + 1 : 0

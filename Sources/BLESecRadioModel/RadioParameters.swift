@@ -8,7 +8,7 @@ package struct RadioParameters: Sendable, Equatable {
         case oneMegabit = "1M"
         case twoMegabit = "2M"
 
-        /// Nanoseconds on the air of one octet.
+        /// The time that one octet takes on the air, in nanoseconds.
         package var octetTime: UInt64 { self == .oneMegabit ? 8_000 : 4_000 }
         /// Octets of the preamble.
         package var preambleLength: Int { self == .oneMegabit ? 1 : 2 }
@@ -66,7 +66,8 @@ extension RadioParameters {
     /// Octets of the L2CAP packet that gives credits.
     package static let creditPacketLength = 12
 
-    /// Nanoseconds on the air of a packet with the given number of payload octets, which may be 0.
+    /// The time that a packet with `payload` octets of payload, which may be 0, takes on the air, in
+    /// nanoseconds.
     package func airTime(_ payload: Int) -> UInt64 {
         let mic = isLinkEncrypted && payload > 0 ? 4 : 0
         return UInt64(phy.preambleLength + Self.packetOverhead + payload + mic) * phy.octetTime
@@ -77,14 +78,22 @@ extension RadioParameters {
         airTime(payload) + Self.spacing + airTime(answer) + Self.spacing
     }
 
-    /// The largest number of SDU bytes per second in a connection event that never ends, with full
-    /// packets and without losses.
-    package var limitOfUnboundedEvent: Double {
-        Double(fullPacketSDUBytes) / Double(exchangeTime(dataLength)) * 1e9
+    /// The largest number of SDU bytes per second in a connection event that never ends, without
+    /// losses. All K-frames have the same length, for which this number is largest; a K-frame may
+    /// fill several packets.
+    package var goodputLimitOfEndlessEvent: Double {
+        (1...mps).map { sdu in
+            let (fullPackets, rest) = (sdu + Self.headerLength).quotientAndRemainder(
+                dividingBy: dataLength)
+            let time =
+                UInt64(fullPackets) * exchangeTime(dataLength)
+                + (rest > 0 ? exchangeTime(rest) : 0)
+            return Double(sdu) / Double(time) * 1e9
+        }.max() ?? 0
     }
 
-    /// The largest number of SDU bytes per second if a connection interval has only complete
-    /// exchanges, with full packets and without losses.
+    /// The SDU bytes per second if each K-frame fills one packet, a connection interval has only
+    /// complete exchanges, and nothing is lost.
     package var goodputLimit: Double {
         Double(interval / exchangeTime(dataLength)) * Double(fullPacketSDUBytes) / Double(interval)
             * 1e9

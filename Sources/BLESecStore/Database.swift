@@ -17,7 +17,7 @@ internal import CBLESecSQLite
         var systemError: Int32 = 0
 
         /// The result code without its extension.
-        var primary: Int32 { code & 0xFF }
+        var primaryCode: Int32 { code & 0xFF }
     }
 
     private let handle: OpaquePointer

@@ -4,8 +4,8 @@ internal import BLESecCredentials
 internal import BLESecDelivery
 internal import Glibc
 
-/// The messages in one store of a directory that wait for the peer's confirmation. No other process
-/// can use the store as long as this value exists.
+/// One store of a directory, and the messages in it that the peer has not confirmed yet. No other
+/// process can use the store as long as this value exists.
 package struct Outbox: Sendable {
     /// A message that the peer has not confirmed yet.
     package struct Message: Sendable {
@@ -78,8 +78,8 @@ package struct Outbox: Sendable {
         return (outboxes, failures)
     }
 
-    /// Removes messages, which makes their fate `dropped`. Closes the store, so that the messages
-    /// are removed from its log, too.
+    /// Removes messages, which makes their fate `dropped`, from the store and from its log; closes
+    /// the store.
     ///
     /// - Parameter numbers: the numbers of the messages. Each message must be in ``messages``, with
     ///   ``Message/mayHaveLeft`` false.
@@ -88,8 +88,9 @@ package struct Outbox: Sendable {
         precondition(
             numbers.isSubset(of: droppable), "a message that may have been sent cannot be dropped")
         do throws(StoreFailure) {
+            defer { store.close() }
             try store.commit([.dropped(numbers)])
-            store.close()
+            try store.emptyLog()
         } catch {
             throw ChannelError(.store, error.reason)
         }
@@ -101,7 +102,7 @@ package struct Outbox: Sendable {
         return digits.count == 64 && name.dropFirst(64) == ".sqlite"
     }
 
-    private static func names(in path: String) throws(ChannelError) -> [String] {
+    static func names(in path: String) throws(ChannelError) -> [String] {
         guard let directory = unsafe opendir(path) else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }

@@ -47,8 +47,9 @@ extension PeerConnection.Store {
         }.joined() + ".sqlite"
     }
 
-    /// Makes the store if it does not exist, and makes its directory entry durable. The entry may
-    /// not be durable even if the store exists: the process that has made it may have failed since.
+    /// Makes the store if it does not exist, and makes its directory entry durable. The entry of an
+    /// existing store may not be durable yet, because the process that made the store may have ended
+    /// before it synchronized the directory.
     private static func prepare(_ path: String, own: String, peer: String) throws(StoreFailure) {
         let directory = NewFile.directory(of: path)
         let folder = unsafe Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -73,7 +74,13 @@ extension PeerConnection.Store {
     /// in a directory: otherwise a second process could remove the log of the first one's new store.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         let new = "\(path).\(getpid()).new"
-        unsafe unlink(new)
+        // A process that was killed while it made this store has left such a file, which may even be
+        // a second name of a store that was in use since then.
+        let directory = NewFile.directory(of: path)
+        for name in (try? Outbox.names(in: directory)) ?? [] where name.hasSuffix(".new") {
+            let leftover = "\(directory)/\(name)"
+            if leftover.hasPrefix(path + ".") { unsafe unlink(leftover) }
+        }
         let file = unsafe Glibc.open(new, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0o600)
         guard file >= 0 else {
             throw StoreFailure("the store \(path) cannot be made: \(describe(errno))")

@@ -134,19 +134,19 @@ final class SQLiteStore: EndpointStore {
             """)
         guard let row = rows.first else { throw .damaged("it has no endpoint") }
         stored.epoch = try row[0].identifier
-        stored.first = try row[1].required
-        stored.nextID = try row[2].required
-        stored.mayHaveLeft = try row[3].required
+        stored.first = try row[1].requiredNumber
+        stored.nextID = try row[2].requiredNumber
+        stored.mayHaveLeft = try row[3].requiredNumber
         stored.seen = PeerState(token: try row[4].identifier, epoch: try row[5].identifier)
         stored.peerToken = try row[6].identifier
         stored.peerEpoch = try row[7].identifier
-        stored.confirmed = try row[8].required
-        stored.hasFinished = try row[9].required != 0
+        stored.confirmed = try row[8].requiredNumber
+        stored.hasFinished = try row[9].requiredNumber != 0
         stored.peerEndEpoch = try row[10].identifier
         stored.notes.sent = row[11].bytes ?? []
         stored.notes.confirmed = row[12].bytes ?? []
         for row in try database.run("SELECT id, bytes FROM message ORDER BY id") {
-            stored.messages.append(.init(id: try row[0].required, bytes: row[1].bytes))
+            stored.messages.append(.init(id: try row[0].requiredNumber, bytes: row[1].bytes))
         }
         for row in try database.run("SELECT identifier FROM own_identifier ORDER BY position") {
             stored.own.append(try row[0].identifier)
@@ -163,7 +163,7 @@ final class SQLiteStore: EndpointStore {
         func ranges(_ table: String) throws(Database.Failure) -> [ClosedRange<UInt64>] {
             var ranges: [ClosedRange<UInt64>] = []
             for row in try database.run("SELECT first, last FROM \(table) ORDER BY first") {
-                let (first, last) = (try row[0].required, try row[1].required)
+                let (first, last) = (try row[0].requiredNumber, try row[1].requiredNumber)
                 guard first <= last else { throw .damaged("a range of fates is reversed") }
                 guard first > ranges.last?.upperBound ?? 0 else {
                     throw .damaged("ranges of fates overlap")
@@ -175,8 +175,8 @@ final class SQLiteStore: EndpointStore {
         let rows = try database.run("SELECT decided, taken FROM endpoint")
         guard let row = rows.first else { throw .damaged("it has no endpoint") }
         return Fates(
-            decided: try row[0].required, unknown: try ranges("unknown"),
-            dropped: try ranges("dropped"), taken: try row[1].required)
+            decided: try row[0].requiredNumber, unknown: try ranges("unknown"),
+            dropped: try ranges("dropped"), taken: try row[1].requiredNumber)
     }
 
     // MARK: - Changes
@@ -197,6 +197,20 @@ final class SQLiteStore: EndpointStore {
     func claim() -> StoredEndpoint? { stored.withLock { $0.take() } }
 
     func close() { database.withLock { $0 = nil } }
+
+    /// Moves everything from the log into the database, and empties the log.
+    func emptyLog() throws(StoreFailure) {
+        do throws(Database.Failure) {
+            try database.withLock { opened throws(Database.Failure) in
+                guard let database = opened else { throw .closed }
+                let rows = try database.run("PRAGMA wal_checkpoint(TRUNCATE)")
+                // The first column says whether a reader has kept the log from being emptied.
+                guard rows.first?.first?.number == 0 else { throw .logInUse }
+            }
+        } catch {
+            throw StoreFailure(error.explanation(for: path))
+        }
+    }
 
     /// Changes the database as ``StoredEndpoint/apply(_:)`` changes the state in memory.
     private static func apply(
@@ -266,8 +280,8 @@ final class SQLiteStore: EndpointStore {
         }
     }
 
-    /// Records that the fates of all messages up to this id are decided, and those of the messages
-    /// directly after it that were dropped or have an unknown fate already.
+    /// Records as decided the fates of all messages up to this id, and of the messages directly
+    /// after it that are in `dropped` or `unknown` already.
     private static func decide(
         through id: Database.Value, in database: Database
     ) throws(Database.Failure) {
@@ -277,8 +291,9 @@ final class SQLiteStore: EndpointStore {
         try database.run("UPDATE endpoint SET decided = ?", .init(decided))
     }
 
-    /// The last id of the range of fates that has `id`, if there is one; otherwise nil, or a lower
-    /// id. The ranges of a table do not overlap, so only the last that begins early enough matters.
+    /// The last id of the range in `dropped` or `unknown` that contains `id`. If no range contains
+    /// `id`, the result is nil or less than `id`. The ranges of a table do not overlap, so only its
+    /// last range that begins at or before `id` can contain `id`.
     private static func rangeEnd(
         _ id: UInt64, in database: Database
     ) throws(Database.Failure) -> UInt64? {
@@ -395,7 +410,7 @@ extension Identifier {
 extension Database.Value {
     fileprivate init(_ identifier: Identifier) { self = .blob(identifier.bytes) }
 
-    fileprivate var required: UInt64 {
+    fileprivate var requiredNumber: UInt64 {
         get throws(Database.Failure) {
             guard let number else { throw .damaged("a number is missing") }
             return number
@@ -416,6 +431,7 @@ extension Database.Failure {
     fileprivate static func damaged(_ what: String) -> Self {
         Self(code: SQLITE_CORRUPT, text: what)
     }
+    fileprivate static var logInUse: Self { Self(code: SQLITE_BUSY, text: "its log is in use") }
     fileprivate static var closed: Self { Self(code: SQLITE_MISUSE, text: "it is closed") }
     fileprivate static func newer(_ version: UInt64) -> Self {
         Self(code: SQLITE_SCHEMA, text: "version \(version)")
@@ -425,11 +441,13 @@ extension Database.Failure {
     func explanation(for path: String) -> String {
         let cause =
             systemError == 0 ? text : "\(text) (\(unsafe String(cString: strerror(systemError))))"
-        switch (primary, systemError) {
+        switch (primaryCode, systemError) {
         case (SQLITE_BUSY, _), (SQLITE_LOCKED, _):
             return "the store \(path) is in use by another process or connection; end that first"
         case (SQLITE_FULL, _), (SQLITE_IOERR, ENOSPC), (SQLITE_IOERR, EDQUOT):
             return "the store \(path) has no room on its disk; make room, and start again"
+        case (SQLITE_CANTOPEN, EMFILE), (SQLITE_CANTOPEN, ENFILE):
+            return "the store \(path) cannot be opened: \(cause)"
         case (SQLITE_READONLY, _), (SQLITE_PERM, _), (SQLITE_CANTOPEN, _), (SQLITE_IOERR, EACCES),
             (SQLITE_IOERR, EPERM), (SQLITE_IOERR, EROFS):
             return

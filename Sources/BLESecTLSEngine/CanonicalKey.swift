@@ -33,7 +33,7 @@ package enum CanonicalKey {
 
     /// What is wrong with a key in another encoding, and the remedy: the end of a sentence that
     /// begins with "a key is".
-    package static let inUnusualEncoding =
+    package static let unusualEncodingReason =
         "in an unusual encoding: use Ed25519, Ed448, RSA, or P-256, P-384 or P-521 as a named "
         + "curve with an uncompressed point (`openssl ec -conv_form uncompressed "
         + "-param_enc named_curve`)"

@@ -20,7 +20,8 @@ public final class CertificateAuthorities: Sendable {
                 throw .badKey("holds a certificate that is no authority's: it may not issue others")
             }
             guard certificate.hasCanonicalKey else {
-                throw .badKey("holds an authority whose key is \(CanonicalKey.inUnusualEncoding)")
+                throw .badKey(
+                    "holds an authority whose key is \(CanonicalKey.unusualEncodingReason)")
             }
             guard certificate.hasStrongKey else {
                 throw .badKey(

@@ -73,8 +73,8 @@ struct PeerCertificate {
     ///
     /// In the path, each certificate is followed by its issuer's certificate. The path ends at the
     /// first accepted authority, and other accepted authorities may have issued that authority's
-    /// certificate, as a root does for an intermediate. Their lists count as well. An authority's
-    /// own list counts for its own certificate, too.
+    /// certificate, as a root does for an intermediate. Their lists count as well. A self-signed
+    /// authority's own list counts for its own certificate, too.
     private func checkRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
         guard let list = try context.revoked?.current(at: now) else { return }
         for (certificate, issuer) in zip(path, path.dropFirst()) {
@@ -85,7 +85,11 @@ struct PeerCertificate {
         while index < authorities.count {
             let authority = authorities[index]
             let key = authority.keyFingerprint
-            try check(authority, issuedBy: key, list)
+            if authority.isIssued(by: authority) {
+                try check(authority, issuedBy: key, list)
+            } else if list.contains(key: key) {
+                throw ChannelError(CertificateFault.revoked)
+            }
             for issuer in context.authorities?.certificates ?? [] {
                 let issuerKey = issuer.keyFingerprint
                 guard issuerKey != key, authority.isIssued(by: issuer) else { continue }

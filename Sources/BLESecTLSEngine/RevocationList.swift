@@ -26,7 +26,7 @@ public struct RevocationList: Sendable {
         var certificates: Set<Entry> = []
         var expiry: Int64?
         for der in lists {
-            let list = try RevokedSerials(der: der, issuers: authorities.certificates)
+            let list = try SignedRevocationList(der: der, issuers: authorities.certificates)
             certificates.formUnion(list.dates.keys.map { Entry(issuer: list.issuer, serial: $0) })
             expiry = min(expiry ?? .max, list.validity.upperBound)
         }
@@ -35,9 +35,12 @@ public struct RevocationList: Sendable {
         self.expiry = expiry
     }
 
-    /// Whether a certificate is revoked: a list names its serial number `serial` and its issuer's
-    /// key `issuer`, or its own key `key` is revoked.
+    /// Whether a certificate is revoked. `serial` is its serial number, `issuer` is the fingerprint
+    /// of its issuer's key, and `key` is the fingerprint of its own key.
     public func contains(serial: SerialNumber, issuer: Fingerprint, key: Fingerprint) -> Bool {
-        keys.contains(key) || certificates.contains(Entry(issuer: issuer, serial: serial))
+        contains(key: key) || certificates.contains(Entry(issuer: issuer, serial: serial))
     }
+
+    /// Whether every certificate with this key is revoked.
+    func contains(key: Fingerprint) -> Bool { keys.contains(key) }
 }

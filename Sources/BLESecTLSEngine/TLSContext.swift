@@ -14,9 +14,9 @@ internal import CBLESecOpenSSL
     /// The longest certificate list that a side may send, in bytes of the Certificate message.
     static let longestChain = 16 << 10
 
-    /// The length of a Certificate message with these certificates (RFC 8446 §4.4.2). It has an
-    /// empty context (1 byte), the list's length (3 bytes), and for each certificate its length (3
-    /// bytes), its DER form, and an empty list of extensions (2 bytes).
+    /// The length of a Certificate message with these certificates (RFC 8446 §4.4.2). The message
+    /// has an empty context (1 byte), the list's length (3 bytes), and for each certificate its
+    /// length (3 bytes), its DER form, and an empty list of extensions (2 bytes).
     static func chainLength(of certificates: [Certificate]) -> Int {
         certificates.reduce(1 + 3) { $0 + 3 + $1.length + 2 }
     }
@@ -25,8 +25,8 @@ internal import CBLESecOpenSSL
     private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
     /// OpenSSL's security level: keys and signatures of 112 bits of security or more.
     private static let securityLevel: Int32 = 2
-    /// The bits of security of that level. OpenSSL applies the level to a peer's key only when it
-    /// verifies the path to an authority, so ``PeerCertificate`` checks every key itself.
+    /// The bits of security of ``securityLevel``. OpenSSL applies the level to a peer's key only
+    /// when it verifies the path to an authority, so ``PeerCertificate`` checks every key itself.
     static let leastSecurityBits: Int32 = 112
     /// The signature algorithms: those of Ed25519 and P-256 first, then others of the security
     /// level. Each one adds four bytes to a handshake, two in each direction.
@@ -80,9 +80,9 @@ internal import CBLESecOpenSSL
     /// Whether the linked OpenSSL has a key exchange group of this name.
     public static func supports(group: String) -> Bool {
         // OpenSSL reads `group` as a list of groups. A name consists of letters, digits, `-` and
-        // `_`; other characters separate names. A `?` before a name lets OpenSSL skip a group that
-        // it lacks, and a `-` removes the group from the list. From 3.5 on, the name DEFAULT means
-        // several groups.
+        // `_`. Other characters separate names, or mark the name that follows: with `?`, OpenSSL
+        // skips the group if it lacks it. A `-` in front of a name removes that group from the
+        // list. From 3.5 on, the name DEFAULT means several groups.
         guard let first = group.utf8.first, isLetterOrDigit(first),
             group.utf8.allSatisfy({ isLetterOrDigit($0) || $0 == 0x2D || $0 == 0x5F }),
             group.lowercased() != "default"

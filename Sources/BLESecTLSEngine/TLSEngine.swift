@@ -24,6 +24,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var isSuspended = false
     /// Whether OpenSSL has completed the handshake.
     private var isDone = false
+    /// Whether ``admit()`` was called.
     private var isAdmitted = false
     /// Whether the peer was refused, and so gets no session ticket. The channel calls `admit()` for
     /// a refused peer too, since no record, not even `reject`, can be sealed before that call.
@@ -101,7 +102,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
                 try unsafe advance(buffer.baseAddress.map { unsafe $0 + used }, count: length)
             }
             used += length
-            // A ClientHello may be spread over several records. OpenSSL answers the last one.
+            // A ClientHello may be spread over several records. OpenSSL answers after the last of
+            // these records.
             if let session, session.pipe.hasFlight { isAwaitingHello = false }
         }
         return failure == nil ? used : bytes.count
@@ -177,14 +179,18 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         let owedLength = session?.owedRecords.count ?? 0
         guard plaintext > 0 else { return owedLength + Self.closeNotifyLength }
         let recordCount = (plaintext + longestPlaintext - 1) / longestPlaintext
-        return owedLength + pendingLength + recordCount * Self.overhead + plaintext
+        return owedLength + nextKeyUpdateLength + recordCount * Self.overhead + plaintext
     }
 
-    /// The length in bytes of the `KeyUpdate` that OpenSSL writes before the next record.
-    private var pendingLength: Int { session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0 }
+    /// The length in bytes of the record with `KeyUpdate` that OpenSSL writes before the next
+    /// record; 0 if it writes none.
+    private var nextKeyUpdateLength: Int {
+        session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0
+    }
 
-    /// Whether a record can be sealed now. False while a handshake message of the peer, such as a
-    /// session ticket, has arrived only in part.
+    /// False while a handshake message of the peer, such as a session ticket, has arrived only in
+    /// part: no record can be sealed until the rest arrives. True also while records cannot be
+    /// sealed for another reason; ``seal(_:_:into:)`` then throws.
     package var canSeal: Bool { established?.isInsideHandshakeMessage != true }
 
     package mutating func seal(

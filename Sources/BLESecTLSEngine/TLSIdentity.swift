@@ -41,7 +41,7 @@ internal import CBLESecOpenSSL
             throw .badKey("holds an intermediate that may not issue certificates")
         }
         guard leaf.hasCanonicalKey, chain.allSatisfy(\.hasCanonicalKey) else {
-            throw .badKey("holds a certificate whose key is \(CanonicalKey.inUnusualEncoding)")
+            throw .badKey("holds a certificate whose key is \(CanonicalKey.unusualEncodingReason)")
         }
         let length = TLSContext.chainLength(of: [leaf] + chain)
         guard length <= TLSContext.longestChain else {

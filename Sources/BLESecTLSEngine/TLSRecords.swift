@@ -15,9 +15,8 @@ struct TLSRecords {
     static let lengthSize = 2
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
-    /// The fewest consumed bytes that are released to the caller while plaintext waits. The
-    /// plaintext is first moved behind the released bytes. For fewer bytes, the move is not worth
-    /// it.
+    /// The fewest bytes that ``releaseConsumed(_:)`` lets the caller remove while plaintext waits.
+    /// The plaintext first has to be moved behind them. For fewer bytes, the move is not worth it.
     private static let fewestReleased = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
@@ -41,8 +40,7 @@ struct TLSRecords {
         return headerLength + length
     }
 
-    /// The next record of blesec/1. While it is incomplete: a result without plaintext if consumed
-    /// bytes are released, otherwise `nil`.
+    /// The next record of blesec/1. While it is incomplete, returns ``releaseConsumed(_:)``.
     mutating func next(
         in buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> OpenedRecord? {
@@ -66,7 +64,7 @@ struct TLSRecords {
             plaintext: plaintext.isEmpty && !session.isPeerDone ? nil : plaintext)
     }
 
-    /// Opens the next TLS record, and returns whether there is one.
+    /// Opens the next TLS record. Returns false, without a change, while it is incomplete.
     private mutating func readMore(
         _ buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> Bool {
@@ -104,8 +102,9 @@ struct TLSRecords {
         return OpenedRecord(consumed: end, plaintext: start..<end)
     }
 
-    /// Releases the consumed bytes. While plaintext waits, releases them only if they are at least
-    /// `fewestReleased`.
+    /// A result without plaintext, which tells the caller to remove the bytes that OpenSSL has
+    /// read, except for the plaintext that waits. `nil` if there are no such bytes, or if plaintext
+    /// waits and there are fewer than ``fewestReleased`` of them.
     private mutating func releaseConsumed(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
         let used = readCount - plaintext.count
         guard used > 0, plaintext.isEmpty || used >= Self.fewestReleased else { return nil }

@@ -13,7 +13,8 @@ internal import CBLESecOpenSSL
     /// Whether both sides must agree on blesec/1 in the handshake.
     let isNegotiated: Bool
 
-    /// The identity in the peer's certificate, once trust in it was evaluated.
+    /// The identity in the peer's certificate; nil until ``PeerCertificate`` has accepted the
+    /// certificate. The trust policy decides after that.
     private(set) var identity: PeerIdentity?
     /// The peer's identity in the session that is being resumed.
     private var resumedIdentity: PeerIdentity?
@@ -301,7 +302,8 @@ internal import CBLESecOpenSSL
 
     /// Evaluates trust in the peer's certificate. If the certificate is good, a dialer's handshake
     /// is then suspended, before this side's own certificate is sent. When the policy has decided,
-    /// the handshake continues, and OpenSSL calls this function again.
+    /// the handshake continues, and OpenSSL calls this function again. Returns false if the peer
+    /// is refused; ``refusal`` then has the reason.
     private func evaluateTrust(_ verification: OpaquePointer) -> Bool {
         if identity != nil {
             if isAdmitted == true { return true }
@@ -349,7 +351,7 @@ internal import CBLESecOpenSSL
             }
             unsafe rest = rest.dropFirst(1 + Int(count))
         }
-        // Here, `rest` is empty if no name is blesec/1.
+        // Here, `rest` is empty if and only if no name is blesec/1.
         if unsafe !isNegotiated && rest.isEmpty { return SSL_TLSEXT_ERR_NOACK }
         refusal = .otherApplication
         return SSL_TLSEXT_ERR_ALERT_FATAL

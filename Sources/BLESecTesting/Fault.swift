@@ -11,7 +11,7 @@ public enum Fault: Sendable, Hashable {
     case drop(sdu: Int)
     /// The SDU with this number arrives twice.
     case duplicate(sdu: Int)
-    /// The SDU with this number arrives after the SDU that follows it.
+    /// The SDU with this number arrives after the SDU that follows it, or when the direction ends.
     case swap(sdu: Int)
     /// Each receive returns at most the given number of bytes.
     case shortReads(Int)

@@ -32,6 +32,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var isHeld = false
     private var isCut = false
     private var hasReportedHangUp = false
+    /// Whether the wrapped link has hung up while there was no handler.
+    private var isHangUpUnreported = false
     /// Whether to end the sending direction of the wrapped link once all waiting bytes are passed
     /// on.
     private var isEndWaiting = false
@@ -151,14 +153,15 @@ public final class FaultyLink: Link, @unchecked Sendable {
         loop.assertCurrent()
         self.handler = handler
         link.setHandler(self)
+        updateInterest()
+        if isHangUpUnreported { loop.execute { [weak self] in self?.reportHangUp() } }
     }
 
     /// See `Link`.
-    public var wantsRead: Bool {
-        get { link.wantsRead }
-        set {
-            link.wantsRead = newValue
-            if newValue { reportCutSoon() }
+    public var wantsRead = false {
+        didSet {
+            updateInterest()
+            if wantsRead { reportCutSoon() }
         }
     }
 
@@ -177,12 +180,14 @@ public final class FaultyLink: Link, @unchecked Sendable {
         set { link.keepsQueueShort = newValue }
     }
 
-    /// See `Link`. If bytes wait here, the direction ends after them. Then the result is also false
-    /// for a wrapped link of a type of your own: only blesec's links tell beforehand whether they
-    /// can end one direction.
+    /// See `Link`. If bytes wait here, the direction ends after them. In this case the result is
+    /// always false for a wrapped link of a type of your own: only blesec's links tell beforehand
+    /// whether they can end one direction.
     public func halfClose() -> Bool {
         loop.assertCurrent()
         guard !isCut else { return false }
+        passOnSwapped(at: loop.now.advanced(by: delay ?? .zero))
+        flush()
         if outbox.isEmpty {
             guard link.halfClose() else { return false }
         } else {
@@ -235,6 +240,10 @@ extension FaultyLink {
         let due = loop.now.advanced(by: delay ?? .zero)
         outbox.append((sdu, due))
         if faults.contains(.duplicate(sdu: index)) { outbox.append((sdu, due)) }
+        passOnSwapped(at: due)
+    }
+
+    private func passOnSwapped(at due: MonotonicTime) {
         // In reverse order, so that each swapped send comes after the send that followed it.
         for heldBack in swapped.reversed() { outbox.append((heldBack, due)) }
         swapped = []
@@ -264,7 +273,8 @@ extension FaultyLink {
                 count = try link.send(first.span)
             } catch {
                 if error.isTemporary {
-                    // A link with room would report room at once, so the bytes wait for the timer.
+                    // The bytes wait for the timer, and not for the link to report room: it has
+                    // room, so it would report this at once, and the send would fail again.
                     outbox[0].due = loop.now.advanced(by: Self.retryDelay)
                 } else {
                     sendFailure = error
@@ -289,8 +299,11 @@ extension FaultyLink {
     }
 
     private func updateInterest() {
-        let handlerMayWrite = wantsWrite && hasRoom
-        link.wantsWrite = handlerMayWrite || isDue
+        // Without a handler nobody would read or write, and the wrapped link would report the same
+        // again and again.
+        let hasHandler = handler != nil
+        link.wantsRead = wantsRead && hasHandler
+        link.wantsWrite = (wantsWrite && hasRoom && hasHandler) || isDue
         guard !isHeld, !isCut, let due = outbox.first?.due, due > loop.now else { return }
         let timer = timer ?? LoopTimer(loop: loop, handler: self)
         self.timer = timer
@@ -321,7 +334,9 @@ extension FaultyLink {
     }
 
     private func reportHangUp() {
-        guard let handler, !hasReportedHangUp else { return }
+        guard !hasReportedHangUp else { return }
+        isHangUpUnreported = handler == nil
+        guard let handler else { return }
         hasReportedHangUp = true
         handler.linkDidHangUp()
     }
@@ -336,7 +351,9 @@ extension FaultyLink: HalfClosingLink {
 
 extension FaultyLink: LinkHandler {
     /// Called by the wrapped link.
-    public func linkIsReadable() { handler?.linkIsReadable() }
+    public func linkIsReadable() {
+        if let handler { handler.linkIsReadable() } else { updateInterest() }
+    }
 
     /// Called by the wrapped link.
     public func linkIsWritable() {

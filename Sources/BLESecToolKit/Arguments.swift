@@ -27,14 +27,16 @@ package struct Arguments: Sendable {
             }
             switch word {
             case "--": takesOptions = false
-            case "--help", "-h":
+            case "--help":
                 wantsHelp = true
                 return
-            case "--version", "-V":
+            case "--version":
                 wantsVersion = true
                 return
             case _ where word.hasPrefix("--"): try readLong(word, &rest)
-            default: try readShort(word, &rest)
+            default:
+                try readShort(word, &rest)
+                if wantsHelp || wantsVersion { return }
             }
         }
     }
@@ -59,6 +61,8 @@ package struct Arguments: Sendable {
         var letters = word.dropFirst()
         while let letter = letters.popFirst() {
             let name = "-\(letter)"
+            if letter == "h" { return wantsHelp = true }
+            if letter == "V" { return wantsVersion = true }
             guard let option = command.options.first(where: { $0.short == letter }) else {
                 throw usage("unknown option `\(name)`" + (word.count > 2 ? " in `\(word)`" : ""))
             }
@@ -122,18 +126,20 @@ package struct Arguments: Sendable {
         }
     }
 
-    package func has(_ option: Option) -> Bool { given(option) != nil }
+    package func has(_ option: Option) -> Bool { storedValues(option) != nil }
 
     /// How often an option was given.
-    func count(_ option: Option) -> Int { given(option)?.count ?? 0 }
+    func count(_ option: Option) -> Int { storedValues(option)?.count ?? 0 }
 
     /// The value of an option, or nil when it was not given.
-    package func value(_ option: Option) -> String? { given(option)?.first }
+    package func value(_ option: Option) -> String? { storedValues(option)?.first }
 
     /// All values of an option that may be repeated, in their order.
-    package func values(_ option: Option) -> [String] { given(option) ?? [] }
+    package func values(_ option: Option) -> [String] { storedValues(option) ?? [] }
 
-    private func given(_ option: Option) -> [String]? {
+    /// The values of an option; nil when it was not given. An option without a value has an empty
+    /// text for each time that it was given.
+    private func storedValues(_ option: Option) -> [String]? {
         assert(
             !command.options.contains { $0.name == option.name && $0 != option },
             "the command has another option of this name, whose value would be ignored")

@@ -11,18 +11,18 @@ struct BashCompletion {
         let commands = program.commandsForCompletion
         // For each prefix of a command's words, the words that may come next. The prefix is empty
         // for the first word.
-        var following: [(prefix: String, words: [String])] = []
+        var nextWords: [(prefix: String, words: [String])] = []
         for path in commands.map(\.words) {
             for depth in path.indices {
                 let prefix = path[..<depth].joined(separator: " ")
-                let index = following.firstIndex { $0.prefix == prefix } ?? following.count
-                if index == following.count { following.append((prefix, [])) }
-                if !following[index].words.contains(path[depth]) {
-                    following[index].words.append(path[depth])
+                let index = nextWords.firstIndex { $0.prefix == prefix } ?? nextWords.count
+                if index == nextWords.count { nextWords.append((prefix, [])) }
+                if !nextWords[index].words.contains(path[depth]) {
+                    nextWords[index].words.append(path[depth])
                 }
             }
         }
-        let nextWordCases = following.map {
+        let nextWordCases = nextWords.map {
             "    '\($0.prefix)') words='\($0.words.joined(separator: " "))' ;;\n"
         }
         let commandCases = commands.map { path, command in
@@ -155,8 +155,11 @@ struct BashCompletion {
               fi
               # Bash replaces only what follows the last colon or equals sign.
               head=''
-              [[ $COMP_WORDBREAKS == *:* && $current == *:* ]] && head=${current%"${current##*:}"}
-              [[ $COMP_WORDBREAKS == *=* && -z $head && $current == *=* ]] && head=${current%%=*}=
+              for word in : =; do
+                [[ $COMP_WORDBREAKS == *$word* && $current == *$word* ]] || continue
+                next=${current%"${current##*"$word"}"}
+                ((${#next} > ${#head})) && head=$next
+              done
               [[ -n $head ]] && COMPREPLY=("${COMPREPLY[@]#"$head"}")
               return 0
             }

@@ -277,7 +277,8 @@ extension Program {
             return try group().page(of: rest)
         }
         if let unexpected = rest.first {
-            throw .usage("unexpected argument `\(unexpected)`; see `\(name) help --help`")
+            let page = isGroup ? "\(name) --help" : "\(name) help --help"
+            throw .usage("unexpected argument `\(unexpected)`; see `\(page)`")
         }
         if let guide, word == "concepts" { return guide }
         if let command = commands.first(where: { $0.key == word })?.value {

@@ -3,7 +3,7 @@ internal import BLESecLocking
 internal import Glibc
 
 /// Receives SIGINT, SIGTERM and SIGHUP on one thread, so that no code runs in a signal handler. A
-/// signal that this process was started to ignore, as by `nohup`, stays ignored.
+/// signal that was ignored when this process started, as under `nohup`, stays ignored.
 package enum Signals {
     /// Handles a signal. If it returns true, the process continues and no other handler runs; if
     /// all handlers return false, the signal ends the process.
@@ -64,7 +64,7 @@ package enum Signals {
     }
 
     /// Ends the process as the signal's default action does.
-    private static func endProcess(by number: Int32) {
+    package static func endProcess(by number: Int32) -> Never {
         signal(number, SIG_DFL)
         var set = sigset_t()
         unsafe sigemptyset(&set)

@@ -58,8 +58,8 @@ package enum StandardError {
     /// How many bytes may wait for the reader; further lines are left out. A burst of lines about
     /// thousands of messages fits.
     private static let capacity = 4 << 20
-    /// How many bytes may wait after an error is added: more than after another line, so that an
-    /// error has room when other lines have none.
+    /// How many bytes may wait once an error is added. The limit for other lines is lower, so that
+    /// an error has room when other lines have none.
     private static let capacityForErrors = 2 * capacity
     /// How many bytes one write has at most: PIPE_BUF. If `poll` says that a pipe has room, it has
     /// room for this many bytes.
@@ -125,8 +125,9 @@ package enum StandardError {
         }
     }
 
-    /// Changes when the reader takes something. `queued` counts the bytes in a pipe, which has room
-    /// for a write only when a whole page of it is read; elsewhere it does not change.
+    /// Changes when the reader takes something. `taken` changes when a write ends; a pipe has room
+    /// for a write only after a whole page is read. `queued` is the number of bytes in the pipe, and
+    /// changes with every read. Without a pipe, only `taken` shows progress.
     private static var progress: (taken: Int, queued: Int32) {
         var queued: Int32 = 0
         _ = unsafe ioctl(STDERR_FILENO, UInt(FIONREAD), &queued)

@@ -9,7 +9,7 @@ package enum Suggestion {
     /// The candidate with the smallest distance to the word, if the distance is at most one, or at
     /// most a third of the candidate's letters (an option's leading dashes do not count). Otherwise
     /// the candidate that begins with the word, if there is exactly one and the word has at least
-    /// three letters.
+    /// three characters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
         // Comparing a very long word would take long.
         guard word.utf8.count <= 64 else { return nil }

@@ -171,8 +171,8 @@ static bool work(struct run *run, int64_t duration) {
 
 static bool open_end(struct run *run, struct end *end) {
     static const uint8_t key[32] = {1};
-    // The library that `AEAD` in BLESecPrimitives uses at this size.
-    enum blesec_bench_library library = run->size < 384 ? BLESEC_BENCH_SODIUM
+    // The library that `AEAD` in BLESecPrimitives uses for a message of this size and its type byte.
+    enum blesec_bench_library library = run->size + 1 < 384 ? BLESEC_BENCH_SODIUM
                                                         : BLESEC_BENCH_OPENSSL;
     end->key = blesec_bench_key_new(BLESEC_BENCH_CHACHAPOLY, library, key);
     return end->key != NULL;

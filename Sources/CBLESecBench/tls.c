@@ -35,6 +35,10 @@ static SSL_CTX *new_context(const char *authority, const char *certificate, cons
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET
                                      | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+#ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
+    SSL_CTX_set_options(context, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
+                                     | SSL_OP_NO_TX_CERTIFICATE_COMPRESSION);
+#endif
     SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);

@@ -6,7 +6,7 @@
 // Allows only TLS 1.3, without middlebox compatibility mode. Tickets identify a session, but do not
 // contain it (SSL_OP_NO_TICKET). `longest_chain` limits the total size of the peer's certificates, in
 // bytes. Compressed certificates (RFC 8879, from OpenSSL 3.2 on) are not used: OpenSSL would decompress far
-// more bytes for a peer that is not proven yet.
+// more bytes than a peer that is not proven yet has sent.
 static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chain) {
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
@@ -32,13 +32,14 @@ static inline int blesec_ssl_context_add_intermediate(SSL_CTX *context, X509 *ce
 static inline void blesec_ssl_retry_verify(SSL *ssl) { SSL_set_retry_verify(ssl); }
 static inline void blesec_bio_clear_retry(BIO *bio) { BIO_clear_retry_flags(bio); }
 static inline void blesec_bio_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
-// Whether an error is an alert from the peer. Its reason is then SSL_AD_REASON_OFFSET plus the alert, which
-// is a byte (RFC 8446 §6). All other reasons are OpenSSL's own errors.
+// Whether an error is an alert from the peer. The error's reason is then SSL_AD_REASON_OFFSET plus the alert,
+// which is a byte (RFC 8446 §6). All other reasons are OpenSSL's own errors.
 static inline int blesec_error_is_alert(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET
         && ERR_GET_REASON(code) <= SSL_AD_REASON_OFFSET + 255;
 }
 static inline int blesec_error_is_tls(unsigned long code) { return ERR_GET_LIB(code) == ERR_LIB_SSL; }
+// The reason of an error of OpenSSL's TLS library; 0 for an error of another library.
 static inline int blesec_error_reason(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0;
 }

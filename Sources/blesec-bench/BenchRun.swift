@@ -64,7 +64,7 @@ struct BenchRun {
         }
         // Dials first, so that a missing peer is reported before anything is measured.
         var remote: SessionSet?
-        if let endpoint = target.remote {
+        if settings.scenarios.contains(.link), let endpoint = target.remote {
             remote = try await SessionSet.open(endpoint, settings.engines, loops)
         }
         defer { progress.clear() }
@@ -283,7 +283,7 @@ struct BenchRun {
             let result = try await scenario.measure(
                 engine, peers, channels: count, descriptors)
             report.many.append(result)
-            if result.link == .memory { addMemoryNote("\(count) channels", descriptors) }
+            if result.link == .memory { addInMemoryNote("\(count) channels", descriptors) }
             guard let loops = settings.loops, Self.isSpread(count, settings) else { continue }
             progress.show("many, \(engine.shortProtocol), \(count) on \(loops) loops")
             let spread = LoopsScenario(loops: loops, rounds: settings.rounds)
@@ -296,7 +296,7 @@ struct BenchRun {
                 engine, peers, channels: count, descriptors)
             report.loops.append(spreadResult)
             if spreadResult.link == .memory {
-                addMemoryNote("\(count) channels on \(loops) loops", descriptors)
+                addInMemoryNote("\(count) channels on \(loops) loops", descriptors)
             }
         }
         try await measureListeners(descriptors)
@@ -333,7 +333,8 @@ struct BenchRun {
         }
     }
 
-    /// Whether a measurement may open `count` descriptors. If not, adds the `effect` to the report.
+    /// Whether a measurement may open `count` descriptors. If not, adds `effect`, which says what was
+    /// left out, to the report.
     private mutating func mayOpen(
         _ count: Int, of descriptors: DescriptorBudget, otherwise effect: String
     ) -> Bool {
@@ -342,11 +343,13 @@ struct BenchRun {
         return mayOpen
     }
 
-    private mutating func addMemoryNote(_ channels: String, _ descriptors: DescriptorBudget) {
+    /// Adds to the report that `channels` ran over links in memory, for want of descriptors.
+    private mutating func addInMemoryNote(_ channels: String, _ descriptors: DescriptorBudget) {
         addNote("\(channels) ran over links in memory and not over sockets", descriptors)
     }
 
-    /// Adds an effect of the limit on descriptors to the report, unless the report has it already.
+    /// Adds `effect`, which the descriptor limit has on this run, to the report, unless the report
+    /// has it already.
     private mutating func addNote(_ effect: String, _ descriptors: DescriptorBudget) {
         let note =
             "\(effect): this process can have at most \(descriptors.limit) descriptors "

@@ -17,10 +17,10 @@ struct PeerConfigurations: Sendable {
             acceptor = Self.tls(contexts.acceptor)
         } else {
             let protocolName = try ProtocolName(name)
-            func key() throws -> IdentityKey {
+            func makeKey() throws -> IdentityKey {
                 try .generate(curve: protocolName.curve, hash: protocolName.hash)
             }
-            let (first, second) = try (key(), key())
+            let (first, second) = try (makeKey(), makeKey())
             dialer = try Self.noise(name, first, peer: second)
             acceptor = try Self.noise(name, second, peer: first)
         }

@@ -41,32 +41,24 @@ enum ServeCommand {
         do throws(LinkError) {
             let (listener, local) = try await endpoint.listen(loop: loop)
             Diagnostics.note("listening on \(local)", "listening")
-            try await serve(listener, loop)
+            await serve(listener, loop)
         } catch {
             throw ChannelError(link: error)
         }
     }
 
-    private static func serve(
-        _ listener: any LinkListener, _ loop: EventLoop
-    ) async throws(LinkError) {
-        let result: Result<Void, LinkError> = await withTaskGroup(of: Void.self) { group in
+    private static func serve(_ listener: any LinkListener, _ loop: EventLoop) async {
+        await withTaskGroup(of: Void.self) { group in
             var clients = 0
-            while true {
+            await listener.acceptAll(on: loop) { link in
+                clients += 1
+                group.addTask(executorPreference: loop) { await serve(link) }
                 if clients == mostClients {
                     await group.next()
                     clients -= 1
                 }
-                do throws(LinkError) {
-                    let link = try await listener.accept()
-                    clients += 1
-                    group.addTask(executorPreference: loop) { await serve(link) }
-                } catch {
-                    return .failure(error)
-                }
             }
         }
-        try result.get()
     }
 
     private static func serve(_ link: any Link) async {

@@ -30,8 +30,8 @@ struct Settings: Sendable {
     var measuresRoundTrips = true
     /// The length of one sample of a link, in nanoseconds.
     var sampleTime = 30_000_000.0
-    /// The time limit in seconds for all scenarios except `many` and `radio`. When time runs short,
-    /// rounds are left out.
+    /// The time limit in seconds that `engine`, `handshake` and `link` share. When time runs short,
+    /// `link` leaves out rounds; the other two make all rounds, even beyond the limit.
     var seconds = 55
 
     private(set) var isQuick = false

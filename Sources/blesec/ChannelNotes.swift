@@ -36,7 +36,7 @@ enum ChannelNotes {
 /// failures are reported.
 final class FailureLog: Sendable {
     /// Each failure up to this number is reported.
-    private static let reportedIndividually = 8
+    private static let alwaysReportedCount = 8
     private let count = Locked(0)
 
     /// Reports a listener's failed handshakes until the listener is closed.
@@ -54,9 +54,9 @@ final class FailureLog: Sendable {
             count += 1
             return count
         }
-        let isReported = number <= Self.reportedIndividually || number.nonzeroBitCount == 1
+        let isReported = number <= Self.alwaysReportedCount || number.nonzeroBitCount == 1
         guard isReported || Diagnostics.verbosity > 0 else { return }
-        let total = number <= Self.reportedIndividually ? "" : " (\(number) so far)"
+        let total = number <= Self.alwaysReportedCount ? "" : " (\(number) so far)"
         Diagnostics.note(
             "blesec: no channel with \(peer): \(error.reason)\(total)", "refused",
             [("address", .string(peer))] + error.members + [("count", .number(number))])

@@ -26,11 +26,12 @@ struct ChannelSession: Sendable {
         case wroteEverything
         /// Standard input or output failed, or a message could not be confirmed.
         case localFailure(ChannelError)
-        /// The error that ended sending; receiving throws the same error after the last message.
+        /// Sending failed with this error. If the channel has failed, receiving throws the same
+        /// error after the last message.
         case cannotSend(ChannelError)
         case cannotReceive(ChannelError)
-        /// The channel is over, with the error that ended it; nil if it ended in good order.
-        case over(ChannelError?)
+        /// The channel has ended, with this error; nil if it ended in good order.
+        case channelEnded(ChannelError?)
         case interrupted
     }
 
@@ -78,8 +79,11 @@ struct ChannelSession: Sendable {
             case .cannotReceive(let error):
                 await leave()
                 throw error
-            case .cannotSend(let error), .over(let error?): failure = failure ?? error
-            case .over(nil): isOver = true
+            // This side is ending the channel already, since the session is too old. What is queued
+            // still leaves, and then the channel ends.
+            case .cannotSend(let error) where error.code == .closed: break
+            case .cannotSend(let error), .channelEnded(let error?): failure = failure ?? error
+            case .channelEnded(nil): isOver = true
             }
             // All received messages are written before an error of the channel is reported.
             guard wroteEverything else { continue }
@@ -157,14 +161,14 @@ struct ChannelSession: Sendable {
     private func watch() async -> Event {
         do throws(ChannelError) {
             try await channel.waitUntilOver()
-            return .over(nil)
+            return .channelEnded(nil)
         } catch {
-            return .over(error)
+            return .channelEnded(error)
         }
     }
 
-    /// Ends the channel early. In negotiated mode, the peer is told that not everything was sent,
-    /// unless it was told before that everything was.
+    /// Ends the channel early. In negotiated mode, tells the peer that not everything was sent,
+    /// unless this side has already sent its end.
     private func leave() async {
         guard !isDirect else { return await channel.abort() }
         try? await channel.finish(.interrupted)

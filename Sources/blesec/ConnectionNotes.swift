@@ -9,7 +9,7 @@ final class ConnectionNotes: Sendable {
     /// The endpoint that was last dialed, and the description of the link to it.
     private let dialed = Locked<(linkDescription: String, endpoint: Endpoint)?>(nil)
     private let wasConnected = Locked(false)
-    /// The peer of the last channel that was ready.
+    /// The peer of the connection's channels; nil before the first channel.
     private let peer = Locked<Fingerprint?>(nil)
     private let nearby: NearbyNotes
 

@@ -23,11 +23,11 @@ struct ConnectionSession: Sendable {
     let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether a message of the peer was received, and is not written yet.
     private let isWriting = Locked(false)
-    /// Why a message of the peer could not be written or confirmed, for ``leaveAfterSending()``,
-    /// during which nobody reads this session's events.
+    /// Why a message of the peer could not be written or confirmed. ``leaveAfterSending()`` throws
+    /// this error, because no event is handled while it runs.
     private let outputFailure = Locked<ChannelError?>(nil)
-    /// Why the output file could not be synchronized to the disk, or why the messages in it could not
-    /// be confirmed.
+    /// Why the output file could not be synchronized to the disk, or why the messages in it could
+    /// not be confirmed.
     private let fileFailure = Locked<ChannelError?>(nil)
     /// Whether the session also waits until the peer has said that it sends no more. If false, the
     /// session ends as soon as all input was sent and each message has a fate.
@@ -185,9 +185,9 @@ struct ConnectionSession: Sendable {
         return await confirming.value.map { .localFailure($0) } ?? event
     }
 
-    /// Writes the peer's messages, of which the output has `length` bytes already. For each written
-    /// message, `feed` gets its number and the output's new length. Without `feed`, each written message
-    /// is confirmed at once.
+    /// Writes the peer's messages to the output, which has `length` bytes already. For each written
+    /// message, `feed` gets its number and the output's new length. Without `feed`, each written
+    /// message is confirmed at once.
     private func writeOutput(
         to feed: AsyncStream<(number: UInt64, length: Int)>.Continuation?, length: Int
     ) async -> Event? {
@@ -244,8 +244,8 @@ struct ConnectionSession: Sendable {
     /// everything, but the peer may not.
     private static let closeTimeout: Duration = .seconds(30)
 
-    /// Ends the connection after each message of this side has its fate. The output may still have to
-    /// take a message of the peer; a signal ends the wait for that.
+    /// Ends the connection after each message of this side has its fate. The output may still have
+    /// to take a message of the peer; a signal ends this wait.
     private func leaveAfterSending() async throws(ChannelError) {
         try await interruption.cancelling { () async throws(ChannelError) in await leave(nil) }
         if let error = interruption.error { throw error }

@@ -48,7 +48,8 @@ final class LineReader: Sendable {
         }
         var taken = min(length, maximumLength)
         if taken < length {
-            // A character of UTF-8 has at most four bytes, and all but the first begin with 10.
+            // A character of UTF-8 has at most four bytes. All but the first begin with the bits
+            // 10.
             taken = (taken - 3...taken).last { state.bytes[$0] & 0xC0 != 0x80 } ?? taken
         }
         let line = Array(state.bytes[..<taken])

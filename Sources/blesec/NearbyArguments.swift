@@ -75,7 +75,8 @@ struct NearbyArguments: Sendable {
         if let timesHeard { options.rules.timesHeard = timesHeard }
         let signal = try arguments.number(Self.signal, in: -128...20)
         if let signal { options.rules.weakestSignal = signal }
-        if let time = try Seconds.read(arguments, Self.within) { options.rules.within = time }
+        let hearingPeriod = try Seconds.read(arguments, Self.within)
+        if let hearingPeriod { options.rules.hearingPeriod = hearingPeriod }
         options.scansAnewEvery = try Seconds.read(arguments, Self.rescan)
     }
 

@@ -77,7 +77,7 @@ enum OutboxCommand {
     }
 
     /// The stores that the arguments choose, and an error for each store that cannot be opened. If
-    /// `--peer` or `--own` finds a store, there are no errors: a store that cannot be opened is
+    /// `--peer` or `--own` finds a store, `failures` is empty: a store that cannot be opened is
     /// assumed to belong to other keys.
     private static func stores(
         _ arguments: Arguments

@@ -30,7 +30,13 @@ struct PeerList {
         let candidate = sighting.candidate
         let payload = sighting.advertisement.payload
         if let known = printed[candidate], known == payload { return }
-        // Limited, since unauthenticated peers can invent any number of candidates.
+        // One part of an advertisement may be lost, so the same peer can be heard without a payload.
+        let isKnownAddress = printed.contains {
+            $0.key.address == candidate.address && $0.value != nil
+        }
+        if payload == nil, isKnownAddress { return }
+        // The dictionary is limited, since unauthenticated peers can invent any number of
+        // candidates.
         if printed.count >= table.capacity { printed = [:] }
         printed[candidate] = .some(payload)
         let signal = sighting.signal.map { "\($0) dBm" } ?? "?"
@@ -61,9 +67,9 @@ struct PeerList {
         try StandardOutput.print(drawing(at: now, height: Environment.height))
     }
 
-    /// The text that draws the table over its last drawing, on a terminal of `height` lines. Does not
-    /// wrap lines, so that each takes one line of a narrow terminal, and the next drawing begins at
-    /// the same place.
+    /// The text that draws the table over its last drawing, on a terminal of `height` lines. The
+    /// text switches the wrapping of lines off meanwhile. So each line of the table takes one line
+    /// of a narrow terminal, and the next drawing begins at the same place.
     mutating func drawing(at now: MonotonicTime, height: Int) -> String {
         var lines = [Self.header]
         // One line is for the header, and one is for the cursor below the table.
@@ -76,13 +82,21 @@ struct PeerList {
                     + Self.pad("\(entry.timesHeard)", 6) + " \(age) s")
         }
         if table.count == 0 { lines.append("nobody yet") }
-        // Moves the cursor to the first line, prints each line again, and erases what is below.
+        // The text moves the cursor to the first line, prints each line again, and erases what is
+        // below.
         let cursorUp = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
-        // Each line is erased first: at the end of a line that is cut off, the cursor is on the last
-        // character.
+        // Each line is erased before it is printed. After a line that is cut off, the cursor is on
+        // the line's last character, which would be erased too.
         let text = lines.map { "\u{1B}[K" + $0 + "\n" }.joined()
         drawnLines = lines.count
         return "\u{1B}[?7l" + cursorUp + text + "\u{1B}[J\u{1B}[?7h"
+    }
+
+    /// The text that erases the drawn table, so that another text can be printed in its place.
+    mutating func erasing() -> String {
+        guard drawnLines > 0 else { return "" }
+        defer { drawnLines = 0 }
+        return "\u{1B}[\(drawnLines)A\u{1B}[J"
     }
 
     private static func pad(_ text: String, _ width: Int) -> String {

@@ -48,14 +48,22 @@ struct PeerMemory: Sendable {
             throw arguments.usage(
                 "neither --state nor a home directory says where to remember peers")
         }
+        let opened: StateFolder
         do throws(ChannelError) {
-            let folder = try name == nil ? StateFolder(path) : StateFolder.make(path)
-            try folder.check()
-            self.folder = folder
+            opened = try name == nil ? StateFolder(path) : StateFolder.make(path)
         } catch {
-            let isMissing = error.code == .noSuchFile && !arguments.has(Self.state)
+            let isMissing =
+                name == nil && error.code == .noSuchFile && !arguments.has(Self.state)
             guard isMissing || !requiresFolder else { throw error }
             if !isMissing { Self.reportUnused(error) }
+            return
+        }
+        do throws(ChannelError) {
+            try opened.check()
+            folder = opened
+        } catch {
+            guard !requiresFolder else { throw error }
+            Self.reportUnused(error)
         }
     }
 
@@ -75,7 +83,7 @@ struct PeerMemory: Sendable {
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(parsing: text) { return key }
         if let key = try folder?.knownPeers.key(named: text) { return PeerKey(fingerprint: key) }
-        if let pending = try pending(text) {
+        if let pending = try pendingPeer(named: text) {
             guard pending.isVerified else {
                 throw ChannelError(
                     .noSuchPeer,
@@ -91,8 +99,8 @@ struct PeerMemory: Sendable {
                 + ": give its key, pair with it by `blesec pair`, or connect with --remember first")
     }
 
-    /// The pairing under this name that was interrupted; nil if there is none.
-    private func pending(_ name: String) throws(ChannelError) -> TrustPolicy.PendingPeer? {
+    /// The peer of an interrupted pairing under this name; nil if there is none.
+    private func pendingPeer(named name: String) throws(ChannelError) -> TrustPolicy.PendingPeer? {
         try folder?.knownPeers.pendingPeers().last { $0.name == name }
     }
 
@@ -166,7 +174,7 @@ struct PeerMemory: Sendable {
     private func completePairing(
         with key: Fingerprint, in folder: StateFolder
     ) throws(ChannelError) {
-        guard let peerName, let pending = try pending(peerName), pending.isVerified,
+        guard let peerName, let pending = try pendingPeer(named: peerName), pending.isVerified,
             pending.key == key
         else { return }
         try folder.knownPeers.bind(peerName, to: key)

@@ -17,12 +17,13 @@ final class PeerSearch: Sendable {
     private let notes: ConnectionNotes
 
     private struct State: Sendable {
+        /// The last address; nil if it is unknown, or was dialed already.
         var last: Place?
         /// An error at the last address that says more than a failed search: the device there shows
         /// a different key, refuses this side, or is this device itself.
         var addressError: ChannelError?
         var service: NearbyService?
-        /// The function to which the last search reports its state.
+        /// The function to which the present search reports its state.
         var progress: PeerRoute.Progress?
     }
     private let state: Locked<State>
@@ -78,7 +79,7 @@ final class PeerSearch: Sendable {
         return try await service.next()
     }
 
-    /// Reports the state that an event of the service means for the last search.
+    /// Reports the state of the search that follows from an event of the service.
     private func report(_ event: NearbyEvent) {
         guard let progress = state.withLock({ $0.progress }) else { return }
         switch event {
@@ -86,7 +87,8 @@ final class PeerSearch: Sendable {
         case .opening: progress(.opening)
         case .handshaking: progress(.handshaking)
         case .dialFailed: progress(.searching)
-        // Because the service accepts no links, a dial is called off only at the search's end.
+        // A dial is cancelled when the candidate's own link is accepted, or when the search ends.
+        // This service accepts no links, so only the end of the search remains.
         case .dialCancelled, .adapter, .advertising, .acceptFailed, .duplicate: break
         }
     }

@@ -47,6 +47,16 @@ enum ScanCommand {
         let duration = try Seconds.read(arguments, Self.duration)
         let isTable = !arguments.has(.json) && isatty(STDOUT_FILENO) == 1
         let list = Locked(PeerList(isTable: isTable))
+        if isTable {
+            // A message is printed in place of the table, which is drawn again below the message.
+            Diagnostics.show { line in
+                list.withLock { list in
+                    try? StandardOutput.print(list.erasing())
+                    line()
+                }
+            }
+        }
+        defer { Diagnostics.show(by: nil) }
         let bluetoothd = await Bluetoothd.connect()
         let adapter: BluetoothAdapter
         let scan: ServiceScan

@@ -44,10 +44,13 @@ enum TerminalPrompt {
         let original = settings
         settings.c_lflag &= ~tcflag_t(ECHO)
         settings.c_lflag |= tcflag_t(ECHONL)
-        // A signal must not leave the terminal without echo.
-        let token = Signals.add { _ in
+        // Ctrl-\ would end the process without a handler, and leave the terminal without echo.
+        unsafe withUnsafeMutableBytes(of: &settings.c_cc) { unsafe $0[Int(VQUIT)] = 0 }
+        // A signal must not leave the terminal without echo. It ends the process, even if an older
+        // handler would let the process continue: the passphrase would then be typed with echo.
+        let token = Signals.add { number in
             restore(terminal, original)
-            return false
+            Signals.endProcess(by: number)
         }
         defer {
             restore(terminal, original)

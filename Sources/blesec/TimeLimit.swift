@@ -58,7 +58,7 @@ struct TimeLimit: Sendable {
     }
 
     /// Waits until the connection has its first channel or is closed, or the task is cancelled.
-    /// Returns the error `timedOut` if the time is over before.
+    /// Returns the error `timedOut` if the time is over before that, and otherwise nil.
     func failure(awaitingChannelOf connection: PeerConnection) async -> ChannelError? {
         do throws(ChannelError) {
             try await run(awaiting: "channel") { () async throws(ChannelError) in

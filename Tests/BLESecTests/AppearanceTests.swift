@@ -152,7 +152,7 @@ struct AppearanceTests {
         otherMagic[0] ^= 1
         for bytes in [
             otherMagic, [0xFF],
-            // A hello and the length of an early message: 0, and more than is allowed.
+            // A hello and the length of its early message: once 0, once more than is allowed.
             hello + [0, 0], hello + [0xFF, 0xFF],
             // An early message of XX with 31 of the ephemeral key's 32 bytes.
             hello + [0, 31] + [UInt8](repeating: 9, count: 31),
@@ -188,7 +188,7 @@ struct AppearanceTests {
         pair.step(.acceptor)
         var lastMessage = pair.take(.dialer)
         // After two bytes of length come the dialer's static key and its tag, 48 bytes together.
-        // The last of these is changed.
+        // The last of the 48 bytes is changed.
         lastMessage[2 + 47] ^= 1
         pair.deliver(lastMessage, to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
@@ -240,7 +240,7 @@ struct AppearanceTests {
     func stolenCertificate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let setup = try Refusable.Setup()
-            let behaviour = try setup.issued(
+            let behaviour = try setup.issue(
                 TestAuthority.deviceExtensions("rogue"),
                 newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
             let honest = try MaliciousTLSPeer(
@@ -291,11 +291,11 @@ struct AppearanceTests {
                 let setup = try Refusable.Setup()
                 try refuse(refusable.prepare(setup), setup)
             }
-            // A dialer's policy refuses with an alert too; `role` is that of the malicious peer, and
-            // the dialer is its victim.
+            // A dialer's policy refuses with an alert too. If the malicious peer, whose role is
+            // `role`, is the acceptor, the dialer is its victim.
             let setup = try Refusable.Setup()
             setup.policy = .authority(uris: ["blesec://devices/someone"])
-            if role == .acceptor { try refuse(setup.good(), setup) }
+            if role == .acceptor { try refuse(setup.issueValid(), setup) }
             #expect(appearances.count == 1, "\(role): \(appearances)")
         }
     }

@@ -38,9 +38,9 @@ struct AttackRun {
 
     /// Runs a channel to its end on both sides.
     ///
-    /// `attack` gets each SDU: its sender, the offset of its first byte in all bytes of the sender,
-    /// and its bytes. It returns the bytes that arrive. If it returns `nil`, nothing arrives any
-    /// more, and the link ends for both sides. `endsWhen` is called whenever all bytes have
+    /// `attack` gets each SDU: its sender, the number of bytes that the sender has sent before it,
+    /// and its bytes. `attack` returns the bytes that arrive. If it returns `nil`, nothing arrives
+    /// any more, and the link ends for both sides. `endsWhen` is called whenever all bytes have
     /// arrived; if it returns true, the link ends for both sides.
     init(
         _ configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration),
@@ -145,7 +145,7 @@ extension ChannelMachine.Outcome {
 }
 
 /// All bytes that one side sends in a run, divided into pieces. The first piece is the hello or the
-/// answer; each other piece is one message with the header that has its length.
+/// answer; each other piece is a header and the one message whose length the header states.
 struct SentPieces {
     /// How the bytes after the negotiation are divided.
     enum Framing {
@@ -180,8 +180,8 @@ struct SentPieces {
         self.framing = framing
     }
 
-    /// How many bytes this side sends up to the end of its `ready`. A peer that did not get all of
-    /// these bytes unchanged must never become ready.
+    /// How many bytes this side sends up to the end of its `ready`; `nil` if it sends no `ready`. A
+    /// peer that did not get all of these bytes unchanged must never become ready.
     var provingByteCount: Int? { pieces.first { $0.count == framing.readyLength }?.upperBound }
 }
 

@@ -78,9 +78,9 @@ struct AttackerTests {
         }
         for name in ["N", "K", "X"] {
             let pattern = try #require(HandshakePattern.named(name))
-            // The initiator of N has nothing to prove. In K and X it uses its static key only in
-            // `ss`, which is no proof: the responder's static key is enough to compute it. The
-            // responder sends no message, so it proves nothing.
+            // The initiator of N has nothing to prove, so it counts as proven. In K and X the
+            // initiator uses its static key only in `ss`, which is no proof: the responder's static
+            // key is enough to compute `ss`. The responder sends no message, so it proves nothing.
             #expect(pattern.isProven(.initiator, after: 1) == (name == "N"))
             #expect(!pattern.isProven(.responder, after: 1))
         }
@@ -188,7 +188,7 @@ private enum Attacker: CaseIterable {
 
     /// Whether the attacker only repeats recorded or reflected messages, and has no keys.
     var onlyRepeats: Bool { [.recording, .firstMessage, .mirror].contains(self) }
-    /// Whether the attacker has the private key of the peer's static key.
+    /// Whether the attacker has the peer's static private key.
     var hasPeerKey: Bool { self == .honest || self == .keyHolder }
     var hasPSKs: Bool { !onlyRepeats && self != .keyless && self != .keyHolder }
 }
@@ -285,8 +285,8 @@ private struct AttackFixture {
                     isExpected && reportedByHandshake == (isProvenByHandshake ? expected : nil)
             } else {
                 try replay(attacker, scenario, victim, recording)
-                // A pattern without a proof expects an anonymous peer. A replay may complete its
-                // handshake, and is then reported as this peer.
+                // If the pattern does not prove the peer, a replay may complete the handshake. The
+                // victim then reports an anonymous peer, as it may.
                 isExpected = victim.reported == nil || victim.reported == expected
             }
             if attacker == .honest { tally.controls += 1 } else { tally.attacks += 1 }
@@ -512,8 +512,8 @@ private final class Victim {
         return Array(sent[2..<2 + length])
     }
 
-    /// Lets 61 seconds pass, longer than all deadlines of a handshake together. Returns whether the
-    /// victim has then ended and has never reported a peer.
+    /// Lets 61 seconds pass, more than any time limit before a peer is reported. Returns whether
+    /// the victim has then ended and has never reported a peer.
     func endsWithoutPeer() -> Bool {
         now += 61_000_000_000
         machine.handleTimeout(now: now)

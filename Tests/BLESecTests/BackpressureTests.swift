@@ -62,7 +62,7 @@ struct BackpressureTests {
         }
         for index in 0..<10 as Range<UInt8> { #expect(try await acceptor.receive() == [index]) }
         #expect(await dialer.failure == nil)
-        // The wait ends with the channel.
+        // A channel that ends does not wait for another attempt: `finish` expects no timer.
         await fixture.loop.run { link.failuresLeft = .max }
         try await dialer.send([10])
         await fixture.clock.settle()

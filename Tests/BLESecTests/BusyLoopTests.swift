@@ -6,7 +6,7 @@ import Testing
 
 @testable import BLESec
 
-/// Channels over sockets on a loop that has much to do, or whose thread stops.
+/// Channels on a loop that has much to do, or whose thread stops.
 @Suite("Busy loops", .timeLimit(.minutes(2)))
 struct BusyLoopTests {
     /// The two ends of a ready channel over a socket pair. `faults` are those of the acceptor's
@@ -110,7 +110,8 @@ struct BusyLoopTests {
         await loop.shutdown()
     }
 
-    /// Sends until the link and the buffers of both sides are full in both directions.
+    /// Sends until the link and the buffers of both sides are full in both directions. Returns the
+    /// tasks that send; each goes on until its channel ends.
     private static func fill(
         _ channels: [SecureChannel], _ loop: EventLoop
     ) async throws -> [Task<Void, any Error>] {
@@ -144,7 +145,8 @@ struct BusyLoopTests {
         let turn = await loop.run { loop.turn }
         try await loop.sleep(for: .milliseconds(200))
         #expect(await loop.run { loop.turn } < turn + 100)
-        // More waits in the link than the dialer reads ahead, so the program has to receive first.
+        // More waits in the link than the dialer reads ahead. So the dialer reaches the end of the
+        // link, and fails, only after its program has received.
         #expect(await dialer.failure == nil)
         await #expect(throws: ChannelError(.truncated, "")) { try await Self.receiveAll(dialer) }
         for task in tasks { #expect(await failure(of: task) != nil) }
@@ -152,7 +154,7 @@ struct BusyLoopTests {
         await loop.shutdown()
     }
 
-    @Test("a side whose wait for an acknowledgement has filled its buffers learns of the lost link")
+    @Test("a side learns of a lost link even if its buffers are full after a failed delivery")
     func lostAfterWaiting() async throws {
         let loop = EventLoop(name: "busy")
         let (dialer, acceptor) = try await Self.channel(try PinnedPeers(), loop)
@@ -181,8 +183,8 @@ struct BusyLoopTests {
         let accepted = try await listener.accept()
         let dialed = try await dialing
         let receiving = Task(executorPreference: loops[0]) { try await Self.receiveAll(accepted) }
-        // When the thread continues after its stop, timers of the channel are due, and the channel
-        // has last seen the socket empty.
+        // The channel reads this message before its thread stops. So when the thread continues,
+        // timers of the channel are due, and the channel's last read has found the socket empty.
         try await dialed.send([0])
         try await loops[0].sleep(for: .milliseconds(200))
         loops[0].execute { sleep(5) }

@@ -81,7 +81,7 @@ extension SecureChannel {
     var failure: ChannelError.Code? { driver.machine.outcome?.code }
 
     /// How many waiting calls of the channel have a deadline.
-    var callDeadlines: Int { driver.callDeadlines.count }
+    var callsWithDeadline: Int { driver.callDeadlines.count }
 
     /// How many messages the program has queued in all, how many bytes of these messages are not
     /// sealed yet, and how many bytes have arrived in messages that the program has not received.

@@ -11,8 +11,8 @@ struct ChannelHistoryTests {
     /// The history of a channel, with its times in milliseconds after ``start``.
     static func history(began: Int, ready: Int, hash: [UInt8]) -> ChannelHistory {
         .init(
-            began: start.advanced(by: .milliseconds(began)),
-            ready: start.advanced(by: .milliseconds(ready)), hash: hash)
+            beginTime: start.advanced(by: .milliseconds(began)),
+            readyTime: start.advanced(by: .milliseconds(ready)), hash: hash)
     }
 
     @Test("if two handshakes overlapped, the channel with the lower hash stays")
@@ -29,10 +29,10 @@ struct ChannelHistoryTests {
         // two sides may see different orders, so the hashes must decide in either order.
         for shift in stride(from: -1_500, through: 1_500, by: 100) {
             let first = Self.history(began: 0, ready: 2_000, hash: [7])
-            let lowerHash = Self.history(began: 2_000 + shift, ready: 5_000, hash: [5])
-            #expect(lowerHash.stays(insteadOf: first))
-            let higherHash = Self.history(began: 2_000 + shift, ready: 5_000, hash: [9])
-            #expect(!higherHash.stays(insteadOf: first))
+            let lowerSecond = Self.history(began: 2_000 + shift, ready: 5_000, hash: [5])
+            #expect(lowerSecond.stays(insteadOf: first))
+            let higherSecond = Self.history(began: 2_000 + shift, ready: 5_000, hash: [9])
+            #expect(!higherSecond.stays(insteadOf: first))
         }
     }
 
@@ -51,7 +51,7 @@ struct ChannelHistoryTests {
         let (dialer, acceptor) = try await fixture.channels()
         await fixture.clock.advance(by: .seconds(10))
         for channel in [dialer, acceptor] {
-            #expect(await ChannelHistory(of: channel).ready == made)
+            #expect(await ChannelHistory(of: channel).readyTime == made)
             await channel.abort()
         }
         await fixture.finish()

@@ -425,9 +425,10 @@ struct ChannelLoopsTests {
         let accepted = try await listener.accept()
         try await opening.value
         #expect(accepted.loop === spread.channelLoops[1])
-        // The third peer has the place of the accepted channel or of the second peer: it depends on
-        // which of two messages from the second loop came first. After the guaranteed time, two of
-        // the four silent peers have the two places in any case.
+        // The third peer has the place of the accepted channel, or that of the second peer. This
+        // depends on what the listener learned first from the second loop: that the handshake is
+        // over, or that it was not turned away. After the guaranteed time, two of the four silent
+        // peers have the two places in either case.
         var peers = [second, third]
         for _ in 0..<2 { peers.append(try await spread.rawPeer()) }
         await spread.clock.advance(by: .milliseconds(100))

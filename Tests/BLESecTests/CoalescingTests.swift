@@ -1,5 +1,6 @@
 import BLESecChannelCore
 import BLESecLinks
+import BLESecLocking
 import BLESecTesting
 import Glibc
 import Testing
@@ -114,11 +115,11 @@ struct CoalescingTests {
         #expect(try await acceptor.receive(upTo: 100) == (0..<16).map { [$0] })
     }
 
-    /// How the dialer ends after it has sent messages: with a call in the same turn, or, with
-    /// `drop`, when the test releases it.
+    /// How the dialer ends in the turn in which it has sent messages: with a call, or, with `drop`,
+    /// because the test releases it.
     enum Ending: CaseIterable, Sendable { case finish, close, abort, drop }
 
-    @Test("a channel sends the messages of a turn before it ends", arguments: Ending.allCases)
+    @Test("before a channel ends, it sends the messages of the turn", arguments: Ending.allCases)
     func endInSameTurn(_ ending: Ending) async throws {
         let fixture = try ChannelFixture()
         let acceptor = try await Self.sendAndEnd(fixture, ending)
@@ -128,14 +129,22 @@ struct CoalescingTests {
     private static func sendAndEnd(
         _ fixture: ChannelFixture, _ ending: Ending
     ) async throws -> SecureChannel {
-        let (dialer, acceptor, _) = try await channels(fixture)
+        // The only reference to the dialer, except while one of its calls runs.
+        let box = Locked<SecureChannel?>(nil)
+        let acceptor: SecureChannel
+        do {
+            let pair = try await channels(fixture)
+            box.withLock { $0 = pair.dialer }
+            acceptor = pair.acceptor
+        }
         try await Task(executorPreference: fixture.loop) {
-            for index in 0..<10 { try await dialer.send([UInt8(index)]) }
+            for index in 0..<10 { try await box.withLock { $0 }?.send([UInt8(index)]) }
             switch ending {
-            case .finish: try await dialer.finish()
-            case .close: Task { try await dialer.close() }
-            case .abort: await dialer.abort()
-            case .drop: break
+            case .finish: try await box.withLock { $0 }?.finish()
+            case .close:
+                Task(executorPreference: fixture.loop) { try await box.withLock { $0 }?.close() }
+            case .abort: await box.withLock { $0 }?.abort()
+            case .drop: box.withLock { $0 = nil }
             }
         }.value
         return acceptor
@@ -189,7 +198,8 @@ struct CoalescingTests {
             return link.attempts - before
         }.value
         // The full link is tried again only when the memory link below it reports room. The memory
-        // link has room, so it reports this in each turn. A turn has 64 sends or less.
+        // link has room, so it reports this before each job of the loop. The sending task makes at
+        // most 64 sends in one job.
         #expect(attempts < 30)
         await dialer.abort()
         await acceptor.abort()

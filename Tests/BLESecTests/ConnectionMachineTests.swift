@@ -33,13 +33,13 @@ private struct TimedMachine {
         hash: [UInt8] = [], isEnding: Bool = false, isCurrentOver: Bool = true,
         hasRoom: Bool = true
     ) -> ConnectionMachine.Admission {
-        let history = ChannelHistory(began: now, ready: now, hash: hash)
+        let history = ChannelHistory(beginTime: now, readyTime: now, hash: hash)
         return machine.admit(
             .init(peer: .group, history: history, isEnding: isEnding),
             isCurrentOver: isCurrentOver, hasRoom: hasRoom, at: now)
     }
 
-    /// Reports that an attempt has failed: the current attempt if `attempt` is nil.
+    /// Reports the failure of `attempt`; nil stands for a failure that names no attempt.
     @discardableResult
     mutating func failAttempt(
         _ code: ChannelError.Code = .noSuchPeer, in attempt: Int? = nil
@@ -253,14 +253,13 @@ struct ConnectionMachineTests {
     func otherFailure() {
         var connection = TimedMachine()
         let attempt = connection.beginAttempt()
-        // The failure of a channel that the program has offered has no attempt.
+        // If a channel that the program has offered fails, the report names no attempt.
         connection.failAttempt(in: nil)
         connection.machine.reached(.handshaking, in: attempt, at: connection.now)
         #expect(connection.state == .handshaking)
     }
 
-    @Test(
-        "a state that an attempt has reported before it failed changes nothing if it arrives later")
+    @Test("after an attempt's failure, a state that the attempt reported before changes nothing")
     func lateState() {
         var connection = TimedMachine()
         let attempt = connection.beginAttempt()
@@ -291,7 +290,7 @@ struct ConnectionMachineTests {
         #expect(connection.failAttempt(.configuration) == .close(ChannelError(.configuration, "")))
     }
 
-    @Test("a link that ends because the peer was started again after its end closes the connection")
+    @Test("a link that ends with the error sessionLost closes the connection")
     func sessionLost() {
         var connection = TimedMachine()
         connection.offerChannel()

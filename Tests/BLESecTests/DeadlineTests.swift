@@ -48,7 +48,7 @@ struct DeadlineTests {
     }
 
     @Test(
-        "if the link ends before it takes the last acknowledgement, the channel is unacknowledged",
+        "if the link ends before it takes the last acknowledgement, the error is unacknowledged",
         arguments: [ChannelRole.dialer, .acceptor])
     func lastAcknowledgementWaits(role: ChannelRole) throws {
         let peer = try MaliciousNoisePeer.ready(role)
@@ -62,7 +62,7 @@ struct DeadlineTests {
         #expect(peer.victimFailure == .unacknowledged)
     }
 
-    @Test("a peer that vanishes before it acknowledges this side's end is named as the reason")
+    @Test("if the peer vanishes before it acknowledges this side's end, the error says so")
     func unacknowledgedEnd() throws {
         let pair = try PinnedPeers().pair()
         pair.run()

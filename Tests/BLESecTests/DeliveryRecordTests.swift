@@ -167,7 +167,8 @@ struct DeliveryRecordTests {
     }
 
     @Test(
-        "a channel ends when the next piece of a message does not come", arguments: [true, false])
+        "a channel ends if a piece of a message does not come in time, not if the message is whole",
+        arguments: [true, false])
     func lateChunk(isComplete: Bool) throws {
         let (dialer, acceptor) = (Side(seed: 13), Side(seed: 14))
         let pair = try channel(dialer, acceptor) { $0.timeouts.message = .seconds(1) }
@@ -187,7 +188,8 @@ struct DeliveryRecordTests {
     func asksSeldom() throws {
         let (dialer, acceptor) = (Side(seed: 11), Side(seed: 12))
         let pair = try channel(dialer, acceptor)
-        // The first message shows that `resume` has arrived, so there may be more to send.
+        // The first message shows the acceptor that its `resume` has arrived. So the acceptor may
+        // have more to send, and its port is asked again.
         dialer.send([0])
         pair.dialer.portMayHaveRecords()
         pair.run()
@@ -197,7 +199,8 @@ struct DeliveryRecordTests {
         dialer.send([1])
         pair.dialer.portMayHaveRecords()
         pair.run()
-        // The port has said that nothing follows the message, and the message causes no record.
+        // The dialer's port has said that nothing follows the message, and the message causes no
+        // record of the acceptor.
         #expect((dialer.askedCount, acceptor.askedCount) == (asked.0 + 1, asked.1))
         asked = (dialer.askedCount, acceptor.askedCount)
         acceptor.take()

@@ -118,7 +118,9 @@ struct DirectProofTests {
         Self.expectUnproven(pair, .acceptor)
     }
 
-    @Test("a replay occupies one handshake place, enrols no peer, and makes no channel ready")
+    @Test(
+        "a replay occupies one handshake place, enrols no peer, and makes no channel ready",
+        .timeLimit(.minutes(1)))
     func enrolment() async throws {
         let store = EmptyStore()
         let pinned = try PinnedPeers()
@@ -131,7 +133,10 @@ struct DirectProofTests {
         let attacker = await fixture.rawPeer()
         await attacker.send(recorded)
         // The listener asks the store on another thread, and answers the attacker after that.
-        while await attacker.receive().isEmpty { await fixture.clock.settle() }
+        while await attacker.receive().isEmpty {
+            try Task.checkCancellation()
+            await fixture.clock.settle()
+        }
         var load = await fixture.listener.load
         #expect(load.handshakes == 1 && load.ready == 0)
         await fixture.clock.advance(by: .seconds(61))

@@ -44,7 +44,7 @@ struct DirectSessionTests {
         await fixture.finish()
     }
 
-    @Test("over direct Noise, a reply arrives three seconds after an end that the link delayed")
+    @Test("over direct Noise, a reply three seconds after a delayed end still arrives")
     func lateReply() async throws {
         let fixture = try ChannelFixture()
         let (link, other) = await fixture.loop.run { [loop = fixture.loop] in
@@ -70,7 +70,7 @@ struct DirectSessionTests {
     }
 
     @Test(
-        "an empty message ends the peer's direction only; after both ends the link may be closed",
+        "an end ends only the direction of its sender; after both ends the link may be closed",
         arguments: [CertificateFixture.noise, CertificateFixture.tls])
     func endsOfBothSides(offer: String) throws {
         let pair = try Self.pair(offer)
@@ -92,7 +92,7 @@ struct DirectSessionTests {
         #expect(pair.acceptor.outcome != nil && pair.acceptor.outcome?.code == nil)
     }
 
-    /// Expects how far the dialer may close a link without half-close now.
+    /// Expects that `shutdown` is what the dialer may do now with a link without half-close.
     private static func expect(
         _ shutdown: LinkShutdown, _ pair: MachinePair, _ comment: Comment
     ) {
@@ -122,11 +122,12 @@ struct DirectSessionTests {
             pair.dialer.resumeReading(wasFull: wasFull, now: pair.now)
         }
         #expect(count == 20 && pair.dialer.unprocessedBytes == 0)
-        // The second begins when the program reads again.
+        // The quiet second, after which the dialer may close the link, begins when the program
+        // reads again.
         pair.passTime(.milliseconds(999))
-        Self.expect(.stay, pair, "the second is not over")
+        Self.expect(.stay, pair, "the quiet second is not over")
         pair.passTime(.milliseconds(1))
-        Self.expect(.closeWhenDrained, pair, "the second is over")
+        Self.expect(.closeWhenDrained, pair, "the quiet second is over")
     }
 
     @Test("a direct Noise dialer that has ended keeps the link while a record is incomplete")
@@ -145,7 +146,7 @@ struct DirectSessionTests {
         Self.expect(.closeWhenDrained, pair, "the record is whole")
     }
 
-    @Test("a close whose program does not read fails with a reason that does not blame the peer")
+    @Test("if a program does not read, its close fails with a reason that does not blame the peer")
     func closeWithoutReading() throws {
         let pair = try Self.pair(CertificateFixture.noise) { $0.limits.readAhead = 1 }
         let message = [UInt8](repeating: 7, count: 16_384)
@@ -198,7 +199,7 @@ struct DirectSessionTests {
         #expect(pair.acceptor.outcome?.code == .timedOut)
     }
 
-    @Test("a link whose other direction has ended gets the close deadline to drain, too")
+    @Test("after a half-close by the peer, the link also gets the close deadline to drain")
     func undrainedLinkAfterHalfClose() throws {
         let pair = try Self.pair(CertificateFixture.noise)
         pair.acceptor.end()

@@ -11,7 +11,7 @@ enum LinkedOpenSSL {
     /// illegal_parameter.
     static let acceptorsAlertForOversizedChain: Int32 = is35 ? 42 : 47
 
-    /// Whether a record looks like alert `number` of a side that has refused the peer's certificate.
+    /// Whether a record looks like alert `number` of a side that refused the peer's certificate.
     ///
     /// A sealed alert has the type of application data, and all sealed alerts have the same length.
     /// An acceptor always seals its alert. With OpenSSL 3.0 a dialer's alert is in clear, because a

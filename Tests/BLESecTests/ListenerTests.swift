@@ -50,7 +50,9 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("of two tasks that accept, one gets the ready channel and the other one goes on waiting")
+    @Test(
+        "of two tasks that accept, one gets the ready channel and the other one goes on waiting",
+        .timeLimit(.minutes(1)))
     func twoConsumers() async throws {
         let fixture = try await ListenerFixture()
         let listener = fixture.listener
@@ -69,7 +71,10 @@ struct ListenerTests {
         }
         for number in 1...2 {
             let dialed = try await fixture.pinnedDial().value
-            while results.withLock({ $0.count }) < number { await fixture.clock.settle() }
+            while results.withLock({ $0.count }) < number {
+                try Task.checkCancellation()
+                await fixture.clock.settle()
+            }
             #expect(results.withLock { $0.allSatisfy { (try? $0.get()) != nil } })
             await dialed.abort()
         }
@@ -186,20 +191,26 @@ struct ListenerTests {
         await listening.finish()
     }
 
-    @Test("a peer whose trust decision is pending keeps its place")
+    @Test("a peer whose trust decision is pending keeps its place", .timeLimit(.minutes(1)))
     func decisionPending() async throws {
         let person = TrustDecisionTests.Person()
         let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 2)) {
             $0.trust = person.policy
         }
         let dialing = try await fixture.pinnedDial()
-        while person.questions.withLock(\.isEmpty) { await fixture.clock.settle() }
+        while person.questions.withLock(\.isEmpty) {
+            try Task.checkCancellation()
+            await fixture.clock.settle()
+        }
+        var peers: [RawPeer] = []
         for _ in 0..<10 {
-            _ = await fixture.rawPeer()
+            peers.append(await fixture.rawPeer())
             await fixture.clock.advance(by: .milliseconds(100))
+            #expect(await fixture.listener.load.handshakes == 2)
         }
         person.answer(.admit)
         _ = try await dialing.value
+        for peer in peers { await peer.leave() }
         await fixture.finish()
     }
 
@@ -300,7 +311,7 @@ struct ListenerTests {
             sent += 8_192
             await fixture.clock.settle()
         }
-        #expect(sent <= 5 * 8_192)
+        #expect((3 * 8_192...5 * 8_192).contains(sent))
         #expect(fixture.failures.all.count == 1)
         await fixture.finish()
     }

@@ -4,9 +4,9 @@ import BLESecLinks
 @testable import BLESec
 
 extension ChannelMachine {
-    /// Hands bytes to the machine, as a driver does with the bytes of a link, but even when the
-    /// machine does not want any bytes. Drops the bytes beyond what an unauthenticated peer may
-    /// send. Traps if the machine's buffer is full.
+    /// Hands bytes to the machine as a driver does, but also while the machine wants no bytes.
+    /// Drops the bytes beyond what an unauthenticated peer may send. Traps if the machine's buffer
+    /// is full.
     mutating func arrive(_ bytes: [UInt8], now: UInt64) {
         var rest = bytes[...]
         while !rest.isEmpty, !isOver {

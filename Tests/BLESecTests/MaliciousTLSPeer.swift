@@ -165,7 +165,8 @@ import Testing
         advance()
     }
 
-    /// Application data as TLS records, after any other bytes that OpenSSL has waiting.
+    /// Returns application data as TLS records. Any other bytes that OpenSSL has not sent yet come
+    /// before them.
     func sealed(_ bytes: [UInt8]) -> [UInt8] {
         if !bytes.isEmpty {
             #expect(unsafe SSL_write(ssl, bytes, Int32(bytes.count)) == bytes.count)
@@ -320,7 +321,8 @@ import Testing
             let length = Int(incoming[0]) << 8 | Int(incoming[1])
             transcript.hello = hello.encoded
             transcript.early = Array(incoming[2..<2 + length])
-            // The early message has two bytes of length before it; OpenSSL reads TLS records alone.
+            // OpenSSL gets only TLS records, so the two bytes with the early message's length are
+            // removed.
             incoming.removeFirst(2)
         }
         hasNegotiated = true

@@ -34,7 +34,9 @@ struct MemoryBoundTests {
     func drainsWaitingRecords() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         var flood: [UInt8] = []
-        for _ in 0..<100 { flood += try peer.sealed(0, Array(repeating: 1, count: 1_400)) }
+        for _ in 0..<100 {
+            flood += try peer.sealed(RecordType.data.rawValue, Array(repeating: 1, count: 1_400))
+        }
         peer.victim.arrive(flood, now: peer.now)
         #expect(!peer.victim.wantsBytes && peer.victim.unprocessedBytes > 130_000)
         peer.victim.linkWasLost(now: peer.now)
@@ -56,6 +58,8 @@ struct MemoryBoundTests {
             over: second, role: .acceptor, configuration: receiving)
         let (dialer, acceptor) = try await (dialing, accepting)
         let messages = (0..<1_000).map { [UInt8](repeating: UInt8($0 & 0xFF), count: 1_000) }
+        // The acceptor's inbox is full after its first read, so the messages that follow stay in
+        // the link.
         try await Task(executorPreference: loop) {
             try await dialer.sendAll(messages)
         }.value
@@ -98,7 +102,9 @@ struct MemoryBoundTests {
         #expect(budget.bytesLeft == 50_000)
     }
 
-    @Test("of equally long incomplete messages, the one that exceeds the budget ends its channel")
+    @Test(
+        "if incomplete messages are equally long, the channel whose message exceeds the budget ends"
+    )
     func sharedBudget() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let peers = try (0..<3).map { _ in try MaliciousNoisePeer.ready(budget: budget) }
@@ -112,8 +118,7 @@ struct MemoryBoundTests {
 }
 
 extension SecureChannel {
-    /// Sends all messages. The other side's inbox is full after its first read, so the messages
-    /// that follow stay in the link.
+    /// Sends all messages, in order.
     fileprivate func sendAll(_ messages: [[UInt8]]) async throws {
         for message in messages { try await send(message) }
     }

@@ -24,11 +24,22 @@ struct NegotiationTests {
         let run = try AttackRun(
             CertificateFixture.shared().configurations(dialer: offers, acceptor: offers)
         ) { role, offset, bytes in
-            role == sender && offset == 0 ? (try? change(bytes)) ?? [] : bytes
+            role == sender && offset == 0 ? Self.changed(bytes, change) : bytes
         }
         #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
         #expect(run.dialer.failure != nil && run.acceptor.failure != nil)
         #expect(run.elapsed <= .seconds(25))
+    }
+
+    private static func changed(
+        _ bytes: [UInt8], _ change: ([UInt8]) throws -> [UInt8]
+    ) -> [UInt8] {
+        do {
+            return try change(bytes)
+        } catch {
+            Issue.record(error)
+            return bytes
+        }
     }
 
     /// Replaces the hello at the beginning of `bytes`, and keeps the bytes after it.
@@ -117,9 +128,7 @@ struct NegotiationTests {
         }
     }
 
-    @Test(
-        "a dial that is answered `refused` or `busy` ends with the answer's own error, without a weaker attempt"
-    )
+    @Test("a dial that is answered `refused` or `busy` ends with the answer's own error")
     func turnedAway() throws {
         for (status, code) in [
             (Answer.Status.refused, ChannelError.Code.noCommonProtocol), (.busy, .busy),
@@ -128,7 +137,6 @@ struct NegotiationTests {
             _ = pair.take(.dialer)
             pair.deliver(Answer(status).encoded, to: .dialer)
             #expect(pair.dialer.outcome?.code == code)
-            #expect(pair.take(.dialer).isEmpty)
         }
     }
 

@@ -12,16 +12,16 @@ struct ObservationTests {
         "each observer gets the newest state, and its sequence ends when no state can follow")
     func states() async {
         var observers = Observers<Int>()
-        let early = observers.add(beginningWith: 1)
+        let earlyObservation = observers.add(beginningWith: 1)
         for state in 2...4 { observers.tell(state) }
-        let late = observers.add(beginningWith: 4)
+        let lateObservation = observers.add(beginningWith: 4)
         observers.tell(5)
         observers.finish()
-        #expect(await early.reduce(into: []) { $0.append($1) } == [5])
-        #expect(await late.reduce(into: []) { $0.append($1) } == [5])
-        #expect(early.dropped == 4 && late.dropped == 1)
-        let over = observers.add(beginningWith: 5, isOver: true)
-        #expect(await over.reduce(into: []) { $0.append($1) } == [5])
+        #expect(await earlyObservation.reduce(into: []) { $0.append($1) } == [5])
+        #expect(await lateObservation.reduce(into: []) { $0.append($1) } == [5])
+        #expect(earlyObservation.dropped == 4 && lateObservation.dropped == 1)
+        let endedObservation = observers.add(beginningWith: 5, isOver: true)
+        #expect(await endedObservation.reduce(into: []) { $0.append($1) } == [5])
     }
 
     @Test("when more failures arrive than an observation holds, the oldest are dropped and counted")
@@ -51,7 +51,7 @@ struct ObservationTests {
         #expect(await remaining.reduce(into: []) { $0.append($1) } == [0, 1, 2])
     }
 
-    @Test("of 10,000 observations that were released, hardly one is stored, although no value came")
+    @Test("of 10,000 released observations at most two are stored, even if no value has come since")
     func releasedObservations() {
         var observers = Observers<Int>()
         for _ in 0..<10_000 { _ = observers.add(beginningWith: 1) }
@@ -85,7 +85,7 @@ struct ObservationTests {
     }
 
     @Test(
-        "a listener's channels and its failed peers are two sequences, which end when it closes")
+        "a listener's channels and failed peers are two sequences, which end with the listener")
     func listener() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let pinned = try PinnedPeers()

@@ -4,8 +4,8 @@ import TestSupport
 
 @testable import BLESec
 
-/// The identities of two peers and the path of a Unix socket, for connections between the peers
-/// that lose their links.
+/// The identities of two peers and the path of a Unix socket, for tests in which connections
+/// between the peers lose their links.
 struct ReconnectFixture {
     let pinned: PinnedPeers
     let endpoint: Endpoint

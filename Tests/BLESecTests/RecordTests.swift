@@ -126,7 +126,8 @@ struct RecordTests {
     @Test("a second ping before the first one's pong has left breaks the protocol")
     func pingFlood() throws {
         let peer = try MaliciousNoisePeer.ready()
-        let pings = try peer.sealed(3, [1]) + peer.sealed(3, [2])
+        let type = RecordType.ping.rawValue
+        let pings = try peer.sealed(type, [1]) + peer.sealed(type, [2])
         peer.deliver(pings)
         #expect(peer.victimFailure == .protocolViolation)
     }
@@ -293,7 +294,7 @@ struct RecordTests {
     func longestRecord() throws {
         let peer = try MaliciousNoisePeer.ready()
         let payload = [UInt8](repeating: 3, count: Record.maximumPayload)
-        let record = try peer.sealed(0, payload)
+        let record = try peer.sealed(RecordType.data.rawValue, payload)
         #expect(record.count == 2 + 65_535)
         for (index, byte) in record.dropLast().enumerated() {
             peer.deliver([byte])
@@ -312,7 +313,7 @@ struct RecordTests {
         "a record that is incomplete after 30 seconds ends the channel, even if bytes still arrive")
     func slowRecord() throws {
         let peer = try MaliciousNoisePeer.ready()
-        let record = try peer.sealed(0, Array(repeating: 1, count: 100))
+        let record = try peer.sealed(RecordType.data.rawValue, Array(repeating: 1, count: 100))
         for second in 0..<31 where peer.victimFailure == nil {
             peer.deliver([record[second]])
             try peer.passTime(.seconds(1))
@@ -333,12 +334,13 @@ struct RecordTests {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 10_000 }
         var records: [UInt8] = []
         for index in 0..<30 {
-            records += try peer.sealed(0, [UInt8](repeating: UInt8(index), count: 1_000))
+            records += try peer.sealed(
+                RecordType.data.rawValue, [UInt8](repeating: UInt8(index), count: 1_000))
         }
         peer.deliver(records)
         #expect(peer.victim.wantsBytes == false)
         #expect(peer.victim.unreceivedBytes < 12_000)
-        // While this side does not read, neither the idle nor the record deadline applies.
+        // While this side does not read, the idle deadline does not apply.
         try peer.passTime(.seconds(3_600))
         #expect(peer.victimFailure == nil)
         for index in 0..<30 {
@@ -379,7 +381,7 @@ struct RecordTests {
         #expect(peer.records.count { $0 == (.padding, []) } >= 3)
     }
 
-    @Test("pings of a peer whose link takes little cannot prolong a close")
+    @Test("a peer's pings cannot prolong a close while the link takes only few bytes")
     func closesBesidePings() throws {
         let peer = try MaliciousNoisePeer.ready()
         _ = try peer.victim.queue([UInt8](repeating: 1, count: 2_000))

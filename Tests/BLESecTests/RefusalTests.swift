@@ -35,9 +35,9 @@ struct Refusable: Sendable, CustomTestStringConvertible {
     final class Setup {
         let authority: TestAuthority
         var options = TLSOptions()
-        var revoked: (any RevocationSource)?
+        var revocations: (any RevocationSource)?
         var policy = TrustPolicy.authority()
-        /// The authorities that the victim accepts, if not only ``authority``.
+        /// The authorities that the victim accepts; nil if it accepts only ``authority``.
         var authorities: CertificateAuthorities?
 
         init() throws {
@@ -45,14 +45,17 @@ struct Refusable: Sendable, CustomTestStringConvertible {
             try authority.issueDevice("victim")
         }
 
-        /// Issues the peer's certificate with `extensions`, lines of OpenSSL's configuration.
-        func issued(_ extensions: String, newKey: [String] = ["ed25519"]) throws -> Behaviour {
+        /// Issues the peer's certificate with `extensions`, lines of OpenSSL's configuration, and
+        /// returns the behaviour of a peer that uses it.
+        func issue(_ extensions: String, newKey: [String] = ["ed25519"]) throws -> Behaviour {
             try authority.issue("rogue", extensions, newKey: newKey)
             return Behaviour(certificate: "rogue")
         }
 
-        /// Issues a valid certificate to the peer.
-        func good() throws -> Behaviour { try issued(TestAuthority.deviceExtensions("rogue")) }
+        /// Does the same with a valid certificate.
+        func issueValid() throws -> Behaviour {
+            try issue(TestAuthority.deviceExtensions("rogue"))
+        }
 
         /// Lets the victim accept these authorities, whose certificates are in the folder.
         func accept(_ names: [String]) throws -> CertificateAuthorities {
@@ -69,7 +72,7 @@ struct Refusable: Sendable, CustomTestStringConvertible {
             configuration.protocols = [TLSContext.protocolName]
             configuration.tls = try TLSContext(
                 identity: authority.identity("victim"),
-                authorities: authorities ?? authority.authorities(), revoked: revoked,
+                authorities: authorities ?? authority.authorities(), revoked: revocations,
                 options: options)
             return configuration
         }
@@ -107,27 +110,27 @@ extension Refusable {
         },
         Self("expired", "has expired") { setup in
             setup.options.clock = { TestAuthority.now + 60 * 86_400 }
-            return try setup.good()
+            return try setup.issueValid()
         },
         Self("not yet valid", "not valid yet") { setup in
             setup.options.clock = { TestAuthority.now - 86_400 }
-            return try setup.good()
+            return try setup.issueValid()
         },
         Self("of a dialer, for serverAuth", "in its extended key usage", roles: [.dialer]) {
             setup in
-            try setup.issued(TestAuthority.deviceExtensions("rogue", usage: "serverAuth"))
+            try setup.issue(TestAuthority.deviceExtensions("rogue", usage: "serverAuth"))
         },
         Self("of an acceptor, for clientAuth", "in its extended key usage", roles: [.acceptor]) {
-            try $0.issued(TestAuthority.deviceExtensions("rogue", usage: "clientAuth"))
+            try $0.issue(TestAuthority.deviceExtensions("rogue", usage: "clientAuth"))
         },
         Self("without an extended key usage", "in its extended key usage") { setup in
-            try setup.issued(uri)
+            try setup.issue(uri)
         },
         Self("for signing code", "in its extended key usage") { setup in
-            try setup.issued(TestAuthority.deviceExtensions("rogue", usage: "codeSigning"))
+            try setup.issue(TestAuthority.deviceExtensions("rogue", usage: "codeSigning"))
         },
         Self("whose key usage is key agreement alone", "may not be used to sign") { setup in
-            try setup.issued(
+            try setup.issue(
                 uri + usage + "keyUsage=keyAgreement\n",
                 newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
         },
@@ -135,7 +138,7 @@ extension Refusable {
             Behaviour(certificate: "ca")
         },
         Self("that is an intermediate authority's", "is an authority's") { setup in
-            try setup.issued(uri + usage + "basicConstraints=CA:TRUE\n")
+            try setup.issue(uri + usage + "basicConstraints=CA:TRUE\n")
         },
         Self("with a longer path than its authority permits", "longer path") { setup in
             let root = try TestAuthority(
@@ -158,8 +161,8 @@ extension Refusable {
             return Behaviour(certificate: "rogue")
         },
         Self("revoked by its serial number", "is revoked") { setup in
-            let behaviour = try setup.good()
-            setup.revoked = try RevocationList(
+            let behaviour = try setup.issueValid()
+            setup.revocations = try RevocationList(
                 lists: [setup.authority.revocationList(["rogue"])],
                 authorities: setup.authority.authorities())
             return behaviour
@@ -167,14 +170,14 @@ extension Refusable {
         Self("whose intermediate is revoked", "is revoked") { setup in
             let middle = try TestAuthority("middle", under: setup.authority)
             try middle.issueDevice("rogue")
-            setup.revoked = try RevocationList(
+            setup.revocations = try RevocationList(
                 lists: [setup.authority.revocationList(["middle"])],
                 authorities: setup.authority.authorities())
             return Behaviour(certificate: "rogue", chain: ["middle"])
         },
         Self("revoked by its key", "is revoked") { setup in
-            let behaviour = try setup.good()
-            setup.revoked = try RevocationList(
+            let behaviour = try setup.issueValid()
+            setup.revocations = try RevocationList(
                 lists: [], keys: [setup.authority.identity("rogue").fingerprint],
                 authorities: setup.authority.authorities())
             return behaviour
@@ -185,24 +188,24 @@ extension Refusable {
                     throw ChannelError(.noSuchFile, "no list")
                 }
             }
-            setup.revoked = Lost()
-            return try setup.good()
+            setup.revocations = Lost()
+            return try setup.issueValid()
         },
-        Self("with a common name alone", "names no URI") { setup in try setup.issued(usage) },
+        Self("with a common name alone", "names no URI") { setup in try setup.issue(usage) },
         Self("with a host name alone", "names no URI") { setup in
-            try setup.issued(usage + "subjectAltName=DNS:rogue.example\n")
+            try setup.issue(usage + "subjectAltName=DNS:rogue.example\n")
         },
         Self("with two URIs", "names several URIs") { setup in
-            try setup.issued(usage + "subjectAltName=URI:blesec://a,URI:blesec://b\n")
+            try setup.issue(usage + "subjectAltName=URI:blesec://a,URI:blesec://b\n")
         },
         Self("with the same URI twice", "names several URIs") { setup in
-            try setup.issued(usage + "subjectAltName=URI:blesec://a,URI:blesec://a\n")
+            try setup.issue(usage + "subjectAltName=URI:blesec://a,URI:blesec://a\n")
         },
         Self("with a malformed URI", "malformed list of names") { setup in
-            try setup.issued(usage + "subjectAltName=@it\n[it]\nURI=a b\n")
+            try setup.issue(usage + "subjectAltName=@it\n[it]\nURI=a b\n")
         },
         Self("with a changed signature", "not its issuer's") { setup in
-            var behaviour = try setup.good()
+            var behaviour = try setup.issueValid()
             try setup.authority.run([
                 "x509", "-in", setup.authority.folder.file("rogue.pem"), "-outform", "DER", "-out",
                 setup.authority.folder.file("rogue.der"),
@@ -217,7 +220,7 @@ extension Refusable {
             let middle = try TestAuthority("middle", under: setup.authority)
             try middle.issueDevice("rogue")
             let authorities = try setup.accept(["ca", "middle"])
-            setup.revoked = try RevocationList(
+            setup.revocations = try RevocationList(
                 lists: [middle.revocationList(["rogue"])], authorities: authorities)
             return Behaviour(certificate: "rogue", chain: ["middle"])
         },
@@ -226,18 +229,18 @@ extension Refusable {
             let middle = try TestAuthority("middle", under: setup.authority)
             try middle.issueDevice("rogue")
             let authorities = try setup.accept(["ca", "middle"])
-            setup.revoked = try RevocationList(
+            setup.revocations = try RevocationList(
                 lists: [setup.authority.revocationList(["middle"]), middle.revocationList([])],
                 authorities: authorities)
             return Behaviour(certificate: "rogue", chain: ["middle"])
         },
-        Self("of whose three authorities, all the victim's, the second is revoked", "is revoked") {
+        Self("with three authorities of the victim, the second of them revoked", "is revoked") {
             setup in
             let middle = try TestAuthority("middle", under: setup.authority)
             let lowest = try TestAuthority("lowest", under: middle)
             try lowest.issueDevice("rogue")
             let authorities = try setup.accept(["lowest", "middle", "ca"])
-            setup.revoked = try RevocationList(
+            setup.revocations = try RevocationList(
                 lists: [setup.authority.revocationList(["middle"])], authorities: authorities)
             return Behaviour(certificate: "rogue", chain: ["lowest", "middle"])
         },
@@ -245,7 +248,7 @@ extension Refusable {
             setup in
             let device = TestAuthority.deviceExtensions("rogue")
             try setup.authority.issue("rogue", device, pointForm: "uncompressed")
-            setup.revoked = try RevocationList(
+            setup.revocations = try RevocationList(
                 lists: [], keys: [setup.authority.identity("rogue").fingerprint],
                 authorities: setup.authority.authorities())
             try setup.authority.issue("rogue", device, pointForm: "compressed")
@@ -257,7 +260,7 @@ extension Refusable {
             return Behaviour(certificate: "rogue")
         },
         Self("whose curve has explicit parameters", "unusual encoding") { setup in
-            try setup.issued(
+            try setup.issue(
                 TestAuthority.deviceExtensions("rogue"),
                 newKey: [
                     "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt",
@@ -272,7 +275,7 @@ extension Refusable {
             return Behaviour(certificate: "rogue", chain: ["middle"])
         },
         Self("with a key that is too short", "too weak") { setup in
-            try setup.issued(TestAuthority.deviceExtensions("rogue"), newKey: ["rsa:1024"])
+            try setup.issue(TestAuthority.deviceExtensions("rogue"), newKey: ["rsa:1024"])
         },
     ]
 }
@@ -315,7 +318,7 @@ struct RefusalTests {
         (
             Refusable("TLS 1.2", "does not speak TLS 1.3", .noCommonProtocol, roles: [.dialer]) {
                 setup in
-                var behaviour = try setup.good()
+                var behaviour = try setup.issueValid()
                 behaviour.newestVersion = 0x0303
                 return behaviour
             }, 70
@@ -323,7 +326,7 @@ struct RefusalTests {
         (
             Refusable("no ALPN name", "not for blesec/1", .noCommonProtocol, roles: [.dialer]) {
                 setup in
-                var behaviour = try setup.good()
+                var behaviour = try setup.issueValid()
                 behaviour.sendsALPN = false
                 return behaviour
             }, 120
@@ -331,7 +334,7 @@ struct RefusalTests {
         (
             Refusable("another group", "share no TLS", .noCommonProtocol, roles: [.dialer]) {
                 setup in
-                var behaviour = try setup.good()
+                var behaviour = try setup.issueValid()
                 behaviour.groups = "P-521"
                 return behaviour
             }, 40
@@ -343,7 +346,7 @@ struct RefusalTests {
     static func oversizedChain(_ role: ChannelRole) -> Refusable {
         Refusable("an oversized chain of a \(role)", "too long", .limitExceeded, roles: [role]) {
             setup in
-            var behaviour = try setup.good()
+            var behaviour = try setup.issueValid()
             behaviour.chain = Array(repeating: "ca", count: 60)
             return behaviour
         }
@@ -373,7 +376,7 @@ struct RefusalTests {
             let setup = try Refusable.Setup()
             setup.policy = .authority(uris: ["blesec://devices/someone"])
             let peer = try MaliciousTLSPeer(
-                role, setup.good(), in: setup.authority.folder,
+                role, setup.issueValid(), in: setup.authority.folder,
                 victim: setup.configuration())
             try peer.run()
             #expect(peer.alert == (role == .acceptor ? 40 : nil))
@@ -393,11 +396,7 @@ struct RefusalTests {
                 return try setup.authority.issue("rogue", device, pointForm: form)
             }
             try setup.authority.issue(
-                "rogue", device,
-                newKey: [
-                    "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt",
-                    "ec_param_enc:explicit",
-                ])
+                "rogue", device, pointForm: "uncompressed", curveForm: form)
         }
         try issue("uncompressed")
         let denied = DenyList([try setup.authority.identity("rogue").fingerprint])
@@ -405,8 +404,10 @@ struct RefusalTests {
             identity: nil, trust: TrustPolicy.anyone.denying(denied))
         configuration.protocols = [TLSContext.protocolName]
         configuration.tls = try TLSContext(identity: setup.authority.identity("victim"))
-        for (form, reason) in [("uncompressed", "on the deny list"), (form, "unusual encoding")] {
-            try issue(form)
+        for (encoding, reason) in [
+            ("uncompressed", "on the deny list"), (form, "unusual encoding"),
+        ] {
+            try issue(encoding)
             for role in [ChannelRole.dialer, .acceptor] {
                 let peer = try MaliciousTLSPeer(
                     role, MaliciousTLSPeer.Behaviour(certificate: "rogue"),
@@ -420,11 +421,11 @@ struct RefusalTests {
         }
     }
 
-    @Test("a key that is too short is refused without an authority too, even if anyone is trusted")
+    @Test("a key that is too short is refused, even if anyone is trusted without an authority")
     func weakKey() throws {
         for (newKey, isAccepted) in [("rsa:1024", false), ("rsa:2048", true)] {
             let setup = try Refusable.Setup()
-            let behaviour = try setup.issued(
+            let behaviour = try setup.issue(
                 TestAuthority.deviceExtensions("rogue"), newKey: [newKey])
             var configuration = ChannelConfiguration(identity: nil, trust: TrustPolicy.anyone)
             configuration.protocols = [TLSContext.protocolName]
@@ -462,7 +463,9 @@ struct RefusalTests {
         }
     }
 
-    @Test("a peer whose intermediate is an authority too is accepted if no list names either")
+    @Test(
+        "a peer is accepted if its intermediate is the victim's authority too, and neither is revoked"
+    )
     func acceptedIntermediate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let setup = try Refusable.Setup()
@@ -470,7 +473,7 @@ struct RefusalTests {
             try middle.issueDevice("rogue")
             try setup.authority.issueDevice("other")
             let authorities = try setup.accept(["ca", "middle"])
-            setup.revoked = try RevocationList(
+            setup.revocations = try RevocationList(
                 lists: [setup.authority.revocationList(["other"]), middle.revocationList([])],
                 authorities: authorities)
             let peer = try MaliciousTLSPeer(
@@ -485,7 +488,7 @@ struct RefusalTests {
     func truncated() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let setup = try Refusable.Setup()
-            let behaviour = try setup.good()
+            let behaviour = try setup.issueValid()
             let configuration = try setup.configuration()
             let whole = try MaliciousTLSPeer(
                 role, behaviour, in: setup.authority.folder, victim: configuration)
@@ -507,6 +510,7 @@ struct RefusalTests {
                     #expect(
                         peer.endLinkReturningVictimFailure()?.code == code,
                         "\(role) \(flight) \(length)")
+                    #expect(!peer.isVictimReady, "\(role) \(flight) \(length)")
                 }
             }
         }
@@ -520,7 +524,7 @@ struct RefusalTests {
         for role in [ChannelRole.dialer, .acceptor] {
             let setup = try Refusable.Setup()
             let peer = try MaliciousTLSPeer(
-                role, setup.good(), in: setup.authority.folder,
+                role, setup.issueValid(), in: setup.authority.folder,
                 victim: setup.configuration())
             switch place {
             case 0: peer.tamper = { request + $0 }
@@ -542,11 +546,11 @@ struct RefusalTests {
         let setup = try Refusable.Setup()
         let configuration = try setup.configuration()
         let first = try MaliciousTLSPeer(
-            .dialer, setup.good(), in: setup.authority.folder, victim: configuration)
+            .dialer, setup.issueValid(), in: setup.authority.folder, victim: configuration)
         try first.run()
         let hello = try #require(first.flights.first)
         let replaying = try MaliciousTLSPeer(
-            .dialer, setup.good(), in: setup.authority.folder, victim: configuration)
+            .dialer, setup.issueValid(), in: setup.authority.folder, victim: configuration)
         replaying.deliver(
             try Hello(offers: [CertificateFixture.tls]).encoded + MaliciousNoisePeer.framed(hello))
         #expect(replaying.reportedIdentity == nil && replaying.victimPhase == .handshaking)

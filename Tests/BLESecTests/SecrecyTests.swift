@@ -31,7 +31,7 @@ struct SecrecyTests {
         for start in 0...message.count - 8 {
             #expect(!bytesOnLink.contains(Array(message[start..<start + 8])))
         }
-        // Each side has sent the same message three times, as three different ciphertexts.
+        // The dialer has sent the same message three times, as three different ciphertexts.
         let lengths = pair.sent[.dialer, default: []].suffix(3).map(\.count)
         #expect(
             Set(lengths).count == 1, "an eavesdropper sees that the messages have the same length")

@@ -12,17 +12,17 @@ import Testing
 /// Trust stores that are slow, fail, or never answer: only the channel that calls the store waits.
 @Suite("Trust stores")
 struct StoreTests {
-    /// A store whose answers to the calls in `slow` wait until a test releases them, at most 20 s.
+    /// A store whose answers to the slow calls wait until a test releases them, at most 20 s.
     @safe final class SlowStore: TrustStore, @unchecked Sendable {
         // Sendable because the pointer does not change, and the system synchronizes the semaphore.
         private let semaphore: UnsafeMutablePointer<sem_t>
         let names = Locked<[String: Fingerprint]>([:])
         /// The calls that have begun.
         let begun = Locked<[String]>([])
-        private let slow: Set<String>
+        private let slowCalls: Set<String>
 
         init(slow: String...) {
-            self.slow = Set(slow)
+            slowCalls = Set(slow)
             unsafe semaphore = .allocate(capacity: 1)
             unsafe sem_init(semaphore, 0, 0)
         }
@@ -38,7 +38,7 @@ struct StoreTests {
         /// Records that a call has begun; waits for ``release(_:)`` if the call is slow.
         private func begin(_ call: String) {
             begun.withLock { $0.append(call) }
-            guard slow.contains(call) else { return }
+            guard slowCalls.contains(call) else { return }
             // The limit ends a deadlock: if the loop's thread waited here, it would wait for the
             // test, and the test for the loop.
             var limit = timespec()
@@ -64,9 +64,10 @@ struct StoreTests {
     }
 
     /// Starts an acceptor and a dialer that uses `store`, and returns when the store's `call` has
-    /// begun.
+    /// begun; `changeAcceptor` adapts the acceptor's configuration.
     private func begin(
-        _ fixture: ChannelFixture, _ store: SlowStore, until call: String
+        _ fixture: ChannelFixture, _ store: SlowStore, until call: String,
+        changeAcceptor: (inout ChannelConfiguration) -> Void = { _ in }
     ) async throws -> (
         dialer: SecureChannel, acceptor: SecureChannel, dialing: Task<Void, any Error>,
         accepting: Task<Void, any Error>
@@ -75,7 +76,7 @@ struct StoreTests {
         let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let acceptor = try fixture.channel(over: second, .acceptor)
+        let acceptor = try fixture.channel(over: second, .acceptor, change: changeAcceptor)
         let (dialing, accepting) = (fixture.opening(dialer), fixture.opening(acceptor))
         while !store.begun.withLock({ $0.contains(call) }) { await fixture.clock.settle() }
         return (dialer, acceptor, dialing, accepting)
@@ -161,14 +162,29 @@ struct StoreTests {
     func never(call: String) async throws {
         let fixture = try ChannelFixture()
         let store = SlowStore(slow: call)
-        let opening = try await begin(fixture, store, until: call)
-        // The acceptor has shorter timeouts of its own before it is ready. So while the dialer
-        // looks up the key, the acceptor may close the link first.
+        // With its default timeouts the acceptor would close the link first, while the dialer looks
+        // up the key.
+        let opening = try await begin(fixture, store, until: call) {
+            $0.timeouts.handshake = .seconds(120)
+            $0.timeouts.ready = .seconds(120)
+        }
         await fixture.clock.advance(by: .seconds(61))
-        let code = await failure(of: opening.dialing)
-        #expect(code == .timedOut || (call == "key" && code == .truncated))
+        #expect(await failure(of: opening.dialing) == .timedOut)
         #expect(await opening.dialer.isOver)
-        _ = await failure(of: opening.accepting)
+        // The name is bound only after both sides are ready.
+        #expect(await failure(of: opening.accepting) == (call == "key" ? .truncated : nil))
+        store.release()
+    }
+
+    @Test("if the peer gives up while the store looks up its key, the channel ends with truncated")
+    func peerGivesUp() async throws {
+        let fixture = try ChannelFixture()
+        let store = SlowStore(slow: "key")
+        let opening = try await begin(fixture, store, until: "key")
+        // The acceptor waits 10 seconds for the dialer's next handshake message.
+        await fixture.clock.advance(by: .seconds(11))
+        #expect(await failure(of: opening.accepting) == .timedOut)
+        #expect(await failure(of: opening.dialing) == .truncated)
         store.release()
     }
 

@@ -21,10 +21,10 @@ struct StoredConnectionTests {
         self.fixture = fixture
     }
 
-    /// The guarantee with the store of `role`, or with a copy of the store in `directory`.
-    private func delivery(
+    /// The options with the store of `role`, which is opened in `directory` if that is given.
+    private func storedOptions(
         _ role: ChannelRole, in directory: String? = nil
-    ) throws -> PeerConnection.Guarantee {
+    ) throws -> PeerConnection.DeliveryOptions {
         var options = PeerConnection.DeliveryOptions()
         options.acknowledgement = .manual
         let (own, peer) =
@@ -33,16 +33,24 @@ struct StoredConnectionTests {
             : (fixture.pinned.acceptor, fixture.pinned.dialer)
         options.store = try .open(
             in: folder.file(directory ?? "\(role)"), own: own.fingerprint, peer: peer.fingerprint)
-        return .exactlyOnce(options)
+        return options
+    }
+
+    /// The guarantee with these options.
+    private func storedGuarantee(
+        _ role: ChannelRole, in directory: String? = nil
+    ) throws -> PeerConnection.Guarantee {
+        .exactlyOnce(try storedOptions(role, in: directory))
     }
 
     private func dialing(in directory: String? = nil) async throws -> PeerConnection {
-        try await fixture.dialing(ReconnectFixture.rules, delivery(.dialer, in: directory))
+        try await fixture.dialing(ReconnectFixture.rules, storedGuarantee(.dialer, in: directory))
     }
 
     private func accepting() async throws -> PeerConnection {
         await fixture.accepting(
-            from: try await fixture.listen(), ReconnectFixture.rules, try delivery(.acceptor))
+            from: try await fixture.listen(), ReconnectFixture.rules, try storedGuarantee(.acceptor)
+        )
     }
 
     @Test("a program that starts again continues with its store, and sends and takes nothing twice")
@@ -82,9 +90,10 @@ struct StoredConnectionTests {
                 try await acceptor.close(within: .seconds(20))
                 try await closing
             } else {
-                // The last message is not confirmed.
-                try await dialer.leave(within: .milliseconds(50))
-                try await acceptor.leave(within: .milliseconds(50))
+                // The last message is not confirmed. On a busy machine the link may not close in
+                // time, which changes nothing in the stores.
+                try? await dialer.leave(within: .milliseconds(50))
+                try? await acceptor.leave(within: .milliseconds(50))
             }
         }
         let sent: [[UInt8]] = (0..<5).flatMap { round in (0..<3).map { [round, $0] } }
@@ -95,7 +104,7 @@ struct StoredConnectionTests {
     }
 
     @Test(
-        "a message is delivered even if the peer's end comes before its confirmation is stored")
+        "a message is delivered even if the peer's end comes before the confirmation is stored")
     func fateAtTheEnd() async throws {
         let dialer = try await dialing()
         let acceptor = try await accepting()
@@ -118,7 +127,7 @@ struct StoredConnectionTests {
         #expect(fates == [Delivery](repeating: .delivered, count: 100))
         #expect(await reported == Array(1...100))
         // The stores are free again.
-        for role in [ChannelRole.dialer, .acceptor] { _ = try delivery(role) }
+        for role in [ChannelRole.dialer, .acceptor] { _ = try storedGuarantee(role) }
     }
 
     @Test("fates that the program has not taken are reported after a restart")
@@ -135,10 +144,9 @@ struct StoredConnectionTests {
                 for pending in sent { #expect(await pending.delivery() == .delivered) }
                 try await acceptor.leave()
             }
-            for await (number, delivery) in dialer.deliveries {
-                #expect(delivery == .delivered && number == UInt64(round + 1))
-                break
-            }
+            var fates = dialer.deliveries.makeAsyncIterator()
+            let (number, delivery) = try #require(await fates.next())
+            #expect(delivery == .delivered && number == UInt64(round + 1))
             try await dialer.leave()
         }
     }
@@ -207,11 +215,11 @@ struct StoredConnectionTests {
         }
     }
 
-    /// A store that counts its commits. Each commit waits while `isOpen` is false, and then fails
-    /// if `isFull` is true.
+    /// A store that counts its commits. Each commit waits while `isGateOpen` is false, and then
+    /// fails if `isFull` is true.
     private final class GatedStore: EndpointStore {
         private let endpoint: any EndpointStore
-        let state = Locked((begunCommits: 0, isOpen: false, isFull: false))
+        let state = Locked((begunCommits: 0, isGateOpen: false, isFull: false))
 
         init(_ endpoint: any EndpointStore) { self.endpoint = endpoint }
 
@@ -221,7 +229,7 @@ struct StoredConnectionTests {
         func commit(_ changes: [StoreChange]) throws(StoreFailure) {
             state.withLock { $0.begunCommits += 1 }
             // A test that hangs is ended by the suite's time limit.
-            while !state.withLock({ $0.isOpen }) { usleep(1_000) }
+            while !state.withLock({ $0.isGateOpen }) { usleep(1_000) }
             guard !state.withLock({ $0.isFull }) else { throw StoreFailure("the disk is full") }
             try endpoint.commit(changes)
         }
@@ -230,10 +238,10 @@ struct StoredConnectionTests {
     @Test(
         "a failed commit closes the connection, and a restart continues from the last commit")
     func full() async throws {
-        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
-        else { return }
+        var options = try storedOptions(.dialer)
+        let opened = try #require(options.store)
         let store = GatedStore(opened.endpoint)
-        store.state.withLock { $0.isOpen = true }
+        store.state.withLock { $0.isGateOpen = true }
         options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
         let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
         _ = try await first.send([1], noting: [1])
@@ -245,7 +253,7 @@ struct StoredConnectionTests {
         #expect(await lost.delivery() == .unknown)
         await #expect(throws: ChannelError(.store, "")) { _ = try await first.send([3]) }
         // After a restart with room on the disk, the note is that of the last commit.
-        while (try? delivery(.dialer)) == nil { try await Task.sleep(for: .milliseconds(5)) }
+        while (try? storedGuarantee(.dialer)) == nil { try await Task.sleep(for: .milliseconds(5)) }
         let second = try await dialing()
         #expect(await second.notes.sent == [1])
         let sent = try await second.send([2], noting: [2])
@@ -270,10 +278,10 @@ struct StoredConnectionTests {
         await first.abort()
         var guarantee: PeerConnection.Guarantee?
         while guarantee == nil {
-            guarantee = try? delivery(.acceptor)
+            guarantee = try? storedGuarantee(.acceptor)
             try await Task.sleep(for: .milliseconds(5))
         }
-        // Neither could be committed any more.
+        // The store could not commit that a message was taken or confirmed.
         await #expect(throws: ChannelError.self) { _ = try await first.receive() }
         await #expect(throws: ChannelError(.closed, "")) { try await first.confirm(through: 2) }
         let second = await fixture.accepting(
@@ -286,8 +294,8 @@ struct StoredConnectionTests {
 
     @Test("an end that is declared after the connection was closed is not stored")
     func finishAfterClosing() async throws {
-        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
-        else { return }
+        var options = try storedOptions(.dialer)
+        let opened = try #require(options.store)
         let store = GatedStore(opened.endpoint)
         options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
         let first = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
@@ -295,20 +303,22 @@ struct StoredConnectionTests {
         await first.abort()
         await first.finish()
         await #expect(throws: ChannelError(.closed, "")) { try await first.close() }
-        store.state.withLock { $0.isOpen = true }
-        while (try? delivery(.dialer)) == nil { try await Task.sleep(for: .milliseconds(5)) }
+        store.state.withLock { $0.isGateOpen = true }
+        while (try? storedGuarantee(.dialer)) == nil { try await Task.sleep(for: .milliseconds(5)) }
         #expect(await first.hasFinished == false)
         let second = try await dialing()
         #expect(await second.hasFinished == false)
         try await second.leave()
     }
 
-    @Test("a connection whose store fails before it begins is closed, and leaves no dial under way")
+    @Test(
+        "if a store fails before its connection begins, the connection is closed, and no dial goes on"
+    )
     func failsBeforeBeginning() async throws {
-        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
-        else { return }
+        var options = try storedOptions(.dialer)
+        let opened = try #require(options.store)
         let store = GatedStore(opened.endpoint)
-        store.state.withLock { ($0.isOpen, $0.isFull) = (true, true) }
+        store.state.withLock { ($0.isGateOpen, $0.isFull) = (true, true) }
         options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
         let dials = Locked((begun: 0, cancelled: 0))
         let route = PeerRoute.dialing { _ throws(ChannelError) in
@@ -318,8 +328,9 @@ struct StoredConnectionTests {
             throw ChannelError(.cancelled, "the dial was cancelled")
         }
         let loop = EventLoop(name: "held")
-        // The connection begins on its loop after the store has failed. If this thread is very slow,
-        // it begins before that; the dial is cancelled then.
+        // The connection's loop is blocked until the store has failed, so the connection begins
+        // after that. If the store's thread is very slow, the connection begins before the failure,
+        // and its dial is cancelled.
         loop.execute {
             while store.state.withLock({ $0.begunCommits }) == 0 { usleep(1_000) }
             usleep(50_000)
@@ -337,8 +348,8 @@ struct StoredConnectionTests {
 
     @Test("1,000 messages that are queued while the store commits are in one commit")
     func groupCommit() async throws {
-        guard case .exactlyOnce(var options) = try delivery(.dialer), let opened = options.store
-        else { return }
+        var options = try storedOptions(.dialer)
+        let opened = try #require(options.store)
         let store = GatedStore(opened.endpoint)
         options.store = PeerConnection.Store(own: opened.own, peer: opened.peer, store)
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce(options))
@@ -347,7 +358,7 @@ struct StoredConnectionTests {
         // At most the first commit has begun, that of this side's first epoch. All messages wait
         // for the second one.
         #expect(store.state.withLock { $0.begunCommits } <= 1)
-        store.state.withLock { $0.isOpen = true }
+        store.state.withLock { $0.isGateOpen = true }
         try await dialer.waitUntilCommitted()
         #expect(store.state.withLock { $0.begunCommits } == 2)
         let acceptor = try await accepting()
@@ -388,9 +399,15 @@ struct StoredConnectionTests {
         }
     }
 
-    /// What a machine does in a round: it sends without a link; or it sends and waits for all
-    /// fates; or the peer's program ends before it confirms what it has taken.
-    private enum Round { case offline, online, unconfirmed }
+    /// What happens in a round after a machine's program has sent its messages.
+    private enum Round {
+        /// The machine gets no link.
+        case offline
+        /// The machine and the peer wait for the fates of all messages.
+        case online
+        /// The peer's program takes the messages, and ends before it confirms them.
+        case unconfirmed
+    }
 
     @Test(
         "if two machines use copies of one store by turns, no confirmed message is lost, and none is taken twice"
@@ -447,8 +464,10 @@ struct StoredConnectionTests {
                     message != machines[index].sent.last
                 {}
             }
-            try await dialer.leave(within: .milliseconds(100))
-            try await acceptor.leave(within: .milliseconds(100))
+            // On a busy machine the link may not close in time, which changes nothing in the
+            // stores.
+            try? await dialer.leave(within: .milliseconds(100))
+            try? await acceptor.leave(within: .milliseconds(100))
             machines[index].taken += await atDialer.value
             peer.taken += await atAcceptor?.value ?? []
         }
@@ -492,6 +511,28 @@ struct StoredConnectionTests {
         await listener.close()
     }
 
+    @Test(
+        "with a store of another key of this side, a channel to another peer is refused, and the connection stays open"
+    )
+    func keysAndOtherPeer() async throws {
+        var options = PeerConnection.DeliveryOptions()
+        options.store = try .open(
+            in: folder.file("dialer"), own: try IdentityKey.generate().fingerprint,
+            peer: try IdentityKey.generate().fingerprint)
+        let connection = await PeerConnection.start(
+            .offered, rules: ReconnectFixture.rules, delivery: .exactlyOnce(options))
+        let listener = try await fixture.listen()
+        let accepting = Task { try await listener.accept() }
+        let channel = try await SecureChannel.dial(
+            fixture.endpoint, configuration: fixture.configuration(.dialer))
+        #expect(await connection.offer(channel) == false)
+        #expect(await connection.status.state != .closed)
+        #expect(await connection.status.failure?.code == .untrusted)
+        await connection.abort()
+        await (try accepting.value).abort()
+        await listener.close()
+    }
+
     @Test("a store below a symbolic link is the same store as at the path without it")
     func symbolicLink() async throws {
         let real = folder.file("real")
@@ -512,19 +553,20 @@ struct StoredConnectionTests {
 
     @Test("a store in use, and a directory that others may enter, are refused")
     func refused() async throws {
-        let first = try delivery(.dialer)
-        #expect(throws: ChannelError(.store, "")) { _ = try delivery(.dialer) }
+        let first = try storedGuarantee(.dialer)
+        #expect(throws: ChannelError(.store, "")) { _ = try storedGuarantee(.dialer) }
         let dialer = try await fixture.dialing(ReconnectFixture.rules, first)
         let second = try await fixture.dialing(ReconnectFixture.rules, first)
         #expect(await second.status.failure?.code == .store)
         await dialer.abort()
-        let open = folder.file("open")
+        let openDirectory = folder.file("open")
         try FileManager.default.createDirectory(
-            atPath: open, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o755]
+            atPath: openDirectory, withIntermediateDirectories: false,
+            attributes: [.posixPermissions: 0o755]
         )
         let key = fixture.pinned.dialer.fingerprint
         #expect(throws: ChannelError(.badKey, "")) {
-            _ = try PeerConnection.Store.open(in: open, own: key, peer: key)
+            _ = try PeerConnection.Store.open(in: openDirectory, own: key, peer: key)
         }
     }
 }

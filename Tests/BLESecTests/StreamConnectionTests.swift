@@ -141,7 +141,7 @@ struct StreamConnectionTests {
             while try await opened.read() != nil {}
         }
         #expect(opened.resetCode == 7)
-        #expect(accepted.resetCode == nil, "this side's own code")
+        #expect(accepted.resetCode == nil, "this side's own code is not reported")
         await #expect(throws: ChannelError(.streamReset, "")) { try await accepted.write([4]) }
 
         // A reader's stop ends the peer's write, even while that write waits for room.
@@ -363,7 +363,7 @@ struct StreamConnectionTests {
         async let sent: Void = free.write(bytes)
         let accepted = try await Self.next(sides[1])
         var arrived: [UInt8] = []
-        while arrived.count < bytes.count { arrived += try await accepted.read() ?? [] }
+        while arrived.count < bytes.count { arrived += try #require(try await accepted.read()) }
         #expect(arrived == bytes)
         try await sent
         await free.finish()
@@ -371,7 +371,7 @@ struct StreamConnectionTests {
         // Now the bytes of the full stream and the messages are taken.
         #expect(acceptedFull.label == "full")
         var count = 0
-        while count < 1 << 20 { count += try await acceptedFull.read()?.count ?? 0 }
+        while count < 1 << 20 { count += try #require(try await acceptedFull.read()).count }
         try await writer.value
         await full.finish()
         await acceptedFull.finish()
@@ -396,7 +396,10 @@ struct StreamConnectionTests {
         try await accepted.write([3])
         #expect(try await stream.read() == [3])
         try await accepted.write([4])
-        try await first.loop.sleep(for: .milliseconds(200))
+        let lane = try #require(await dialer.lane)
+        while !lane.changeStreams({ $0.canRead(stream.handle) }) {
+            try await dialer.loop.sleep(for: .milliseconds(5))
+        }
         try? await first.leave(within: .milliseconds(1))
         await #expect(throws: ChannelError(.closed, "")) { try await accepted.write([5]) }
         let secondListener = try await fixture.listen()

@@ -301,12 +301,13 @@ struct TLSChannelTests {
                 == .closeWhenDrained)
         pair.dialer.didCloseLink()
         pair.acceptor.linkEnded(nil, now: pair.now)
-        #expect(pair.acceptor.outcome?.code == nil && pair.dialer.outcome?.code == nil)
+        #expect(pair.acceptor.outcome != nil && pair.acceptor.outcome?.code == nil)
+        #expect(pair.dialer.outcome != nil && pair.dialer.outcome?.code == nil)
     }
 
-    /// Two ready sides of a direct channel over TLS or Noise, three seconds after the handshake. The
-    /// dialer has sent a message and its end.
-    private static func dialerHasEnded(_ name: String) throws -> MachinePair {
+    /// Two ready sides of a direct channel over TLS or Noise, three seconds after the handshake.
+    /// The dialer has sent a message and its end.
+    private static func pairWhoseDialerHasEnded(_ name: String) throws -> MachinePair {
         var configurations = try CertificateFixture.shared().configurations(
             dialer: [name], acceptor: [name])
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
@@ -323,7 +324,7 @@ struct TLSChannelTests {
 
     @Test("without half-close, a direct TLS dialer that has ended waits for the acceptor's end")
     func directWithoutHalfClose() throws {
-        let pair = try Self.dialerHasEnded(Self.tls)
+        let pair = try Self.pairWhoseDialerHasEnded(Self.tls)
         func expectOpen() {
             #expect(
                 pair.dialer.permittedLinkShutdown(canHalfClose: false, now: pair.now) == .stay)
@@ -347,22 +348,25 @@ struct TLSChannelTests {
 
     @Test("a direct TLS dialer that does not get the acceptor's end fails, and never succeeds")
     func directWithoutPeersEnd() throws {
-        let cut = try Self.dialerHasEnded(Self.tls)
-        cut.dialer.linkEnded(nil, now: cut.now)
-        #expect(cut.dialer.outcome?.code == .truncated)
-        let silent = try Self.dialerHasEnded(Self.tls)
-        silent.dialer.close(within: .seconds(5), now: silent.now)
-        silent.passTime(.seconds(4))
-        #expect(silent.dialer.outcome == nil)
+        let cutPair = try Self.pairWhoseDialerHasEnded(Self.tls)
+        cutPair.dialer.linkEnded(nil, now: cutPair.now)
+        #expect(cutPair.dialer.outcome?.code == .truncated)
+        let silentPair = try Self.pairWhoseDialerHasEnded(Self.tls)
+        silentPair.dialer.close(within: .seconds(5), now: silentPair.now)
+        silentPair.passTime(.seconds(4))
+        #expect(silentPair.dialer.outcome == nil)
         #expect(
-            silent.dialer.permittedLinkShutdown(canHalfClose: false, now: silent.now) == .stay)
-        silent.passTime(.seconds(1))
-        #expect(silent.dialer.outcome?.code == .timedOut)
+            silentPair.dialer.permittedLinkShutdown(canHalfClose: false, now: silentPair.now)
+                == .stay)
+        silentPair.passTime(.seconds(1))
+        #expect(silentPair.dialer.outcome?.code == .timedOut)
     }
 
-    @Test("without half-close, a direct Noise dialer waits one second, counted from its own end")
+    @Test(
+        "without half-close, a direct Noise dialer waits one second after its own end or a later arrival"
+    )
     func directNoiseWithoutHalfClose() throws {
-        let pair = try Self.dialerHasEnded(Self.noise)
+        let pair = try Self.pairWhoseDialerHasEnded(Self.noise)
         func shutdown() -> LinkShutdown {
             pair.dialer.permittedLinkShutdown(canHalfClose: false, now: pair.now)
         }
@@ -384,10 +388,10 @@ struct TLSChannelTests {
     func revokedWhileOpen() throws {
         final class Source: RevocationSource {
             let list = Locked<RevocationList?>(nil)
-            let none: RevocationList
+            let emptyList: RevocationList
 
-            init(_ none: RevocationList) { self.none = none }
-            func current(at now: Int64) -> RevocationList { list.withLock { $0 } ?? none }
+            init(_ emptyList: RevocationList) { self.emptyList = emptyList }
+            func current(at now: Int64) -> RevocationList { list.withLock { $0 } ?? emptyList }
         }
         let authority = try TestAuthority()
         for name in ["dialer", "acceptor"] { try authority.issueDevice(name) }
@@ -406,18 +410,42 @@ struct TLSChannelTests {
             pair.run()
             return pair
         }
-        let open = try pair()
-        #expect(open.isReady)
+        let openPair = try pair()
+        #expect(openPair.isReady)
         let revoked = try RevocationList(
             lists: [authority.revocationList(["dialer"])], authorities: authority.authorities())
         source.list.withLock { $0 = revoked }
-        _ = try open.dialer.queue([1])
-        open.run()
-        #expect(open.acceptor.nextMessage() == [1])
-        let next = try pair()
-        #expect(!next.isReady)
-        next.acceptor.linkEnded(nil, now: next.now)
-        #expect(next.acceptor.outcome?.code == .untrusted)
+        _ = try openPair.dialer.queue([1])
+        openPair.run()
+        #expect(openPair.acceptor.nextMessage() == [1])
+        let nextPair = try pair()
+        #expect(!nextPair.isReady)
+        nextPair.acceptor.linkEnded(nil, now: nextPair.now)
+        #expect(nextPair.acceptor.outcome?.code == .untrusted)
+    }
+
+    @Test("an intermediate's revocation list with its own serial number does not revoke it")
+    func serialOfIntermediate() throws {
+        let authority = try TestAuthority()
+        let middle = try TestAuthority("middle", under: authority)
+        try middle.issueDevice("dialer")
+        try authority.issueDevice("acceptor")
+        let both = try ["ca.pem", "middle.pem"].flatMap { try #require(authority.folder.read($0)) }
+        let authorities = try CertificateFile.authorities(authority.folder.write("both.pem", both))
+        // The list has the intermediate's serial number, as if one of its devices had that number.
+        let list = try RevocationList(
+            lists: [middle.revocationList(["middle"])], authorities: authorities)
+        func configuration(_ name: String) throws -> ChannelConfiguration {
+            var configuration = ChannelConfiguration(identity: nil, trust: .authority())
+            configuration.protocols = [Self.tls]
+            configuration.tls = try TLSContext(
+                identity: authority.identity(name), authorities: authorities, revoked: list)
+            return configuration
+        }
+        let pair = try MachinePair(
+            dialer: configuration("dialer"), acceptor: configuration("acceptor"))
+        pair.run()
+        #expect(pair.isReady)
     }
 
     @Test("a direct TLS stream that is cut ends with truncated")
@@ -445,6 +473,10 @@ struct TLSChannelTests {
         let hello = try Hello(
             offers: [Self.tls], extensions: ChannelFeatures.known.extensions
         ).encoded
+        // A negotiated acceptor answers with the feature that it has too.
+        let answerLength = Answer(
+            .accept, extensions: ChannelFeatures.acknowledgesTaken.extensions
+        ).encoded.count
         let run = try AttackRun(configurations) { role, offset, bytes in
             guard isForged, offset == 0 else { return bytes }
             // The attacker adds a hello or an answer to what the direct side sends, and removes it
@@ -452,7 +484,7 @@ struct TLSChannelTests {
             switch (role, direct) {
             case (.dialer, .dialer): return hello + MaliciousNoisePeer.framed(bytes)
             case (.dialer, .acceptor): return Array(bytes.dropFirst(hello.count + 2))
-            case (.acceptor, .dialer): return Array(bytes.dropFirst(8))
+            case (.acceptor, .dialer): return Array(bytes.dropFirst(answerLength))
             case (.acceptor, .acceptor): return Answer(.accept).encoded + bytes
             }
         }

@@ -133,7 +133,9 @@ struct TLSRecordTests {
                 peer.pump()
                 #expect(peer.opened.last?.payload == [round])
             }
-            for _ in 0..<33 where !peer.isVictimOver { peer.changeKey() }
+            for _ in 0..<32 { peer.changeKey() }
+            #expect(!peer.isVictimOver)
+            peer.changeKey()
             #expect(
                 [.limitExceeded, .protocolViolation].contains(
                     peer.endLinkReturningVictimFailure()?.code))
@@ -141,7 +143,7 @@ struct TLSRecordTests {
     }
 
     @Test(
-        "after several requests for a change of key, to which this side had nothing to send, data goes both ways",
+        "data goes both ways after several requests for a change of key that came when nothing was to be sent",
         arguments: roles)
     func keyRequests(role: ChannelRole) throws {
         let peer = try MaliciousTLSPeer.ready(role)
@@ -229,21 +231,21 @@ struct TLSRecordTests {
         arguments: ["X25519", "P-521:P-256"])
     func recordVersion(groups: String) throws {
         let fixture = try CertificateFixture.shared()
-        for isOldLater in [false, true] {
+        for isLaterVersionOld in [false, true] {
             let peer = try MaliciousTLSPeer(
                 .dialer, .init(groups: groups), in: fixture.authority.folder,
                 victim: fixture.configuration(.acceptor))
             peer.tamper = { [unowned peer] bytes in
                 switch peer.flights.count {
                 case 0: return Self.inTwoRecords(bytes)
-                case 1 where isOldLater: return [bytes[0], 3, 1] + bytes[3...]
+                case 1 where isLaterVersionOld: return [bytes[0], 3, 1] + bytes[3...]
                 default: return bytes
                 }
             }
             try peer.run()
-            #expect(peer.flights.count == (groups == "X25519" || isOldLater ? 2 : 3))
-            #expect(peer.types == (isOldLater ? [] : [.ready]))
-            guard isOldLater else { continue }
+            #expect(peer.flights.count == (groups == "X25519" || isLaterVersionOld ? 2 : 3))
+            #expect(peer.types == (isLaterVersionOld ? [] : [.ready]))
+            guard isLaterVersionOld else { continue }
             #expect(peer.endLinkReturningVictimFailure()?.code == .protocolViolation)
         }
     }
@@ -273,15 +275,16 @@ struct TLSRecordTests {
 
     @Test("close_notify does not end a channel properly, and nothing after it is read")
     func closeNotify() throws {
-        let silent = try MaliciousTLSPeer.ready()
-        silent.shutDown()
-        #expect(!silent.isVictimOver && silent.unprocessedBytes == 0)
-        #expect(silent.endLinkReturningVictimFailure()?.code == .truncated)
-        let sending = try MaliciousTLSPeer.ready()
-        let more = sending.sealed(MaliciousTLSPeer.record(.data, [1]))
-        sending.shutDown()
-        sending.deliver(more)
+        let silentPeer = try MaliciousTLSPeer.ready()
+        silentPeer.shutDown()
+        #expect(!silentPeer.isVictimOver && silentPeer.unprocessedBytes == 0)
+        #expect(silentPeer.endLinkReturningVictimFailure()?.code == .truncated)
+        let sendingPeer = try MaliciousTLSPeer.ready()
+        let more = sendingPeer.sealed(MaliciousTLSPeer.record(.data, [1]))
+        sendingPeer.shutDown()
+        sendingPeer.deliver(more)
         #expect(
-            sending.endLinkReturningVictimFailure() != nil && sending.victim.nextMessage() == nil)
+            sendingPeer.endLinkReturningVictimFailure() != nil
+                && sendingPeer.victim.nextMessage() == nil)
     }
 }

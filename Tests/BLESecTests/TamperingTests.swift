@@ -189,9 +189,10 @@ struct AttackScenario {
 
     var framing: SentPieces.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
 
-    /// The position of the one byte whose change nobody notices, or `nil` if `role` does not send
-    /// this byte. If a ClientHello follows the answer, this is the second byte of the legacy
-    /// version in the header of the ClientHello's TLS record; TLS ignores it (RFC 8446 §5.1).
+    /// The position of the one byte whose change nobody notices; `nil` if `role` does not send such
+    /// a byte. Only the dialer of "Noise to TLS1.3" does, since it sends its ClientHello after the
+    /// acceptor's answer: the second byte of the legacy version in the header of the TLS record,
+    /// which TLS ignores (RFC 8446 §5.1).
     func ignoredPosition(_ role: ChannelRole) -> Int? {
         guard name == "Noise to TLS1.3", role == .dialer else { return nil }
         return sentPieces(role).pieces[2].lowerBound + 2

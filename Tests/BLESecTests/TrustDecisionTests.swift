@@ -43,15 +43,18 @@ struct TrustDecisionTests {
         let peerTask: Task<Void, any Error>
         let askingChannel, peerChannel: SecureChannel
 
-        init(_ role: ChannelRole) async throws {
+        /// The side with `role` asks; `changePeer` adapts the configuration of the other side.
+        init(
+            _ role: ChannelRole, changePeer: (inout ChannelConfiguration) -> Void = { _ in }
+        ) async throws {
             fixture = try ChannelFixture()
             let (first, second) = await fixture.links()
             let person = person
             let dialer = try fixture.channel(over: first, .dialer) {
-                if role == .dialer { $0.trust = person.policy }
+                if role == .dialer { $0.trust = person.policy } else { changePeer(&$0) }
             }
             let acceptor = try fixture.channel(over: second, .acceptor) {
-                if role == .acceptor { $0.trust = person.policy }
+                if role == .acceptor { $0.trust = person.policy } else { changePeer(&$0) }
             }
             let tasks = [fixture.opening(dialer), fixture.opening(acceptor)]
             (askingTask, peerTask) = role == .dialer ? (tasks[0], tasks[1]) : (tasks[1], tasks[0])
@@ -65,6 +68,10 @@ struct TrustDecisionTests {
     func admits(role: ChannelRole) async throws {
         let question = try await Question(role)
         await question.fixture.clock.advance(by: .seconds(9))
+        #expect(await question.askingChannel.phase == .awaitingTrustDecision)
+        // The peer still waits: an acceptor for a handshake message, and a dialer for `ready`.
+        #expect(
+            await question.peerChannel.phase == (role == .dialer ? .handshaking : .proving))
         question.person.answer(.admit)
         try await question.askingTask.value
         try await question.peerTask.value
@@ -117,21 +124,24 @@ struct TrustDecisionTests {
     @Test("without an answer the channel ends within 61 seconds, and a late answer changes nothing")
     func never() async throws {
         for role in Self.roles {
-            let question = try await Question(role)
-            // The peer has shorter timeouts, and closes the link first. The asking side must detect
-            // that while it waits for the answer.
-            await question.fixture.clock.advance(by: .seconds(61))
+            // With its default timeouts the peer would close the link first.
+            let question = try await Question(role) {
+                $0.timeouts.handshake = .seconds(120)
+                $0.timeouts.ready = .seconds(120)
+            }
+            await question.fixture.clock.advance(by: .seconds(59))
+            #expect(await question.askingChannel.phase == .awaitingTrustDecision)
+            await question.fixture.clock.advance(by: .seconds(2))
             #expect(await question.askingChannel.isOver)
-            let code = await failure(of: question.askingTask)
-            #expect(code == .timedOut || code == .truncated)
-            #expect(await failure(of: question.peerTask) == .timedOut)
+            #expect(await failure(of: question.askingTask) == .timedOut)
+            #expect(await failure(of: question.peerTask) == .truncated)
             question.person.answer(.admit)
             await question.fixture.clock.settle()
             #expect(await question.askingChannel.phase == .closed)
         }
     }
 
-    @Test("if the peer closes while a person decides, the channel ends without the answer")
+    @Test("if the peer closes while a person decides, the channel ends with the error truncated")
     func peerCloses() async throws {
         for role in Self.roles {
             let question = try await Question(role)
@@ -139,6 +149,7 @@ struct TrustDecisionTests {
             _ = await failure(of: question.peerTask)
             await question.fixture.clock.settle()
             #expect(await question.askingChannel.isOver)
+            #expect(await failure(of: question.askingTask) == .truncated)
         }
     }
 
@@ -161,7 +172,7 @@ struct TrustDecisionTests {
         await fixture.loop.run { first.hold() }
         let accepting = fixture.opening(acceptor)
         await fixture.clock.settle()
-        // The dialer's last handshake message, its `ready` and the end arrive in one turn.
+        // The dialer's last handshake message, its `ready` and the link's end arrive in one turn.
         await fixture.loop.run {
             first.release()
             first.close()
@@ -184,7 +195,7 @@ struct TrustDecisionTests {
         let identity = ClaimedIdentity(
             .publicKey(try IdentityKey.generate().publicKey, curve: .x25519))
         let limits = TrustRequests.Limits(decisions: limit, storeThreads: ConcurrencyLimit(1))
-        // Not cancelled by `cancelDecision()`, like a dialog that stays open.
+        // Like a dialog that stays open, this evaluation goes on after `cancelDecision()`.
         let evaluate: TrustPolicy.Evaluation = { _ in
             let answer = Task { () -> TrustPolicy.Verdict? in
                 for await verdict in person.verdicts { return verdict }
@@ -236,17 +247,21 @@ struct TrustDecisionTests {
         let otherKeyPolicy = TrustPolicy.pinned([
             PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
         ])
-        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = otherKeyPolicy }
-        let tasks = [fixture.opening(dialer), fixture.opening(refusing)]
+        let refusingAcceptor = try fixture.channel(over: second, .acceptor) {
+            $0.trust = otherKeyPolicy
+        }
+        let tasks = [fixture.opening(dialer), fixture.opening(refusingAcceptor)]
         #expect(await failure(of: tasks[0]) == .refused)
         #expect(await failure(of: tasks[1]) == .untrusted)
         #expect(store.names.withLock(\.isEmpty))
         let (third, fourth) = await fixture.links()
-        let again = try fixture.channel(over: third, .dialer) {
+        let secondDialer = try fixture.channel(over: third, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let admitting = try fixture.channel(over: fourth, .acceptor)
-        for task in [fixture.opening(again), fixture.opening(admitting)] { try await task.value }
+        let admittingAcceptor = try fixture.channel(over: fourth, .acceptor)
+        for task in [fixture.opening(secondDialer), fixture.opening(admittingAcceptor)] {
+            try await task.value
+        }
         #expect(store.names.withLock { $0["desk"] } == fixture.pinned.acceptor.fingerprint)
     }
 

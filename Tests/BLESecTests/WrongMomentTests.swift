@@ -10,7 +10,7 @@ import Testing
 struct WrongMomentTests {
     /// A dialer with a full inbox, and its acceptor. The acknowledgement of the dialer's message
     /// waits behind the message that fills the inbox.
-    private func withFullInbox(
+    private func channelsWithFullInbox(
         _ fixture: ChannelFixture
     ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {
         let (dialer, acceptor) = try await fixture.channels { role, configuration in
@@ -35,7 +35,7 @@ struct WrongMomentTests {
     @Test("close processes an acknowledgement that is already in the buffer")
     func closeProcesses() async throws {
         let fixture = try ChannelFixture()
-        let (dialer, acceptor) = try await withFullInbox(fixture)
+        let (dialer, acceptor) = try await channelsWithFullInbox(fixture)
         let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
         await fixture.clock.settle()
         #expect(await dialer.acknowledged >= 1)
@@ -48,7 +48,7 @@ struct WrongMomentTests {
     @Test("a close after a long time without receiving does not count that time as silence")
     func closeStale() async throws {
         let fixture = try ChannelFixture()
-        let (dialer, acceptor) = try await withFullInbox(fixture)
+        let (dialer, acceptor) = try await channelsWithFullInbox(fixture)
         await fixture.clock.advance(by: .seconds(45))
         #expect(await dialer.failure == nil)
         let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
@@ -171,6 +171,7 @@ struct WrongMomentTests {
         await fixture.clock.advance(by: .seconds(101))
         #expect(await dialing.hasPeerEnded == false)
         #expect(await accepting.hasPeerEnded == false)
+        #expect(await acceptor.isOver)
         await dialing.shut(nil)
         await accepting.shut(nil)
         await dialer.abort()
@@ -212,7 +213,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("deliver succeeds although the program receives only one message a second")
+    @Test("deliver succeeds although the sending program receives only one message a second")
     func slowReceiver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()

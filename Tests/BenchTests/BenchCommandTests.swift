@@ -5,7 +5,7 @@ import Testing
 /// `blesec-bench`, as built with these tests.
 @Suite struct BenchCommandTests {
     private static func run(_ arguments: String...) throws -> Subprocess.Outcome {
-        try Subprocess.run(Bench.path, arguments)
+        try Bench.run(arguments)
     }
 
     /// The parts of a report that these tests check.
@@ -109,7 +109,7 @@ import Testing
         let arguments =
             ["handshake", "--quick", "--rounds", "1"]
             + names.flatMap { ["--protocol", $0] }
-        let outcome = try Subprocess.run(Bench.path, arguments + ["--json", "-"])
+        let outcome = try Bench.run(arguments + ["--json", "-"])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let report = try Self.report(outcome.output)
         #expect(report.link.isEmpty && report.engine.isEmpty)
@@ -127,7 +127,7 @@ import Testing
             #expect(abs(reference.ratio.median / quotient - 1) < 0.5)
             #expect(reference.hkdfs ?? 0 > 0)
         }
-        let table = try Subprocess.run(Bench.path, arguments)
+        let table = try Bench.run(arguments)
         #expect(table.text.contains("\nIKpsk2_448_AESGCM_BLAKE2b  "))
     }
 
@@ -175,11 +175,10 @@ import Testing
         let folder = ScratchFolder()
         let file = folder.file("report.json")
         let name = "Noise_XX_25519_ChaChaPoly_SHA256"
-        let once = ["--transport", "memory", "--size", "64", "--protocol", name]
-        let outcome = try Subprocess.run(
-            Bench.path,
-            ["engine", "handshake", "link", "--quick", "--rounds", "1", "--json", file] + once
-                + once)
+        let selection = ["--transport", "memory", "--size", "64", "--protocol", name]
+        let outcome = try Bench.run(
+            ["engine", "handshake", "link", "--quick", "--rounds", "1", "--json", file]
+                + selection + selection)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let report = try Self.report(Array(Data(contentsOf: URL(fileURLWithPath: file))))
         #expect(report.engine.map(\.layer) == ["raw", "AEAD", "TransportState", "NoiseEngine"])
@@ -208,7 +207,7 @@ import Testing
     func serveAndConnect() throws {
         let folder = ScratchFolder()
         let endpoint = "unix-seqpacket:" + folder.file("bench")
-        let server = try Subprocess(Bench.path, ["serve", endpoint])
+        let server = try Subprocess(Bench.path, ["serve", endpoint], within: Bench.timeLimit)
         _ = try server.line("listening on \(endpoint)")
         let outcome = try Self.run(
             "--connect", endpoint, "--quick", "--rounds", "1", "--size", "100", "--scenario",
@@ -254,7 +253,7 @@ import Testing
             (["serv"], 64, "unknown command `serv`: did you mean `serve`?"),
         ])
     func refused(_ arguments: [String], _ status: Int32, _ reason: String) throws {
-        let outcome = try Subprocess.run(Bench.path, arguments)
+        let outcome = try Bench.run(arguments)
         #expect(outcome.status == status)
         #expect(outcome.errors.hasPrefix("blesec-bench: "))
         #expect(outcome.errors.contains(reason), "\(outcome.errors)")
@@ -274,7 +273,7 @@ import Testing
         "the help pages have the headings of manual pages",
         arguments: [["--help"], ["serve", "--help"], ["judge", "--help"]])
     func manual(_ arguments: [String]) throws {
-        let page = try Subprocess.run(Bench.path, arguments)
+        let page = try Bench.run(arguments)
         #expect(page.status == 0)
         let headings = page.text.split(separator: "\n").filter { !$0.hasPrefix(" ") }
         #expect(

@@ -9,9 +9,9 @@ import Testing
     private static func run(
         _ arguments: String..., slowdown: Int = 0
     ) throws -> Subprocess.Outcome {
-        try Subprocess.run(
-            Bench.path, ["engine", "--size", "16384", "--rounds", "25"] + arguments,
-            environment: slowdown > 0 ? ["BLESEC_BENCH_SLOWDOWN": "\(slowdown)"] : [:], within: 60)
+        try Bench.run(
+            ["engine", "--size", "16384", "--rounds", "25"] + arguments,
+            environment: slowdown > 0 ? ["BLESEC_BENCH_SLOWDOWN": "\(slowdown)"] : [:])
     }
 
     /// Compares two runs with a first run: one of the same build, and one that is slowed down by
@@ -86,12 +86,16 @@ import Testing
     func noise() {
         // The spread is 0.1, so with five samples each, three standard errors of both runs combined
         // are 0.19.
-        let wide = [0.8, 0.95, 1.0, 1.05, 1.2]
-        #expect(Self.changes(from: wide, to: Self.ratio(wide.map { 1.18 * $0 })).isEmpty)
-        #expect(Self.changes(from: wide, to: Self.ratio(wide.map { 1.20 * $0 })).count == 1)
-        let narrow = [Double](repeating: 1, count: 5)
+        let scatteredSamples = [0.8, 0.95, 1.0, 1.05, 1.2]
+        func changes(by factor: Double) -> [Comparison.Change] {
+            let now = Self.ratio(scatteredSamples.map { factor * $0 })
+            return Self.changes(from: scatteredSamples, to: now)
+        }
+        #expect(changes(by: 1.18).isEmpty && changes(by: 1.20).count == 1)
+        let equalSamples = [Double](repeating: 1, count: 5)
         func isChange(by factor: Double, _ basis: Ratio.Basis) -> Bool {
-            !Self.changes(from: narrow, to: Self.ratio(narrow.map { factor * $0 }, basis)).isEmpty
+            let now = Self.ratio(equalSamples.map { factor * $0 }, basis)
+            return !Self.changes(from: equalSamples, to: now).isEmpty
         }
         #expect(!isChange(by: 1.07, .processor) && isChange(by: 1.09, .processor))
         #expect(!isChange(by: 1 / 1.07, .processor) && isChange(by: 1 / 1.09, .processor))
@@ -138,7 +142,10 @@ import Testing
         let folder = ScratchFolder()
         let file = folder.file("old.json")
         try text.write(toFile: file, atomically: false, encoding: .utf8)
-        let outcome = try Self.run("--compare", file)
+        // A sample takes a minute, so the measurements do not end within the time limit.
+        let outcome = try Bench.run([
+            "link", "--transport", "memory", "--sample", "60000", "--compare", file,
+        ])
         #expect(outcome.status == 65)
         #expect(outcome.errors.contains("is no report to compare with: "))
         #expect(outcome.errors.contains(reason), "\(outcome.errors)")
@@ -153,8 +160,7 @@ import Testing
             #"{"name": "x/y", "median": 1, "spread": 0, "count": 3, "less-is-better": true}"#
         )
         .write(toFile: file, atomically: false, encoding: .utf8)
-        let outcome = try Subprocess.run(
-            Bench.path, ["engine", "--size", "64", "--quick", "--compare", file])
+        let outcome = try Bench.run(["engine", "--size", "64", "--quick", "--compare", file])
         #expect(outcome.status == 65)
         #expect(outcome.errors.contains("no ratio in common"))
     }

@@ -46,7 +46,7 @@ import Testing
         #expect(outcome.text.contains("FAILED  engine/none: not measured"))
     }
 
-    @Test("a ratio with more digits than fit is judged, and printed with an exponent")
+    @Test("a ratio too large for three decimal places is judged, and printed with an exponent")
     func hugeRatio() throws {
         let folder = ScratchFolder()
         let floors = folder.write(

@@ -59,8 +59,8 @@ import Testing
         let contexts = try TLSDevices.shared().contexts
         func context(_ context: TLSContext, _ day: Int64) throws -> TLSContext {
             var options = TLSOptions()
-            let today = options.clock
-            options.clock = { today() + day * 86_400 }
+            let clock = options.clock
+            options.clock = { clock() + day * 86_400 }
             return try TLSContext(
                 identity: context.identity, authorities: context.authorities, options: options)
         }

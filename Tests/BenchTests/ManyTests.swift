@@ -136,9 +136,9 @@ import Testing
         "idle channels are small and have no threads, and 10,000 would fit the kernel's limits"
     )
     func idle() throws {
-        let outcome = try Subprocess.run(
-            Bench.path,
-            ["--scenario", "many", "--channels", "300", "--rounds", "1", "--json", "-"], within: 60)
+        let outcome = try Bench.run([
+            "--scenario", "many", "--channels", "300", "--rounds", "1", "--json", "-",
+        ])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let report = try JSONDecoder().decode(Report.self, from: Data(outcome.output))
         #expect(report.many.map(\.engine) == [ChannelConfiguration.defaultProtocol, "TLS1.3"])
@@ -171,7 +171,9 @@ import Testing
         // flood at full speed; with 100 to 500 ms, during a flood at LE's rate.
         #expect(flood.knownPeers.count == 3)
         for peers in flood.knownPeers {
-            #expect(peers.dials > 0 && peers.served >= 0.99, "\(peers)")
+            // One dial of a hundred may fail. With fewer dials, one may.
+            let failedDials = Int((Double(peers.dials) * (1 - peers.served)).rounded())
+            #expect(peers.served > 0 && failedDials <= max(1, peers.dials / 100), "\(peers)")
         }
         #expect(report.costs.map(\.engine) == report.many.map(\.engine))
         for (peer, limit) in zip(report.costs, [32.0, 128.0]) {
@@ -185,12 +187,10 @@ import Testing
     func ratios() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")
-        let outcome = try Subprocess.run(
-            Bench.path,
-            [
-                "many", "--quick", "--channels", "1", "--channels", "4", "--channels", "4",
-                "--rounds", "1", "--loops", "2", "--json", file,
-            ])
+        let outcome = try Bench.run([
+            "many", "--quick", "--channels", "1", "--channels", "4", "--channels", "4",
+            "--rounds", "1", "--loops", "2", "--json", file,
+        ])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let data = try Data(contentsOf: URL(fileURLWithPath: file))
         let report = try JSONDecoder().decode(Report.self, from: data)
@@ -205,8 +205,8 @@ import Testing
                 #expect(ratio?.count == 1 && ratio?.median ?? 0 > 0)
             }
         }
-        // The ratios to C are named by the number of channels, and by whether each send has a single
-        // message or a batch. The ratios to one loop also have the number of loops.
+        // The names of the ratios to C have the number of channels, and say whether each send has a
+        // single message or a batch. Those of the ratios to one loop also have the number of loops.
         let name = "many/\(ChannelConfiguration.defaultProtocol)"
         for ratio in ["1/single", "1/batch", "4/single", "4/batch", "4/loops-2/opened"] {
             let found = report.ratios.first { $0.name == "\(name)/\(ratio)" }
@@ -226,27 +226,29 @@ import Testing
             [
                 "-c", #"ulimit -n 100; exec "$@""#, "sh", Bench.path, "many", "--quick",
                 "--channels", "20", "--rounds", "1", "--loops", "20", "--json", "-",
-            ], within: 60)
+            ], within: Bench.timeLimit)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let report = try JSONDecoder().decode(Report.self, from: Data(outcome.output))
         #expect(report.many.map(\.transport) == ["memory", "memory"])
         #expect(report.listener.count == 1)
         #expect(report.loops.isEmpty && report.costs.isEmpty && report.flood.isEmpty)
-        for effect in [
+        for beginning in [
             "20 channels ran over links in memory", "Channels on 20 loops were not measured",
             "The cost of an unauthenticated peer was not measured",
             "A listener in a flood was not measured",
         ] {
-            let notes = report.omissions.filter { $0.hasPrefix(effect) }
-            #expect(notes.count == 1 && notes[0].contains("at most 100 descriptors"), "\(effect)")
+            let notes = report.omissions.filter { $0.hasPrefix(beginning) }
+            #expect(
+                notes.count == 1 && notes[0].contains("at most 100 descriptors"), "\(beginning)")
         }
     }
 
-    @Test("channels are over sockets if the descriptors suffice for them, the loops and 64 others")
+    @Test("channels run over sockets if descriptors suffice for channels, loops and 64 other files")
     func linkKind() {
         let descriptors = DescriptorBudget(limit: 1_024)
-        let most = [(channels: 479, loops: 1), (channels: 470, loops: 10)]
-        for (channels, loops) in most {
+        // With one channel or one loop more, the descriptors do not suffice.
+        let limits = [(channels: 479, loops: 1), (channels: 470, loops: 10)]
+        for (channels, loops) in limits {
             let kinds = [(channels, loops), (channels + 1, loops), (channels, loops + 1)].map {
                 ChannelGroup.LinkKind(channels: $0.0, loops: $0.1, descriptors)
             }
@@ -258,17 +260,18 @@ import Testing
     func failedMeasurement() async throws {
         let peers = try PeerConfigurations(ChannelConfiguration.defaultProtocol)
         let loop = EventLoop(name: "failed")
-        var kept: SecureListener?
+        // Kept, so that the socket is not removed by the listener's release.
+        var keptListener: SecureListener?
         var path = ""
         do {
             try await SecureListener.withScratch(peers.acceptor, loop: loop) { listener, address in
-                (kept, path) = (listener, address.path)
+                (keptListener, path) = (listener, address.path)
                 #expect(FileManager.default.fileExists(atPath: path))
                 throw BenchError.failed("the measurement")
             }
         } catch BenchError.failed {}
         #expect(path != "" && !FileManager.default.fileExists(atPath: path))
-        withExtendedLifetime(kept) {}
+        withExtendedLifetime(keptListener) {}
         await loop.shutdown()
     }
 

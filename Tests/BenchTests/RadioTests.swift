@@ -171,7 +171,9 @@ import Testing
         let results = try await scenario.measure(
             parameters, [engine: PeerConfigurations(engine)], engines: [engine])
         #expect(
-            results.allSatisfy { $0.goodput > 0 && $0.goodput < parameters.limitOfUnboundedEvent })
+            results.allSatisfy {
+                $0.goodput > 0 && $0.goodput < parameters.goodputLimitOfEndlessEvent
+            })
     }
 }
 

@@ -7,16 +7,12 @@ import Testing
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
     /// Options for a short run of every scenario, with two sizes, two transports and one protocol.
-    /// With a protocol, no streams are measured.
+    /// With `--protocol`, no streams are measured.
     private static let shortMeasurements = [
         "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--size", "1024",
         "--transport", "memory", "--transport", "unix-seqpacket", "--protocol",
         "Noise_XX_25519_ChaChaPoly_SHA256",
     ]
-
-    /// A time limit in seconds that only a bench that hangs reaches. The bench measures each figure
-    /// for a fixed time, and on a busy machine each figure waits for the processor.
-    private static let timeLimit = 120.0
 
     private static func check(_ name: String, _ arguments: String...) throws -> Subprocess.Outcome {
         try Subprocess.run(
@@ -27,9 +23,7 @@ import Testing
     func schema() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")
-        let outcome = try Subprocess.run(
-            Bench.path, Self.shortMeasurements + ["--loops", "2", "--json", file],
-            within: Self.timeLimit)
+        let outcome = try Bench.run(Self.shortMeasurements + ["--loops", "2", "--json", file])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let schema = "\(Self.root)/docs/bench.schema.json"
         #expect(try !Self.list("loops", in: file).isEmpty)
@@ -49,12 +43,10 @@ import Testing
     func streams() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")
-        let outcome = try Subprocess.run(
-            Bench.path,
-            [
-                "link", "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--transport",
-                "memory", "--json", file,
-            ], within: Self.timeLimit)
+        let outcome = try Bench.run([
+            "link", "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--transport",
+            "memory", "--json", file,
+        ])
         #expect(outcome.status == 0, "\(outcome.errors)")
         #expect(try Self.list("streams", in: file).count == 1)
         let fits = try Self.check("schema.py", "\(Self.root)/docs/bench.schema.json", file)
@@ -83,8 +75,7 @@ import Testing
     func plots() throws {
         let folder = ScratchFolder()
         let (svg, png) = (folder.file("plots.svg"), folder.file("plots.png"))
-        let outcome = try Subprocess.run(
-            Bench.path, Self.shortMeasurements + ["--svg", svg], within: Self.timeLimit)
+        let outcome = try Bench.run(Self.shortMeasurements + ["--svg", svg])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let rendering = try Subprocess.run("rsvg-convert", ["--output", png, svg])
         #expect(rendering.status == 0, "\(rendering.errors)")
@@ -116,4 +107,15 @@ enum Bench {
         }
         return program[...slash] + "blesec-bench"
     }()
+
+    /// A time limit in seconds that only a bench that hangs reaches. The bench measures each figure
+    /// for a fixed time, and on a busy machine each figure waits for the processor.
+    static let timeLimit = 120.0
+
+    /// Runs the bench until it ends.
+    static func run(
+        _ arguments: [String], environment: [String: String] = [:]
+    ) throws -> Subprocess.Outcome {
+        try Subprocess.run(path, arguments, environment: environment, within: timeLimit)
+    }
 }

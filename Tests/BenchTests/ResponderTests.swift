@@ -14,7 +14,7 @@ import Testing
             try await LinkPreface.send(.exactlyOnce, over: peer)
             try await Responder.serve(link)
         }.result
-        // Without the refusal, the handshake fails when its time is over.
+        // If the peer were not refused, the handshake would fail with `timedOut`.
         let error = #expect(throws: ChannelError.self) { try outcome.get() }
         #expect(error?.code == .configuration)
         await loop.run { peer.close() }

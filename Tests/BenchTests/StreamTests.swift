@@ -38,13 +38,13 @@ import Testing
         let parameters = Self.parameters(.twoMegabit, 30)
         var streams = RadioStreams()
         streams.wrap = { LongQueue($0) }
-        let longQueue = try await streams.measure(parameters)
-        #expect(longQueue.busy.longest > 1.1 * longQueue.longestAllowed, "\(longQueue)")
+        var result = try await streams.measure(parameters)
+        #expect(result.busy.longest > 1.1 * result.longestAllowed, "\(result)")
         streams = RadioStreams()
         streams.urgentPriority = .bulk
         streams.bulkStreams = 8
-        let asBulk = try await streams.measure(parameters)
-        #expect(asBulk.busy.longest > 1.1 * asBulk.longestAllowed, "\(asBulk)")
+        result = try await streams.measure(parameters)
+        #expect(result.busy.longest > 1.1 * result.longestAllowed, "\(result)")
     }
 
     /// The median ratio of urgent round trips beside bulk streams to those alone, over a Unix link.

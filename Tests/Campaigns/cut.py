@@ -5,10 +5,10 @@
 
 Each side sends N random bytes, in pieces of random lengths. The proxy cuts the link N times: three of ten
 times within the first 2,000 bytes, that is in the handshake or in the records that resume the connection. With
---kills, the tools have stores, and read and write files, and each is killed N times and started again. Until then
-the proxy limits the rate of the second half of the bytes, so that no tool ends before its last kill. The output of
-each side must equal the input of the other side, both exit statuses must be 0, and no cut and no kill may be
-missing. Prints a line about the run, and ends with `N passed, N failed`.
+--kills, the tools have stores, and read and write files, and each is killed N times and started again. Until both
+tools have been killed N times, the proxy limits the rate of the second half of the bytes, so that no tool ends before
+its last kill. The output of each side must equal the input of the other side, both exit statuses must be 0, and no cut
+and no kill may be missing. Prints a line about the run, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -30,7 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 class Proxy(threading.Thread):
     """Accepts links on the Unix socket `front`, connects each to the socket `back`, and cuts links: `cuts` in all.
 
-    A link is cut after a random number of bytes, less than `allowance_limit`. `pace`, if given, returns how many bytes may have been carried by now.
+    A link is cut after a random number of bytes, less than `allowance_limit`. `pace`, if given, returns how many bytes
+    all links together may have carried by now.
     """
 
     def __init__(self, front, back, cuts, allowance_limit, generator, pace=None):
@@ -140,7 +141,10 @@ class Side:
 
 
 class StoredSide(threading.Thread):
-    """A tool with a store, an input and an output, which is killed at random times and started again."""
+    """A tool with a store, an input and an output, which is killed at random times and started again.
+
+    A tool that has created no output file has an empty output.
+    """
 
     def __init__(self, folder, name, arguments, count, seed, kills, pause):
         super().__init__(daemon=True)
@@ -181,11 +185,17 @@ class StoredSide(threading.Thread):
 
     @property
     def output_hash(self):
-        return hashlib.sha256(self.output.read_bytes())
+        try:
+            return hashlib.sha256(self.output.read_bytes())
+        except FileNotFoundError:
+            return hashlib.sha256()
 
     @property
     def output_length(self):
-        return self.output.stat().st_size
+        try:
+            return self.output.stat().st_size
+        except FileNotFoundError:
+            return 0
 
 
 def main():
@@ -205,14 +215,15 @@ def main():
         for name in ("listener", "dialer"):
             made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
             keys.append(made.stdout.split()[-1])
-        # All links that are cut, or end with a kill, carry fewer bytes than there are; on average about a third. So
-        # enough bytes are left for all cuts.
+        # Unless the limit is 4,000, the links that are cut or end with a kill together carry fewer bytes than both
+        # sides send, on average about a third of them. So enough bytes are left for all cuts.
         allowance_limit = max(4_000, 2 * options.bytes // max(1, options.cuts + 2 * options.kills))
         start_time = time.monotonic()
         sides = []
 
         def pace():
-            """The second half of the bytes takes longer than all kills. After the last kill, nothing is limited."""
+            """Returns how many bytes may have been carried by now: so few that the second half takes longer than all
+            kills. After the last kill, there is no limit."""
             if len(sides) == 2 and all(side.kills_done == options.kills for side in sides):
                 return sys.maxsize
             rate = options.bytes / (options.kills * (options.pause + 1))

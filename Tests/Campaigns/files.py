@@ -7,9 +7,9 @@ Sends a file of N bytes, a mix of random bytes and holes, while a proxy cuts the
 side is killed N times and started again. The file must arrive, no cut and no kill may be missing, and only bytes that
 were in flight at a cut or a kill may be sent twice. Then it prints the rates of a tree of N files of 1 KiB and of one
 file with as many bytes, over a Unix link and over a link with the rate and the delay of LE 2M; over the latter, the
-tree must reach 0.8 of the file's rate. Then it tests other cases: a full disk, a folder that cannot be written, a source that grows, shrinks or is
-replaced, a receiver that refuses, empty files, names that exist, a sender or a receiver that is interrupted. Prints
-what failed, and ends with `N passed, N failed`.
+tree must reach 0.8 of the file's rate. Then it tests other cases: a full disk, a folder that cannot be written, a
+source that grows, shrinks or is replaced, a receiver that refuses, empty files, names that exist, a sender or a
+receiver that is interrupted. Prints what failed, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -210,10 +210,11 @@ def interrupted(tools, options, generator, check):
     source, target = folder / "source.bin", folder / "target"
     target.mkdir()
     make_file(source, options.bytes, generator)
-    # All links that are cut, or end with a kill, carry fewer bytes than there are, and on average about a third. So
-    # enough bytes are left for all cuts.
+    # Together, the links that are cut or end with a kill carry less than the whole file, on average about a third of
+    # it. So enough bytes are left for all cuts.
     allowance_limit = max(20_000, options.bytes // max(1, options.cuts + 2 * options.kills))
-    proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit, generator)
+    proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, allowance_limit,
+                  random.Random(generator.randrange(1 << 32)))
     proxy.start()
     # Each tool is killed at three quarters of the file or before, so that it does not end before its last kill.
     marks = sorted(generator.randrange(options.bytes * 3 // 4) for _ in range(2 * options.kills))

@@ -6,8 +6,9 @@
 N connections, half of them over TCP and half over a Unix socket, and several at a time, send random bytes to a
 program that echoes them. Each connection shuts down its sending direction after its last byte; some send more
 than a stream's window. Each byte must come back once and in order, and then the end. A TCP connection must be
-reset if its target is not allowed, if nothing listens at its target, or if the peer is killed. No cut may be
-missing. Prints what failed, and ends with `N passed, N failed`.
+reset if its target is not allowed, if nothing listens at its target, or if the peer is killed. At most half of the
+cuts are made while the TCP connections run, so that the others meet cuts too. No cut may be missing. Prints what
+failed, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from cut import ROOT, Proxy
@@ -26,7 +28,7 @@ from cut import ROOT, Proxy
 LIMIT = 300  # the longest wait, in seconds
 
 
-def listening(family, address):
+def listening_socket(family, address):
     server = socket.socket(family)
     server.bind(address)
     server.listen(128)
@@ -77,6 +79,14 @@ def converse(family, address, sent):
         return b"".join(pieces)
 
 
+def receive(end, count):
+    """Returns the next `count` bytes, or fewer if the end comes first."""
+    received = b""
+    while len(received) < count and (piece := end.recv(count - len(received))):
+        received += piece
+    return received
+
+
 class Tool:
     def __init__(self, folder, name, arguments):
         self.reports = folder / f"{name}.reports"
@@ -100,6 +110,115 @@ class Tool:
             self.process.kill()
             return "late"
 
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def campaign(options, folder, tools, check):
+    """Runs the connections, and passes each result to `check`. Appends each tool that it starts to `tools`."""
+    generator = random.Random(options.seed)
+    tool = options.tool.resolve()
+    keys = []
+    for name in ("near", "far"):
+        made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
+        keys.append(made.stdout.split()[-1])
+    tcp = listening_socket(socket.AF_INET, ("127.0.0.1", 0))
+    unix = listening_socket(socket.AF_UNIX, str(folder / "target"))
+    for server in (tcp, unix):
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+    # Four ports that are free once these sockets are closed. Nothing will listen at `closed_port`, which the far side
+    # allows, and at `refused_port`, which it does not allow.
+    reserved = [listening_socket(socket.AF_INET, ("127.0.0.1", 0)) for _ in range(4)]
+    local_port, other_local_port, closed_port, refused_port = [end.getsockname()[1] for end in reserved]
+    for end in reserved:
+        end.close()
+    target_port = tcp.getsockname()[1]
+    # The proxy's thread has a generator of its own. Otherwise the order in which the two threads draw numbers would
+    # depend on their timing, and a seed would not give the same numbers again.
+    proxy = Proxy(
+        str(folder / "front"), str(folder / "back"), options.cuts // 2, 400_000,
+        random.Random(generator.randrange(1 << 32)))
+    proxy.start()
+
+    def start(name, arguments):
+        tools.append(Tool(folder, name, arguments))
+        return tools[-1]
+
+    def start_far(name="far"):
+        return start(name, [
+            tool, "forward", "--allow", f"tcp:127.0.0.1:{target_port}", "--allow", f"unix:{folder / 'target'}",
+            "--allow", f"tcp:127.0.0.1:{closed_port}", "--at", f"unix:{folder / 'back'}", "--listen",
+            "--identity", folder / "far", "--peer", keys[0], "--idle", "5"])
+
+    def start_near(name, local, remote):
+        return start(name, [
+            tool, "forward", local, remote, "--at", f"unix:{folder / 'front'}",
+            "--identity", folder / "near", "--peer", keys[1], "--idle", "5"])
+
+    server = start_far()
+    check(server.has_said("listening on"), "the far side does not listen")
+    for family, local, remote, address in (
+            (socket.AF_INET, f"tcp:127.0.0.1:{local_port}", f"unix:{folder / 'target'}", ("127.0.0.1", local_port)),
+            (socket.AF_UNIX, f"unix:{folder / 'local'}", f"tcp:127.0.0.1:{target_port}", str(folder / "local"))):
+        if family == socket.AF_UNIX:
+            proxy.cut_limit = options.cuts
+        client = start_near(f"near-{family.name}", local, remote)
+        check(client.has_said("channel ready"), f"{family.name}: no channel")
+
+        def exchange(number, seed):
+            length = random.Random(seed).choice([0, 1, 3_000, 70_000, 400_000])
+            sent = random.Random(seed).randbytes(length)
+            try:
+                results[number] = converse(family, address, sent) == sent
+            except OSError as error:
+                results[number] = error
+
+        count = options.connections // 2
+        results = [None] * count
+        threads = []
+        for number in range(count):
+            threads.append(threading.Thread(
+                target=exchange, args=(number, generator.randrange(1 << 32)), daemon=True))
+            threads[-1].start()
+            time.sleep(generator.random() * 0.05)
+        for thread in threads:
+            thread.join(LIMIT)
+        for number, result in enumerate(results):
+            check(result is True, f"{family.name}: connection {number}: {result}")
+        # The far process is killed and started again. The streams of the old process are lost.
+        if family == socket.AF_INET:
+            with socket.socket() as end:
+                end.settimeout(LIMIT)
+                end.connect(address)
+                end.sendall(b"before")
+                check(receive(end, 6) == b"before", "nothing came back before the kill")
+                server.kill()
+                server = start_far("far-again")
+                try:
+                    piece = end.recv(1)
+                    check(False, f"a lost connection returns {piece}")
+                except ConnectionResetError:
+                    check(True, "")
+            check(converse(family, address, b"after") == b"after", "nothing is carried after the kill")
+        status = client.end()
+        check(status == 130, f"{family.name}: the status is {status}")
+    for name, remote, reason in (
+            ("refused", f"tcp:127.0.0.1:{refused_port}", "does not allow"),
+            ("closed", f"tcp:127.0.0.1:{closed_port}", "cannot reach")):
+        client = start_near(name, f"tcp:127.0.0.1:{other_local_port}", remote)
+        check(client.has_said("channel ready"), f"{name}: no channel")
+        try:
+            piece = converse(socket.AF_INET, ("127.0.0.1", other_local_port), b"x")
+            check(False, f"{name}: a connection to nothing returns {piece}")
+        except ConnectionResetError:
+            check(True, "")
+        check(client.has_said(reason), f"{name}: the reason is not reported")
+        client.end()
+    check(server.end() == 130, "the far side does not end")
+    check(proxy.cuts == options.cuts, f"{proxy.cuts} of {options.cuts} cuts")
+    print(f"seed {options.seed}: {proxy.cuts} of {options.cuts} cuts, {proxy.carried} bytes carried", flush=True)
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -108,8 +227,6 @@ def main():
     parser.add_argument("--cuts", default=15, type=int)
     parser.add_argument("--seed", default=random.randrange(1 << 32), type=int)
     options = parser.parse_args()
-    generator = random.Random(options.seed)
-    tool = options.tool.resolve()
     passed, failures = 0, []
 
     def check(is_good, what):
@@ -122,95 +239,14 @@ def main():
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        keys = []
-        for name in ("near", "far"):
-            made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
-            keys.append(made.stdout.split()[-1])
-        tcp = listening(socket.AF_INET, ("127.0.0.1", 0))
-        unix = listening(socket.AF_UNIX, str(folder / "target"))
-        for server in (tcp, unix):
-            threading.Thread(target=serve, args=(server,), daemon=True).start()
-        # Three ports that are free once these sockets are closed. Nothing will listen at `closed`.
-        with listening(socket.AF_INET, ("127.0.0.1", 0)) as first, \
-                listening(socket.AF_INET, ("127.0.0.1", 0)) as second, \
-                listening(socket.AF_INET, ("127.0.0.1", 0)) as third:
-            local, closed, other_local = [end.getsockname()[1] for end in (first, second, third)]
-        target = tcp.getsockname()[1]
-        proxy = Proxy(str(folder / "front"), str(folder / "back"), options.cuts, 400_000, generator)
-        proxy.start()
-
-        def far(name="far"):
-            return Tool(folder, name, [
-                tool, "forward", "--allow", f"tcp:127.0.0.1:{target}", "--allow", f"unix:{folder / 'target'}",
-                "--allow", f"tcp:127.0.0.1:{closed}", "--at", f"unix:{folder / 'back'}", "--listen",
-                "--identity", folder / "far", "--peer", keys[0], "--idle", "5"])
-
-        def near(name, here, there):
-            return Tool(folder, name, [
-                tool, "forward", here, there, "--at", f"unix:{folder / 'front'}",
-                "--identity", folder / "near", "--peer", keys[1], "--idle", "5"])
-
-        server = far()
-        check(server.has_said("listening on"), "the far side does not listen")
-        for family, here, there, address in (
-                (socket.AF_INET, f"tcp:127.0.0.1:{local}", f"unix:{folder / 'target'}", ("127.0.0.1", local)),
-                (socket.AF_UNIX, f"unix:{folder / 'local'}", f"tcp:127.0.0.1:{target}", str(folder / "local"))):
-            client = near(f"near-{family.name}", here, there)
-            check(client.has_said("channel ready"), f"{family.name}: no channel")
-
-            def exchange(number, seed):
-                length = random.Random(seed).choice([0, 1, 3_000, 70_000, 400_000])
-                sent = random.Random(seed).randbytes(length)
-                try:
-                    results[number] = converse(family, address, sent) == sent
-                except OSError as error:
-                    results[number] = error
-
-            count = options.connections // 2
-            results = [None] * count
-            threads = []
-            for number in range(count):
-                threads.append(threading.Thread(
-                    target=exchange, args=(number, generator.randrange(1 << 32)), daemon=True))
-                threads[-1].start()
-                time.sleep(generator.random() * 0.05)
-            for thread in threads:
-                thread.join(LIMIT)
-            for number, result in enumerate(results):
-                check(result is True, f"{family.name}: connection {number}: {result}")
-            # The far process is killed and started again. The streams of the old process are lost.
-            if family == socket.AF_INET:
-                with socket.socket() as end:
-                    end.settimeout(LIMIT)
-                    end.connect(address)
-                    end.sendall(b"before")
-                    check(end.recv(6) == b"before", "nothing came back before the kill")
-                    server.process.kill()
-                    server.process.wait()
-                    server = far("far-again")
-                    try:
-                        piece = end.recv(1)
-                        check(False, f"a lost connection returns {piece}")
-                    except ConnectionResetError:
-                        check(True, "")
-                check(converse(family, address, b"after") == b"after", "nothing is carried after the kill")
-            status = client.end()
-            check(status == 130, f"{family.name}: the status is {status}")
-        for name, there, reason in (
-                ("refused", f"tcp:127.0.0.1:{target + 1}", "does not allow"),
-                ("closed", f"tcp:127.0.0.1:{closed}", "cannot reach")):
-            client = near(name, f"tcp:127.0.0.1:{other_local}", there)
-            check(client.has_said("channel ready"), f"{name}: no channel")
-            try:
-                piece = converse(socket.AF_INET, ("127.0.0.1", other_local), b"x")
-                check(False, f"{name}: a connection to nothing returns {piece}")
-            except ConnectionResetError:
-                check(True, "")
-            check(client.has_said(reason), f"{name}: the reason is not reported")
-            client.end()
-        check(server.end() == 130, "the far side does not end")
-        check(proxy.cuts == options.cuts, f"{proxy.cuts} of {options.cuts} cuts")
-        print(f"seed {options.seed}: {proxy.cuts} of {options.cuts} cuts, {proxy.carried} bytes carried", flush=True)
+        tools = []
+        try:
+            campaign(options, folder, tools, check)
+        except (OSError, subprocess.SubprocessError):
+            check(False, f"the run ended early:\n{traceback.format_exc()}")
+        finally:
+            for tool in tools:
+                tool.kill()
         if failures:
             for reports in sorted(folder.glob("*.reports")):
                 print(f"{reports.name}:\n{reports.read_text()[-1_500:]}")

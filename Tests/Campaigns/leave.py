@@ -4,7 +4,8 @@
     Tests/Campaigns/leave.py [--tool PATH] [--rounds N] [--lines N] [--seed N]
 
 Every line that the writer reports as delivered must be on the other chat's standard output, in
-order and once, and in each round at least one line must be reported. Prints a line for each round, and ends with `N passed, N failed`.
+order and once, and in each round at least one line must be reported. Prints a line for each round,
+and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -125,7 +126,7 @@ def main():
     for number in range(arguments.rounds):
         try:
             delivered, missing, unknown, seconds = one_round(arguments.tool, arguments.lines, generator)
-        except AssertionError as error:
+        except (AssertionError, subprocess.TimeoutExpired) as error:
             print(f"round {number}: {error}", flush=True)
             failed += 1
             continue

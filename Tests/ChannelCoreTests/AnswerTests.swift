@@ -67,23 +67,25 @@ struct AnswerTests {
         }
     }
 
-    @Test("a reflected hello whose names are not single characters is refused as an answer")
+    @Test("a reflected hello whose first name is longer than one byte is refused as an answer")
     func reflected() throws {
         var random = Random(seed: 4)
         var hellos = try (0..<500).map { _ in try HelloTests.random(&random) }
-        // In these, everything after the length of the first name has the form of one extension, with
-        // the name's second character as its length. So only status and index are wrong.
-        let length = 100
+        // In the hellos that follow, everything after the length of the first name has the form of
+        // one extension: the name's first character is its type, the second its length. So only
+        // status and index are wrong.
+        let valueLength = 100
+        let lengthCharacter = String(decoding: [UInt8(valueLength)], as: UTF8.self)
         for count in 1...16 {
-            for firstLength in count == 1 ? length + 2...length + 2 : 2...20 {
-                let end = String(decoding: [UInt8(length)], as: UTF8.self)
-                var offers = ["A" + end + String(repeating: "x", count: firstLength - 2)]
-                var rest = length - (firstLength - 2)
+            for firstLength in count == 1 ? valueLength + 2...valueLength + 2 : 2...20 {
+                let padding = String(repeating: "x", count: firstLength - 2)
+                var offers = ["A" + lengthCharacter + padding]
+                var bytesLeft = valueLength - (firstLength - 2)
                 for number in 1..<max(count - 1, 1) {
                     offers.append("\(number)")
-                    rest -= 1 + offers[number].utf8.count
+                    bytesLeft -= 1 + offers[number].utf8.count
                 }
-                if count > 1 { offers.append(String(repeating: "y", count: rest - 1)) }
+                if count > 1 { offers.append(String(repeating: "y", count: bytesLeft - 1)) }
                 hellos.append(try Hello(offers: offers))
             }
         }

@@ -90,7 +90,7 @@ struct HelloTests {
         #expect(throws: ChannelError(.protocolViolation, "")) { try Hello(prefixOf: bytes.span) }
     }
 
-    @Test("the largest hello is accepted, and one more extension is a configuration error")
+    @Test("the largest hello is accepted, and an extension added to it is a configuration error")
     func largest() throws {
         // One byte of count, and four names with their lengths; the last name takes the remaining
         // bytes.

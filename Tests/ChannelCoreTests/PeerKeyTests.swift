@@ -77,7 +77,7 @@ struct PeerKeyTests {
         }
     }
 
-    @Test("a random change of a valid text is refused, or encoded to the same text")
+    @Test("a randomly changed text is refused, or parsed into a key with the same text form")
     func randomChanges() {
         var random = Random(seed: 7)
         let alphabet = Array("ABCDwxyz0189+/=:SHA256 ".utf8)
@@ -139,7 +139,7 @@ struct Base64Tests {
         }
     }
 
-    @Test("a text of four characters that can be decoded is encoded to the same text")
+    @Test("a text of four characters that can be decoded is the encoding of the decoded bytes")
     func fourCharacters() {
         let characters = Array("Az09+/=- ".utf8) + [0, 0x80, 0xFF]
         for first in characters {

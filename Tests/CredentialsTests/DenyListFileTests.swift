@@ -17,7 +17,7 @@ import Testing
         #expect(file.list.contains(key(3)) == false)
     }
 
-    @Test("a changed file is read again, and an unchanged file is not")
+    @Test("a refresh reads a changed file again, and returns whether the keys have changed")
     func refreshing() throws {
         let path = folder.write("deny", "\(key(1))\n")
         let file = try DenyListFile(path)
@@ -28,7 +28,7 @@ import Testing
         #expect(try file.refresh() == false)
     }
 
-    @Test("a file that is rewritten in place at once, with the same length, is read again")
+    @Test("a file rewritten in place right after a reading, with the same length, is read again")
     func rewriting() throws {
         let path = folder.write("deny", "\(key(0))\n")
         let file = try DenyListFile(path)
@@ -39,7 +39,7 @@ import Testing
         }
     }
 
-    @Test("after a refresh the list has what the file has, also if another thread refreshes it")
+    @Test("after a refresh the list has the file's keys, even while another thread refreshes it")
     func concurrency() async throws {
         let path = folder.write("deny", "\(key(0))\n")
         let file = try DenyListFile(path)

@@ -171,11 +171,11 @@ import Testing
         #expect(try IdentityFile.load(path).hash == .sha256)
     }
 
-    @Test("a key file that ends before the last five dashes of its end line is refused")
+    @Test("a key file that ends before the label of its end line is complete is refused")
     func truncated() throws {
         let key = Array(try validKey().utf8)
-        // A file that lacks only some of its last six bytes, five dashes and a line feed, still has
-        // the end line's complete label; such lengths are not tested.
+        // The last six bytes are five dashes and a line feed. A file that lacks nothing but some or
+        // all of these has the end line's complete label; such lengths are not tested.
         for length in 0..<(key.count - 6) {
             let path = folder.write("key", Array(key[..<length]))
             #expect(throws: ChannelError(.badKey, "")) { try IdentityFile.load(path) }

@@ -1,5 +1,6 @@
 import BLESecChannelCore
 import BLESecCredentials
+import BLESecLocking
 import BLESecPrimitives
 import TestSupport
 import Testing
@@ -112,12 +113,29 @@ import Testing
         }
         _ = try IdentityFile.load(folder.file("plain"), passphrase: never)
 
+        let requestCount = Locked(0)
         let asking = PassphraseSource { [path = folder.file("key")] requestedPath, purpose in
+            requestCount.withLock { $0 += 1 }
             #expect(requestedPath == path)
             #expect(purpose == .protecting)
             return SecretBytes(copying: Array("x".utf8).span)
         }
         try IdentityFile.create(folder.file("key"), holding: identity, passphrase: asking)
+        #expect(requestCount.withLock { $0 } == 1)
+    }
+
+    @Test("`loadOrCreate` reports why an existing file cannot be loaded")
+    func loadOrCreateReportsFault() throws {
+        let identity = try IdentityKey.generate()
+        let path = folder.file("key")
+        try IdentityFile.create(path, holding: identity, passphrase: secret("hunter2"))
+        let missing = PassphraseSource.file(folder.file("missing"))
+        let error = #expect(throws: ChannelError(.noSuchFile, "")) {
+            try IdentityFile.loadOrCreate(path, passphrase: missing)
+        }
+        #expect(error?.reason.contains(folder.file("missing")) == true, "\(error?.reason ?? "")")
+        let loaded = try IdentityFile.loadOrCreate(path, passphrase: secret("hunter2"))
+        #expect(loaded.publicKey == identity.publicKey)
     }
 
     @Test("the first line of a passphrase file is the passphrase")

@@ -117,6 +117,21 @@ import Testing
         #expect(folder.names == ["known_peers"] && folder.mode("known_peers") == 0o600)
     }
 
+    @Test("renaming a peer forgets its incomplete pairing, unless the name stays the same")
+    func renamingPending() throws {
+        let store = KnownPeersFile(path)
+        try store.bind("a", to: key(1))
+        try store.keepPending(
+            TrustPolicy.PendingPeer(
+                name: "a", key: key(2),
+                transcript: [UInt8](repeating: 7, count: TrustPolicy.PendingPeer.transcriptLength),
+                isVerified: true))
+        #expect(try store.rename("a", to: "a"))
+        #expect(try store.pendingPeers().map(\.name) == ["a"])
+        #expect(try store.rename("a", to: "b"))
+        #expect(try store.pendingPeers().isEmpty)
+    }
+
     @Test(
         "a plain name is renamed to one with unusual characters, and back",
         arguments: ["a b", "#x", "100%", "Zoë", "line\nfeed", "\u{1B}[31m", "\u{308}", "e\u{301}"])
@@ -163,7 +178,7 @@ import Testing
         #expect(try store.rename("a", to: "z"))
     }
 
-    @Test("removing or renaming a name that is not in a missing file does not make the file")
+    @Test("if the file is missing, removing or renaming a name does not make it")
     func nothingToChange() throws {
         let store = KnownPeersFile(path)
         #expect(try store.remove("anna") == false)
@@ -320,6 +335,8 @@ import Testing
             try KnownPeersFile(path).rename("anna", to: "ben")
         }
         #expect(try KnownPeersFile(path).key(named: "anna") == key(1))
+        // The program that holds the lock ends when `holder` is released.
+        withExtendedLifetime(holder) {}
     }
 }
 

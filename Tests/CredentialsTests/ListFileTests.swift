@@ -16,12 +16,25 @@ import Testing
         ] {
             var status = stat()
             status.st_ctim = timespec(tv_sec: seconds, tv_nsec: milliseconds * millisecond)
+            // A fraction: the file system does not store only whole seconds.
+            status.st_mtim.tv_nsec = 1
             #expect(
                 ListFile.isSettled(status, at: now) == isSettled, "\(seconds) s \(milliseconds) ms")
         }
     }
 
-    @Test("a version that could stay the same does not show that a file is unchanged")
+    @Test("with whole seconds, the last change has to be 3 s away from the reading")
+    func settledWholeSeconds() {
+        let now = timespec(tv_sec: 1_000, tv_nsec: 500_000_000)
+        for (changed, isSettled) in [(1_000, false), (998, false), (997, true), (1_004, true)] {
+            var status = stat()
+            status.st_ctim.tv_sec = changed
+            status.st_mtim.tv_sec = 1
+            #expect(ListFile.isSettled(status, at: now) == isSettled, "\(changed) s")
+        }
+    }
+
+    @Test("a file that has no version from its last reading never counts as unchanged")
     func unsettled() {
         #expect(!ListFile.isUnchanged("/proc/self/none", since: nil))
         #expect(!ListFile.isUnchanged("/", since: nil))

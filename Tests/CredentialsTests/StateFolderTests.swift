@@ -88,11 +88,11 @@ import Testing
     func concurrentAddresses() async throws {
         let path = scratch.file("addresses")
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for writer in 0..<8 {
+            for writer in 0..<4 {
                 group.addTask {
                     let file = LastAddressesFile(path)
-                    for index in 0..<6 {
-                        let peer = key(UInt8(writer * 8 + index))
+                    for index in 0..<4 {
+                        let peer = key(UInt8(writer * 4 + index))
                         try file.record("\(writer)", of: peer)
                         if index % 2 == 0 { #expect(try file.remove(peer)) }
                     }
@@ -100,8 +100,8 @@ import Testing
             }
             try await group.waitForAll()
         }
-        let expected = (0..<8).flatMap { writer in
-            [1, 3, 5].map { (key(UInt8(writer * 8 + $0)), "\(writer)") }
+        let expected = (0..<4).flatMap { writer in
+            [1, 3].map { (key(UInt8(writer * 4 + $0)), "\(writer)") }
         }
         #expect(
             try LastAddressesFile(path).addresses() == Dictionary(uniqueKeysWithValues: expected))

@@ -1,4 +1,5 @@
 import BLESecChannelCore
+import BLESecLocking
 import BLESecPrimitives
 import Glibc
 import TestSupport
@@ -47,6 +48,14 @@ struct TrustedFileTests {
             error?.reason.contains(reason) == true, "\(error?.reason ?? "")",
             sourceLocation: location)
         #expect(error?.reason.hasPrefix(path) == true, sourceLocation: location)
+    }
+
+    @Test("the directory before a name that begins with a combining character is checked")
+    func combiningName() throws {
+        try makeFolder("open", 0o777)
+        let path = folder.write("open/\u{301}deny", "x")
+        refuses(path, "run `chmod go-w \(folder.file("open"))`")
+        #expect(try read(folder.write("\u{301}deny", "x")) == [0x78])
     }
 
     @Test("a file that no other user can write is read by every path to it, including links")
@@ -111,7 +120,7 @@ struct TrustedFileTests {
         folder.write("open/closed/file", "x")
         let remedy = "can be changed by others (mode 775): run `chmod go-w \(folder.file("open"))`"
         refuses(folder.file("open/closed/file"), remedy)
-        // A path that reaches the file through a link or through `..` is refused as well.
+        // So is a path that a link leads through the directory, or that leaves it again by `..`.
         try link("link", to: "open/closed")
         refuses(folder.file("link/file"), remedy)
         try makeFolder("fine")
@@ -192,7 +201,7 @@ struct TrustedFileTests {
     @Test("a file whose status cannot be read is refused")
     func unknownStatus() {
         let status = FileDescriptor.status(of: -1)
-        // A passphrase file is checked only if it is a regular file.
+        // Only a regular passphrase file is checked, so this status has to be that of one.
         #expect(status.isRegularFile)
         for protection in [TrustedFile.Protection.unalterable, .secret] {
             for user in [0, 1000, geteuid()] as [uid_t] {
@@ -224,9 +233,13 @@ struct TrustedFileTests {
         folder.write("open/file", "y")
         let (path, folder) = (folder.path, folder)
         try link("link", to: "trusted")
-        let swapping = Task.detached {
+        // Tasks share threads, on one processor a single one, so the link is changed on a thread of
+        // its own.
+        let isOver = Locked(false)
+        let swapper = try #require(BlockingThread.start())
+        swapper.perform {
             var isOpen = false
-            while !Task.isCancelled {
+            while !isOver.withLock({ $0 }) {
                 isOpen.toggle()
                 unsafe unlink(path + "/new")
                 _ = unsafe symlink(isOpen ? "open" : "trusted", path + "/new")
@@ -246,8 +259,9 @@ struct TrustedFileTests {
                 refusals += 1
             }
         }
-        swapping.cancel()
-        await swapping.value
+        isOver.withLock { $0 = true }
+        // The thread runs this call after the one that changes the link.
+        await swapper.run {}
         #expect(refusals > 0)
     }
 

@@ -73,7 +73,7 @@ struct ObjectTreeTests {
         let first = Array(others.prefix(ObjectTree.mostListedServices))
         tree.add(device, Self.device(["UUIDs": list]))
         #expect(tree.services(of: device) == first)
-        #expect(tree.seek([sought]) == true, "the service may have been cut off")
+        #expect(tree.seek([sought]) == true, "the service may be among those that were cut off")
         #expect(tree.seek([sought]) == false, "the service was sought before")
         tree.change(device, "org.bluez.Device1", ["UUIDs": list], invalidated: [])
         #expect(tree.services(of: device) == first + [sought])
@@ -105,7 +105,7 @@ struct ObjectTreeTests {
         }
     }
 
-    @Test("a device that was replaced is missed when it connects, and then it stays")
+    @Test("the tree notices that it lacks a connected device; once added, this device stays")
     func replacedDevice() {
         var tree = ObjectTree()
         func flood(_ name: String) {
@@ -130,7 +130,7 @@ struct ObjectTreeTests {
     }
 
     @Test(
-        "devices have a limit, and services and characteristics have limits of their own, also for each device"
+        "devices have a limit; services and characteristics have limits of their own, in all and per device"
     )
     func bounded() {
         var tree = ObjectTree()

@@ -6,7 +6,7 @@ import Testing
 struct RegistrationTests {
     private static let error = DiscoveryError(.failed, "cannot advertise on hci0: Failed")
 
-    @Test("a request counts as refused until bluetoothd grants it, also while it is sent again")
+    @Test("a refused request counts as refused, also while it is sent again, until it is granted")
     func refusal() {
         var entry = Registrations.Entry(request: .advertisement("/a", on: AdapterName("hci0")))
         #expect(entry.refusal == nil)
@@ -30,7 +30,7 @@ struct RegistrationTests {
             Issue.record("a granted request is sent again")
             return
         }
-        entry.wasDropped()
+        entry.markDropped()
         #expect(entry.refusal == nil)
         entry.retry()
         guard case .lapsed = entry.state else {

@@ -11,8 +11,8 @@ struct RemoteCharacteristicTests {
     static let service = BluetoothUUID(high: 1, low: 2)
 
     /// bluetoothd's objects for a device with one service. The service has one characteristic for
-    /// each element of `flags`: the value of the D-Bus property `Flags`, which lists the GATT
-    /// properties; for nil, the characteristic has no `Flags`.
+    /// each element of `flags`. The element is the value of the characteristic's D-Bus property
+    /// `Flags`, which lists its GATT properties; with nil, the characteristic has no `Flags`.
     static func tree(_ flags: [BusValue?]) -> ObjectTree {
         var tree = ObjectTree()
         func add(_ path: String, _ interface: String, _ properties: [String: BusValue]) {

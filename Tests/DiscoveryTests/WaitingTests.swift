@@ -58,7 +58,8 @@ struct WaitingTests {
         let advertiser = NearbyAdvertiser(setup, listener: listener, of: nil)
         try await advertiser.start()
         await loop.settle()
-        // If the loop does not end, its thread would keep this test from ending, too.
+        // While the loop does not end, `end` does not either. Then `limit` closes the advertiser,
+        // so that the test ends.
         let end = Task { await loop.shutdown() }
         let limit = Task {
             try await Task.sleep(for: .seconds(30))

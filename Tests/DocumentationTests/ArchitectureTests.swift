@@ -8,13 +8,14 @@ import Testing
         // Swift functions of the package have these names too. A call of the C function is marked
         // `unsafe`, or names the function's module, Glibc.
         let shared = #"bind|connect|accept|send|recv|listen"#
-        // No Swift function has these names with such arguments. `socket`, `listen` and `shutdown`
-        // have no pointers, so their calls need no `unsafe`.
+        // No Swift function of the package has these names.
         let distinct =
             #"socket|socketpair|accept4|sendto|sendmsg|sendmmsg|recvfrom|recvmsg|recvmmsg"#
             + #"|getsockopt|setsockopt|getsockname|getpeername"#
             // Functions of one line in C around these and other system calls.
             + #"|blesec_accept|blesec_peer_credentials|blesec_output_queue|blesec_hci_[a-z]+"#
+        // `socket`, `listen` and `shutdown` take no pointers, so their calls need no `unsafe`. Some
+        // Swift functions are named `listen` or `shutdown`, but have other arguments.
         let call = try Regex(
             #"(?:unsafe |Glibc\.)(?:\#(shared))\(|(?:^|[^\w.])(?:\#(distinct))\("#
                 + #"|(?:Glibc\.|(?:^|[^\w.]))(?:listen|shutdown)\(\w+, "#)
@@ -22,7 +23,7 @@ import Testing
         var callers: Set<String> = []
         var modulesInC: Set<Substring> = []
         let sources = Page.root.appending(path: "Sources")
-        let files = try #require(FileManager.default.enumerator(atPath: sources.path()))
+        let files = try #require(FileManager.default.enumerator(atPath: sources.path))
         for case let path as String in files {
             if path.hasSuffix(".swift") {
                 let lines = try Page("Sources/\(path)").text.split(separator: "\n")

@@ -11,7 +11,7 @@ import Testing
         /// The named tests, each with its file's path below `Tests`; a Swift file's path has no
         /// `.swift`.
         let tests: [(file: String, name: String)]
-        /// Entries of the column of tests that name a file, but no test in the file.
+        /// The entries in the second cell that do not name both a file and a test.
         let entriesWithoutTest: [String]
         /// The last column, which gives the reason if the row names no test.
         let note: String
@@ -26,7 +26,7 @@ import Testing
             var tests: [(String, String)] = []
             var entriesWithoutTest: [String] = []
             for entry in String(cells[2]).trimmed.split(separator: "; `") {
-                // `FILE` "NAME", "NAME"
+                // An entry has the form: `FILE` "NAME", "NAME"
                 let pieces = entry.drop { $0 == "`" }.split(separator: "`", maxSplits: 1)
                 let texts = pieces.last.map { $0.split(separator: "\"") } ?? []
                 let names = texts.filter { !$0.allSatisfy { ", ".contains($0) } }

@@ -23,7 +23,7 @@ struct Page {
             }
     }
 
-    /// The targets of the page's links. Code blocks have none: `[UInt8](…)` is code there.
+    /// The targets of the page's links. Code blocks are left out: `[UInt8](…)` is no link there.
     var links: [String] {
         let prose = text.split(separator: "```", omittingEmptySubsequences: false).enumerated()
             .filter { $0.offset % 2 == 0 }.map(\.element).joined()

@@ -72,7 +72,7 @@ import Testing
             let parts = try Page(page).text.split(separator: "make ")
             for (before, after) in zip(parts, parts.dropFirst())
             where before.hasSuffix("`") || before.hasSuffix("\n") {
-                let target = after.prefix { $0.isLetter || $0.isNumber }
+                let target = after.prefix { $0.isLetter || $0.isNumber || $0 == "-" }
                 #expect(target == "help" || help.contains("make \(target) "), "in \(page)")
             }
         }

@@ -35,7 +35,7 @@ struct CreditTests {
         try pair.exchange()
         for _ in 0..<7 { _ = pair.sides[0].send([UInt8](repeating: 1, count: 1_000)) }
         pair.commit()
-        // The first exchange only has the store note that the messages may have left.
+        // The first exchange only makes the store mark the messages as possibly sent.
         for _ in 0..<2 { try pair.exchange() }
         let receiver = pair.sides[1]
         func record() -> DeliveryRecord? { receiver.nextRecord(atMost: nil) { _ in false } }

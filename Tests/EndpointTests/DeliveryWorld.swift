@@ -21,7 +21,7 @@ struct DeliveryWorld {
     }
 
     /// A message's content: the life of the program in which it was sent, and its number. A program
-    /// begins a new life when its own record is rolled back together with the store.
+    /// begins a new life when its store is lost, or is replaced with an older copy.
     struct Content: Hashable {
         var life: Int
         var number: Int
@@ -57,7 +57,7 @@ struct DeliveryWorld {
         var mustNoticeRollback = false
         /// Whether the endpoint has said that it has no record to send, and nothing has happened
         /// since that may cause one.
-        var isEmpty = false
+        var isIdle = false
     }
 
     struct Copy {
@@ -80,7 +80,7 @@ struct DeliveryWorld {
     private let limits: DeliveryEndpoint.Limits
     /// Contents that were sent, in order, by side.
     private(set) var sentContents: [[Content]] = [[], []]
-    /// How many rollbacks were noticed that had to be.
+    /// How many of the rollbacks that had to be noticed were noticed.
     private(set) var noticedRollbacks = 0
 
     init(seed: UInt64, _ hazards: Hazards, window: Int = 4_000) {
@@ -114,7 +114,7 @@ struct DeliveryWorld {
         case 958..<962: copyStore(side)
         case 962..<965: if hazards.rollbacks { rollBack(side) }
         case 965..<966:
-            sides[side].isEmpty = false
+            sides[side].isIdle = false
             if hazards.finishes { sides[side].endpoint.finish() }
         default: notice(side)
         }
@@ -123,7 +123,7 @@ struct DeliveryWorld {
 
     private mutating func send(_ side: Int) {
         guard !sides[side].endpoint.hasFinished else { return }
-        sides[side].isEmpty = false
+        sides[side].isIdle = false
         sides[side].sentCount += 1
         let content = Content(life: sides[side].life, number: sides[side].sentCount)
         let length = [0, 1, 10, 900, 3_000].randomElement(using: &generator) ?? 0
@@ -136,13 +136,13 @@ struct DeliveryWorld {
         guard let link = sides[side].link else { return }
         for _ in 0..<Int.random(in: 1...4, using: &generator) {
             guard let record = sides[side].endpoint.nextRecord(atMost: 700) else {
-                sides[side].isEmpty = true
+                sides[side].isIdle = true
                 break
             }
-            guard !sides[side].isEmpty else {
+            guard !sides[side].isIdle else {
                 throw Failure(description: "side \(side) sends \(record), which nothing has caused")
             }
-            sides[side].isEmpty = !sides[side].endpoint.mayHaveMore
+            sides[side].isIdle = !sides[side].endpoint.mayHaveMore
             underWay[link]?[1 - side].append(record)
         }
         if sides[side].endpoint.mustEndLink { end(side) }
@@ -155,7 +155,7 @@ struct DeliveryWorld {
         underWay[link]?[side].removeFirst()
         do {
             try sides[side].endpoint.receive(record, using: &generator)
-            if sides[side].endpoint.mayHaveAnswer { sides[side].isEmpty = false }
+            if sides[side].endpoint.mayHaveAnswer { sides[side].isIdle = false }
         } catch {
             throw Failure(description: "side \(side) ends the link: \(error), at \(record)")
         }
@@ -167,7 +167,7 @@ struct DeliveryWorld {
             sides[side].committedEffects = effects
             sides[side].committing = nil
             sides[side].endpoint.didCommit()
-            sides[side].isEmpty = false
+            sides[side].isIdle = false
         } else if let changes = sides[side].endpoint.takeChanges() {
             sides[side].committing = (changes, sides[side].effects.count)
         }
@@ -175,7 +175,7 @@ struct DeliveryWorld {
 
     /// The program takes a message if one waits, deals with it, and confirms it.
     private mutating func take(_ side: Int) throws {
-        sides[side].isEmpty = false
+        sides[side].isIdle = false
         if let bytes = sides[side].endpoint.take() {
             guard !sides[side].mustNoticeRollback else {
                 throw Failure(description: "side \(side) takes a message, but was rolled back")
@@ -197,7 +197,7 @@ struct DeliveryWorld {
         guard underWay[newestLink] != nil, sides[side].link != newestLink else { return }
         sides[side].link = newestLink
         sides[side].endpoint.linkBegan()
-        sides[side].isEmpty = false
+        sides[side].isIdle = false
     }
 
     private mutating func cut() {
@@ -226,12 +226,12 @@ struct DeliveryWorld {
             sides[side].dropped = copy.dropped
             sides[side].life += 1
             sides[side].hasLostState = true
-            // A side must notice its rollback if the other side's store has met a later state of
-            // it. A peer that had to notice one no longer has to if this side's copy is older than
-            // the meeting.
-            for one in 0...1 where one == side || sides[one].mustNoticeRollback {
-                sides[one].mustNoticeRollback = Self.hasMet(
-                    sides[1 - one].store, later: sides[one].store)
+            // A side must notice its rollback if the peer's store has met a later state of this
+            // side. The peer may have to notice a rollback of its own. It no longer has to if this
+            // side's copy is older than this side's meeting with the peer's later state.
+            for index in 0...1 where index == side || sides[index].mustNoticeRollback {
+                sides[index].mustNoticeRollback = Self.hasMet(
+                    sides[1 - index].store, later: sides[index].store)
             }
         } else {
             sides[side].effects.removeLast(
@@ -284,7 +284,7 @@ struct DeliveryWorld {
 
     /// Whether a peer with this state has met a later state of a side than `store`, as
     /// `docs/delivery.md` defines it ("A received `resume`", step 1). What the peer has met and not
-    /// yet committed could only make this true as well.
+    /// yet committed is left out; it could change the result only from false to true.
     private static func hasMet(_ peer: StoredEndpoint, later store: StoredEndpoint) -> Bool {
         // An unused store begins a new state, which is no rollback.
         guard !store.own.isEmpty else { return false }
@@ -293,8 +293,9 @@ struct DeliveryWorld {
         }) {
             return true
         }
-        // According to `store`, some messages have not left that the peer's program has confirmed,
-        // or this side's program has not confirmed some whose confirmation the peer has.
+        // The peer's program has confirmed messages that have not left according to `store`; or the
+        // peer has the confirmation of messages that this side's program has not confirmed
+        // according to `store`.
         return peer.peerEpoch == store.epoch
             && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
             || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1
@@ -343,10 +344,10 @@ struct DeliveryWorld {
     mutating func settle() throws {
         for side in 0...1 {
             sides[side].endpoint.finish()
-            sides[side].isEmpty = false
+            sides[side].isIdle = false
         }
-        // A side may get the peer's `resume` before it sends its own.
-        let delivers = [Bool.random(using: &generator), Bool.random(using: &generator)]
+        // Whether each side gets the peer's `resume` before it sends its own.
+        let receivesFirst = [Bool.random(using: &generator), Bool.random(using: &generator)]
         for _ in 0..<40 {
             cut()
             connect()
@@ -357,7 +358,7 @@ struct DeliveryWorld {
                 for side in 0...1 {
                     for _ in 0..<2 { commit(side) }
                     try take(side)
-                    if delivers[side] { try deliver(to: side) }
+                    if receivesFirst[side] { try deliver(to: side) }
                     try transmit(side)
                     try deliver(to: side)
                     try learn(side)
@@ -395,6 +396,12 @@ struct DeliveryWorld {
                 && !sides[side].dropped.contains(content)
                 && content.life == sides[side].life
             { throw Failure(description: "\(content) of side \(side) has no fate") }
+            if hazards.resendsUnknown, !hazards.rollbacks {
+                for content in sides[side].sent.values
+                where content.life == sides[side].life && !sides[side].dropped.contains(content)
+                    && !peer.effects.contains(content)
+                { throw Failure(description: "\(content) of side \(side) is lost") }
+            }
             if !hazards.resendsUnknown {
                 guard Set(peer.effects).count == peer.effects.count else {
                     throw Failure(description: "side \(1 - side) has taken a message twice")

@@ -2,12 +2,12 @@ import Testing
 
 /// Random chains of events, and what `docs/delivery.md` promises after each.
 struct DeliveryWorldTests {
-    /// Runs `count` chains of 1,000 events each. Returns how many rollbacks were noticed that had to
-    /// be.
+    /// Runs `count` chains of 1,000 events each. Returns how many of the rollbacks that had to be
+    /// noticed were noticed.
     @discardableResult
     private static func run(_ hazards: DeliveryWorld.Hazards, count: UInt64 = 120) -> Int {
         var noticedRollbacks = 0
-        for seed in ChainSeed.value * 10_000..<ChainSeed.value * 10_000 + count {
+        for seed in RunSeed.value * 10_000..<RunSeed.value * 10_000 + count {
             var world = DeliveryWorld(seed: seed, hazards)
             do {
                 for _ in 0..<1_000 { try world.step() }

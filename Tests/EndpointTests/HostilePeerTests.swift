@@ -13,6 +13,9 @@ struct HostilePeerTests {
             token: .none, peerToken: .none, epoch: .none, first: 1, peerEpoch: .none,
             positions: Positions(), credit: 0)
         var peer: Resume
+        /// The number of the peer's next message, or of its incomplete one, if the peer's last
+        /// `resume` on this link was `peer`.
+        var nextNumber: UInt64 = 1
 
         init() throws {
             var limits = DeliveryEndpoint.Limits()
@@ -41,6 +44,8 @@ struct HostilePeerTests {
                 throw DeliveryError.violation("no resume came first")
             }
             own = resume
+            let isEpochKnown = own.peerEpoch == peer.epoch
+            nextNumber = isEpochKnown ? own.positions.held + 1 : peer.first
             try receive(.resume(peer))
             commit()
             // With its next record the peer shows that it has this side's `resume`.
@@ -52,7 +57,19 @@ struct HostilePeerTests {
             while endpoint.nextRecord(atMost: 100) != nil {}
         }
 
-        mutating func receive(_ record: DeliveryRecord) throws(DeliveryError) {
+        /// Begins another link. If the endpoint refuses the peer's epoch, the peer loses its state
+        /// before the link.
+        mutating func reconnect() throws {
+            try connect()
+            guard endpoint.isWaitingForLinkEnd else { return }
+            peer.token = Identifier(using: &generator)
+            peer.epoch = Identifier(using: &generator)
+            try connect()
+        }
+
+        /// Passes a record of the peer to the endpoint, and returns whether it made progress.
+        @discardableResult
+        mutating func receive(_ record: DeliveryRecord) throws(DeliveryError) -> Bool {
             try endpoint.receive(record, using: &generator)
         }
 
@@ -200,7 +217,7 @@ struct HostilePeerTests {
             var scene = try Scene()
             try scene.receive(Self.chunk(1, of: 10, count: 10))
             try scene.receive(.finish(number: 2))
-            // The end is confirmed when the program has taken the message before it.
+            // The end is confirmed when the program has confirmed the message before it.
             if isTaken { #expect(scene.endpoint.take() != nil) }
             if isTaken { scene.endpoint.confirm(through: 1, noting: nil) }
             scene.commit()
@@ -216,23 +233,65 @@ struct HostilePeerTests {
 
     @Test("random records neither trap nor take more memory than the limits allow")
     func random() throws {
-        for seed in ChainSeed.value..<ChainSeed.value + 300 {
+        let (window, longestCost) = (1_000, 5_000 + 64)
+        // A credit allows the peer to fill the window. Two messages may come in addition: one that
+        // was incomplete when the credit was given, and one that begins with the last byte of the
+        // credit.
+        let bound = window + 2 * longestCost
+        var mostHeld = 0
+        for seed in RunSeed.value..<RunSeed.value + 300 {
             var generator = SeededGenerator(seed: seed)
             var scene = try Scene()
+            // The last chunk that the endpoint has taken.
+            var last: Chunk?
             for _ in 0..<200 {
-                let record = Self.record(scene, using: &generator)
+                let isFitting = Int.random(in: 0..<3, using: &generator) > 0
+                let record =
+                    isFitting
+                    ? Self.fittingChunk(after: last, scene, using: &generator)
+                    : Self.record(scene, using: &generator)
+                var needsLink = scene.endpoint.isWaitingForLinkEnd
                 do {
-                    try scene.receive(record)
+                    if try scene.receive(record), case .chunk(let chunk) = record {
+                        last = chunk
+                        if chunk.isLast { scene.nextNumber = chunk.number + 1 }
+                    }
                 } catch {
-                    scene.endpoint.linkBegan()
+                    needsLink = true
+                }
+                if needsLink {
+                    // About half of the links begin with a good `resume`.
+                    let isGood = Bool.random(using: &generator)
+                    if !isGood || (try? scene.reconnect()) == nil { scene.endpoint.linkBegan() }
                 }
                 scene.commit()
                 _ = scene.endpoint.nextRecord(atMost: 100)
                 if Int.random(in: 0..<10, using: &generator) == 0 { _ = scene.endpoint.take() }
-                #expect(scene.endpoint.heldBytes <= 1_000 + 5_000 + 64)
+                #expect(scene.endpoint.heldBytes <= bound)
+                mostHeld = max(mostHeld, scene.endpoint.heldBytes)
                 while scene.endpoint.nextEvent() != nil {}
             }
         }
+        // So much is held only if a message of several chunks was completed.
+        #expect(mostHeld > window + longestCost)
+    }
+
+    /// A chunk that continues the incomplete message, or begins a message if there is none. About
+    /// half of these chunks are the rest of their message.
+    private static func fittingChunk(
+        after last: Chunk?, _ scene: Scene, using generator: inout SeededGenerator
+    ) -> DeliveryRecord {
+        let isRest = Bool.random(using: &generator)
+        let offset = scene.endpoint.incompleteBytes
+        if offset > 0, let last {
+            let rest = last.length - offset
+            let count = isRest ? rest : Int.random(in: 1...rest, using: &generator)
+            return chunk(last.number, at: offset, of: last.length, count: count)
+        }
+        let length = [0, 1, 20, 400, 5_000].randomElement(using: &generator) ?? 0
+        let isWhole = isRest || length == 0
+        let count = isWhole ? length : Int.random(in: 1...length, using: &generator)
+        return chunk(scene.nextNumber, of: length, count: count)
     }
 
     private static func record(

@@ -1,9 +1,31 @@
-import BLESecDelivery
 import BLESecPrimitives
 import Testing
 
+@testable import BLESecDelivery
+
 /// States that are lost in an order that random chains of events rarely produce.
 struct LostStateTests {
+    @Test("the position confirmed does not go back when a message that it has skipped is confirmed")
+    func confirmedAfterSkip() throws {
+        var generator = SeededGenerator(seed: 5)
+        var stored = StoredEndpoint()
+        stored.peerEpoch = Identifier(using: &generator)
+        stored.confirmed = 5
+        var messages = IncomingMessages(stored, window: 1_000, longestMessage: 100)
+        _ = messages.linkBegan()
+        for number in UInt64(6)...9 {
+            try messages.append(Chunk(number: number, offset: 0, length: 1, bytes: [1]))
+        }
+        for _ in 6...8 { #expect(messages.take() == [1]) }
+        // A later state of this side has confirmed up to 10, so the messages up to 10 are skipped.
+        messages.begin(stored.peerEpoch, confirmed: 10)
+        #expect(!messages.confirm(through: 3) && messages.confirmed == 10)
+        let (bytes, hasMoved) = messages.takeConfirmed()
+        #expect(bytes == [1] && !hasMoved && messages.confirmed == 10)
+        try messages.append(Chunk(number: 11, offset: 0, length: 1, bytes: [2]))
+        #expect(messages.takeConfirmed().hasMoved && messages.confirmed == 11)
+    }
+
     /// Two endpoints, and the receiver's store.
     private struct Scene {
         var generator = SeededGenerator(seed: 3)
@@ -90,21 +112,21 @@ struct LostStateTests {
             commit()
         }
 
-        /// What the receiver has reported since it was made.
-        var receiversEvents: [DeliveryEndpoint.Event] {
+        /// Takes the events that the receiver has reported.
+        func takeReceiverEvents() -> [DeliveryEndpoint.Event] {
             var events: [DeliveryEndpoint.Event] = []
             while let event = receiver.nextEvent() { events.append(event) }
             return events
         }
     }
 
-    /// How far a link gets on which the peer learns nothing of a new instance.
-    enum Link: CaseIterable { case neverBegins, losesResume, losesAllAfterResume }
+    /// How far a link gets on which the peer does not take over the token of a new instance.
+    enum LinkProgress: CaseIterable { case neverBegins, losesResume, losesAllAfterResume }
 
     @Test(
-        "a store is no older copy after more starts than it keeps tokens, if the peer learned of none",
-        arguments: Link.allCases)
-    func manyStarts(_ link: Link) throws {
+        "a store is not taken for an older copy after more starts than it keeps tokens, if the peer took over none",
+        arguments: LinkProgress.allCases)
+    func manyStarts(_ progress: LinkProgress) throws {
         var scene = Scene()
         _ = scene.receiver.send([1])
         scene.commit()
@@ -115,9 +137,9 @@ struct LostStateTests {
         try scene.exchange()
         for _ in 0..<StoredEndpoint.mostIdentifiers + 50 {
             scene.restore(scene.store)
-            if link == .neverBegins { continue }
+            if progress == .neverBegins { continue }
             scene.connect()
-            if link == .losesResume {
+            if progress == .losesResume {
                 _ = try #require(scene.receiver.nextRecord(atMost: 100))
             } else {
                 try scene.passOne(from: scene.receiver, to: scene.sender)
@@ -133,7 +155,7 @@ struct LostStateTests {
         #expect(scene.sender.take() == [2])
         scene.sender.confirm(through: 2)
         try scene.exchange()
-        let events = scene.receiversEvents
+        let events = scene.takeReceiverEvents()
         #expect(events == [.confirmed(id: id)])
     }
 
@@ -156,7 +178,7 @@ struct LostStateTests {
         scene.restore(scene.store)
         scene.connect()
         try scene.exchange()
-        let events = scene.receiversEvents
+        let events = scene.takeReceiverEvents()
         #expect(!events.contains(.storeRolledBack))
     }
 
@@ -221,7 +243,7 @@ struct LostStateTests {
     }
 
     @Test(
-        "a side that gets the resume of a peer that was rolled back, and then sends its own, tells the peer"
+        "a side that was rolled back learns of it even if its resume arrives before the peer sends its own"
     )
     func undoneBeforeOwnResume() throws {
         var scene = Scene()
@@ -255,7 +277,7 @@ struct LostStateTests {
     }
 
     @Test(
-        "a side does not complete while the peer's resume shows an epoch in which it has not finished"
+        "a side is not complete while the peer's resume shows an epoch in which the peer has not finished"
     )
     func notCompleteInNewEpoch() throws {
         var pair = EndpointPair()

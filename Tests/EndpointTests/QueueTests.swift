@@ -26,7 +26,8 @@ struct QueueTests {
             } else {
                 taken = model.first
                 #expect(queue.popFirst() === (model.isEmpty ? nil : model.removeFirst()))
-                // `initial` keeps its elements.
+                // Of the taken elements, only those of `initial` still exist; their values are
+                // negative.
                 #expect(taken.map { $0.value < 0 } ?? true)
             }
             #expect(queue.count == model.count && queue.isEmpty == model.isEmpty)

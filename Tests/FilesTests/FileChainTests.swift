@@ -9,11 +9,11 @@ import Testing
 /// between them without a connection.
 @Suite("Files: chains of interrupted transfers")
 struct FileChainTests {
-    private static let first = ChainSeed.value
+    private static let firstSeed = RunSeed.value
 
     @Test("files and trees arrive, whatever interrupts them", arguments: 0..<60)
     func arrives(index: Int) throws {
-        var chain = try FileChain(seed: Self.first + UInt64(index))
+        var chain = try FileChain(seed: Self.firstSeed + UInt64(index))
         try chain.run()
     }
 
@@ -21,7 +21,7 @@ struct FileChainTests {
         "a sender of random frames changes nothing outside the folder, and causes no trap",
         arguments: 0..<60)
     func hostileSender(index: Int) throws {
-        var generator = SeededGenerator(seed: Self.first + UInt64(index))
+        var generator = SeededGenerator(seed: Self.firstSeed + UInt64(index))
         let scratch = TemporaryFolder()
         try scratch.write("outside", [1, 2, 3])
         try scratch.makeFolder("in")
@@ -59,7 +59,7 @@ struct FileChainTests {
     }
 
     @Test(
-        "a stored file that has changed since it was offered again is not reported as sent",
+        "a file that the receiver has, and that changes after it was offered again, is not reported as sent",
         arguments: [false, true])
     func changedSinceOffer(isFolder: Bool) throws {
         let scratch = TemporaryFolder()
@@ -86,7 +86,8 @@ struct FileChainTests {
             }
             throw FileFailure(.other, "the sender does not end")
         }
-        // The receiver keeps a note about what it has stored, as if the sender had not learned that.
+        // `forget` is not called, so the receiver keeps its note about what it has stored. This is
+        // the state in which the sender has not learned that everything is stored.
         let first = try transfer {}
         #expect(first.state.name == (isFolder ? "tree" : "a"))
         let second = try transfer { try scratch.write("tree/a", [4, 5, 6, 7]) }
@@ -97,7 +98,7 @@ struct FileChainTests {
 
     @Test("a receiver that answers with random frames causes no trap", arguments: 0..<60)
     func hostileReceiver(index: Int) throws {
-        var generator = SeededGenerator(seed: Self.first + UInt64(index))
+        var generator = SeededGenerator(seed: Self.firstSeed + UInt64(index))
         let scratch = TemporaryFolder()
         try scratch.makeFolder("tree")
         for number in 0..<5 {
@@ -184,6 +185,8 @@ private struct FileChain {
     private var generator: SeededGenerator
     private let scratch = TemporaryFolder()
     private let isFolder: Bool
+    /// How often the tree was changed.
+    private var changeCount = 0
 
     init(seed: UInt64) throws {
         generator = SeededGenerator(seed: seed)
@@ -234,10 +237,22 @@ private struct FileChain {
             guard let path = partials.last, let bytes = scratch.read(path) else { return }
             try scratch.write(path, Array(bytes.prefix(generator.below(bytes.count + 1))))
         case 2 where isFolder:
-            // The tree changes.
-            try scratch.write("source/new \(generator.below(3))", content())
+            let number = generator.below(3)
+            try changeTree("source/new \(number)")
         default: break
         }
+    }
+
+    /// Writes a file of the tree, and gives it a time of modification that no other file has. The
+    /// clock for these times is coarse: without that, two contents of the same length could have
+    /// the same time.
+    private mutating func changeTree(_ path: String) throws {
+        try scratch.write(path, content())
+        changeCount += 1
+        // One nanosecond, since the receiver may take a time of whole seconds for a rounded one.
+        let time = timespec(tv_sec: 1_000_000_000 + changeCount, tv_nsec: 1)
+        let result = unsafe utimensat(AT_FDCWD, scratch.path(path), [time, time], 0)
+        #expect(result == 0)
     }
 
     /// Sends until the transfer is complete or `limit` bytes have moved. Returns whether it is
@@ -249,7 +264,13 @@ private struct FileChain {
         var toSender: [UInt8] = []
         var moved = 0
         var hasFinished = false
+        // The number of rounds since bytes last moved.
+        var idleRounds = 0
         while true {
+            idleRounds += 1
+            guard idleRounds <= 10_000 else {
+                throw FileFailure(.other, "nothing has moved for 10,000 rounds")
+            }
             if !hasFinished, toReceiver.count < 600_000, generator.below(2) == 0 {
                 switch sender.next() {
                 case .send(let bytes): toReceiver += bytes
@@ -261,7 +282,10 @@ private struct FileChain {
             let piece = Array(toReceiver.prefix(1 + generator.below(200_000)))
             toReceiver.removeFirst(piece.count)
             moved += piece.count
-            if !piece.isEmpty { toSender += try receiver.receive(piece) }
+            if !piece.isEmpty {
+                idleRounds = 0
+                toSender += try receiver.receive(piece)
+            }
             if receiver.hasOffer {
                 toSender += receiver.accept(
                     into: try FileFolder(scratch.path("in"), from: [7], FileFolder.Rules()))
@@ -270,7 +294,10 @@ private struct FileChain {
             if let limit, moved >= limit { return false }
             let answers = Array(toSender.prefix(1 + generator.below(50)))
             toSender.removeFirst(answers.count)
-            if !answers.isEmpty { try sender.receive(answers) }
+            if !answers.isEmpty {
+                idleRounds = 0
+                try sender.receive(answers)
+            }
             guard hasFinished, toReceiver.isEmpty, toSender.isEmpty else { continue }
             if !receiver.isDone {
                 toSender = try receiver.finish()

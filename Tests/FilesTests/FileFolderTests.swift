@@ -124,7 +124,7 @@ struct FileFolderTests {
         #expect(receiver.state.failures.count == 4)
     }
 
-    /// Announces a file of a receiver's tree, and sends `count` bytes of it.
+    /// Announces a file to a receiver, and sends `count` bytes of it.
     private func send(
         _ path: String, _ size: UInt64, seconds: UInt64 = 0, sending count: UInt64 = 0,
         to receiver: FileReceiver
@@ -157,7 +157,7 @@ struct FileFolderTests {
         _ = try receiver.receive(end)
     }
 
-    @Test("trees that are received at once share the quota for their folders")
+    @Test("trees that are received at the same time share the quota for their folders")
     func sharedFolderQuota() throws {
         var rules = FileFolder.Rules()
         rules.quota = 100_000
@@ -174,8 +174,8 @@ struct FileFolderTests {
         // Each offer has a file and a tree, which count 4 KiB each.
         let failed = receivers.map(\.state.failures.count).reduce(0, +)
         // Some space may be reserved for a tree that cannot use all of it.
-        let most = 100_000 / 4_096 - 2 * 3
-        #expect((most - 2...most).contains(120 - failed))
+        let mostFolders = 100_000 / 4_096 - 2 * 3
+        #expect((mostFolders - 2...mostFolders).contains(120 - failed))
         #expect(
             receivers.allSatisfy { receiver in
                 receiver.state.failures.listed.allSatisfy { $0.problem == .noSpace }
@@ -207,7 +207,7 @@ struct FileFolderTests {
         #expect(again.state.failures.count == 0 && again.state.received == 60_000)
     }
 
-    @Test("what an earlier transfer has left is removed, and what it has stored of the tree stays")
+    @Test("an earlier transfer's incomplete file is removed, and the file that it has stored stays")
     func restAmongFiles() throws {
         var rules = FileFolder.Rules()
         rules.quota = 200_000
@@ -421,17 +421,17 @@ struct FileFolderTests {
     func space() throws {
         var status = statvfs()
         #expect(unsafe statvfs("/tmp", &status) == 0)
-        let most = UInt64(status.f_bavail) * UInt64(status.f_frsize) / 10 * 6
+        let largeSize = UInt64(status.f_bavail) * UInt64(status.f_frsize) / 10 * 6
         do {
-            let first = try receiver("a", bytes: most, from: 1)
+            let first = try receiver("a", bytes: largeSize, from: 1)
             #expect(first.refusal == nil)
-            #expect(try receiver("b", bytes: most, from: 2).refusal?.problem == .noSpace)
+            #expect(try receiver("b", bytes: largeSize, from: 2).refusal?.problem == .noSpace)
             // A refused offer reserves no space.
-            let small = try receiver("c", bytes: most / 10, from: 3)
+            let small = try receiver("c", bytes: largeSize / 10, from: 3)
             #expect(small.refusal == nil)
             withExtendedLifetime((first, small)) {}
         }
-        #expect(try receiver("b", bytes: most, from: 2).refusal == nil)
+        #expect(try receiver("b", bytes: largeSize, from: 2).refusal == nil)
     }
 
     @Test("one offer is not received twice at the same time")

@@ -103,7 +103,7 @@ struct FileSourceTests {
         }
     }
 
-    @Test("files whose names cannot be sent are reported, hidden ones only if those are sent")
+    @Test("files whose names cannot be sent are reported, hidden files only if those are sent")
     func omissions() throws {
         try scratch.makeFolder("tree")
         try scratch.write("tree/good", [1])

@@ -13,8 +13,8 @@ struct CertifiedPair {
     static let lamp = "lamp"
     static let phone = "phone"
 
-    /// Makes the authority and the certificates with `blesec ca`. `openssl genpkey` makes the
-    /// devices' keys with `algorithm`; without `algorithm`, `blesec ca` makes them.
+    /// Makes the authorities and the certificates with `blesec ca`. If `algorithm` is given,
+    /// `openssl genpkey` makes the devices' keys with it; otherwise `blesec ca` makes them.
     init(algorithm: [String]? = nil) throws {
         var fingerprints: [String: String] = [:]
         for authority in ["ca", "elsewhere"] {
@@ -49,7 +49,7 @@ struct CertifiedPair {
         return outcome.text.split(separator: "\n")
     }
 
-    /// Adds a device's certificate to the authority's revocation list.
+    /// Adds a device's certificate to the revocation list of the authority `ca`.
     func revoke(_ name: String) throws {
         try Self.run(["ca", "revoke", folder.file("ca"), folder.file("\(name).pem")])
     }
@@ -60,8 +60,8 @@ struct CertifiedPair {
     /// The endpoint of a socket in the folder.
     var endpoint: String { "unix:" + folder.file("socket") }
 
-    /// The options with which a device proves its identity and accepts the authority's
-    /// certificates: `--certificate`, `--key`, `--authority` and `--revoked`, each with its file.
+    /// The options with which a device proves its identity and accepts the certificates of the
+    /// authority `ca`: `--certificate`, `--key`, `--authority` and `--revoked`, each with its file.
     func credentials(_ name: String) -> [String] {
         [
             "--certificate", folder.file("\(name).pem"), "--key", folder.file("\(name).key"),

@@ -152,7 +152,7 @@ extension Integration {
             #expect(outcome.errors.hasSuffix("blesec: \(reason)\n"), "\(outcome.errors)")
         }
 
-        @Test("a chat whose full standard output loses its reader after the input's end says so")
+        @Test("a chat says so if, after its input's end, full standard output loses its reader")
         func lostOutput() throws {
             let (path, descriptor) = try pair.fullQueue()
             let (listener, dialer) = try {
@@ -181,24 +181,25 @@ extension Integration {
             // The question has arrived before the acknowledgement of the answer.
             _ = try dialer.line("delivered 1", whileServing: [listener])
             dialer.endInput()
-            // The dialer's input ends before these calls return.
+            // `line` serves both tools, so it also closes the dialer's input.
             listener.send(Array("again\n".utf8))
             _ = try listener.line("sent 2", whileServing: [dialer])
             return (listener, dialer)
         }
 
         /// Starts a dialer with `--json` that writes its standard error to `path`.
-        private func dialer(errors path: String) throws -> Subprocess {
+        private func startDialer(errors path: String) throws -> Subprocess {
             try Subprocess(
                 "sh",
                 ["-c", #"exec "$@" 2>"$0""#, path, Tool.path] + words("dialer") + ["--json"],
                 input: .keptOpen, within: 100)
         }
 
-        /// A Python program that reads the objects of a chat. It prints how many lines were left
-        /// out, and the number of each line whose delivery is reported and whose number its
-        /// arguments have. At the end of its input, it prints how many objects about lines it has
-        /// read.
+        /// A Python program that reads the JSON objects of a chat from the file that its first
+        /// argument names. The other arguments are numbers of lines: the program prints when the
+        /// delivery of one of these lines is reported. It prints each report of objects that were
+        /// left out. At the end of its input, it prints how many objects `sent` and `delivered` it
+        /// has read.
         private static let reader = """
             import json, sys
 
@@ -225,7 +226,8 @@ extension Integration {
         func unreadErrors() throws {
             let (path, descriptor) = try pair.fullQueue()
             let (listener, dialer, reader) = try {
-                // From then on, the dialer alone can write to the queue, which ends with it.
+                // Once this is closed, only the dialer can write to the queue. So the queue ends
+                // when the dialer ends.
                 defer { close(descriptor) }
                 return try leaveOut(path)
             }()
@@ -239,7 +241,8 @@ extension Integration {
             #expect(numbers.reduce(0, +) == 2 * (Self.fillingCount + 1), "\(read.text)")
         }
 
-        /// The objects about so many lines do not fit into what may wait for a reader.
+        /// A number of lines. The objects about so many lines take more bytes than may wait for a
+        /// reader.
         private static let fillingCount = 70_000
 
         private func leaveOut(
@@ -247,7 +250,7 @@ extension Integration {
         ) throws -> (listener: Subprocess, dialer: Subprocess, reader: Subprocess) {
             let listener = try listen(within: 100)
             let count = Self.fillingCount
-            let dialer = try dialer(errors: path)
+            let dialer = try startDialer(errors: path)
             dialer.send(Array(String(repeating: "x\n", count: count).utf8))
             _ = try listener.output(2 * count, whileServing: [dialer])
             let reader = try Subprocess(
@@ -259,12 +262,12 @@ extension Integration {
             return (listener, dialer, reader)
         }
 
-        @Test("a chat that ends waits for a slow reader of standard error, which loses nothing")
+        @Test("at its end, a chat waits for a slow reader of standard error, which loses nothing")
         func slowErrors() throws {
             let (path, descriptor) = try pair.fullQueue()
             let listener = try listen()
             let count = 2_000
-            let dialer = try dialer(errors: path)
+            let dialer = try startDialer(errors: path)
             dialer.send(Array(String(repeating: "x\n", count: count).utf8))
             _ = try listener.output(2 * count, whileServing: [dialer])
             // The reader takes a page at a time, and needs more than two seconds for all of them.
@@ -278,12 +281,18 @@ extension Integration {
                 """
             let reader = try Subprocess("/usr/bin/python3", ["-c", slowly, path], within: 40)
             try reader.output(containing: "open")
-            // From now on, the dialer alone can write to the queue, which ends with it.
+            // From now on, only the dialer can write to the queue. So the queue ends when the
+            // dialer ends.
             close(descriptor)
             dialer.endInput()
             #expect(try dialer.wait(whileServing: [listener, reader]).status == 0)
             let text = try reader.wait().text
             #expect(text.contains(#"{"event": "delivered", "number": \#(count)}"# + "\n"))
+            let reports = text.split(separator: "\n").count(where: {
+                $0.hasPrefix(#"{"event": "sent""#) || $0.hasPrefix(#"{"event": "delivered""#)
+            })
+            #expect(reports == 2 * count)
+            #expect(!text.contains(#""left-out""#))
         }
 
         @Test("the longest line is sent whole, also with a carriage return before its line feed")

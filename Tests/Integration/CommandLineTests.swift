@@ -181,12 +181,12 @@ extension Integration {
         func standardOutput() throws {
             let full = try Tool.run("--help", output: "/dev/full")
             Tool.expect(full, status: 74, "standard output cannot be written: No space left")
-            let intoClosedPipe = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
             let closed = try Subprocess.run("sh", ["-c", "'\(Tool.path)' --help >&-; echo $?"])
             #expect(closed.text == "74\n")
+            let pipeline = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
             // If `true` ends only after the tool has written the page, the pipe has taken the whole
             // page, and the exit status is 0.
-            let piped = try Subprocess.run("sh", ["-c", intoClosedPipe])
+            let piped = try Subprocess.run("sh", ["-c", pipeline])
             #expect(piped.errors.hasSuffix("74\n") || piped.errors == "0\n")
         }
     }

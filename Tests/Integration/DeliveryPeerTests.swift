@@ -32,6 +32,27 @@ extension Integration {
             try fixture.check(tool, peer, links: 6)
         }
 
+        @Test(
+            "if the link is cut while both sides end the channel, they end it on a new link",
+            arguments: ["connect", "listen"])
+        func cutAtEnd(command: String) throws {
+            let fixture = try DeliveryFixture(in: folder, count: 10_000)
+            // With this seed, the peer cuts the link 7 bytes after it is complete itself, so the
+            // tool gets no `end`, and has to come back.
+            let options = ["--cuts", "1", "--late", "--seed", "2"]
+            let tool, peer: Subprocess
+            if command == "connect" {
+                peer = try fixture.startPeer("acceptor", options)
+                _ = try peer.line("listening")
+                tool = try fixture.startTool(command, output: folder.file("from-peer"))
+            } else {
+                tool = try fixture.startTool(command, output: folder.file("from-peer"))
+                _ = try tool.line("listening on ")
+                peer = try fixture.startPeer("dialer", options)
+            }
+            try fixture.check(tool, peer, links: 2)
+        }
+
         @Test("a dialer that replaces a killed one gets the rest, and nothing twice")
         func replacing() throws {
             let fixture = try DeliveryFixture(in: folder, count: 2_000_000)
@@ -51,7 +72,8 @@ extension Integration {
             #expect(first.count + second.count <= fixture.fromPeer.count)
             #expect(fixture.fromPeer.starts(with: first))
             #expect(Array(fixture.fromPeer.suffix(second.count)) == second)
-            // The killed tool has sent a part of its input, and the other tool has sent all of it.
+            // The killed tool has sent the beginning of the input, and the second tool all of the
+            // input.
             let received = try #require(folder.read("from-tool"))
             #expect(Array(received.suffix(fixture.fromTool.count)) == fixture.fromTool)
             #expect(fixture.fromTool.starts(with: received.dropLast(fixture.fromTool.count)))

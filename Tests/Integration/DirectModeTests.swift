@@ -5,8 +5,7 @@ import Testing
 extension Integration {
     /// `--direct` against `noiseprotocol`, an independent implementation.
     @Suite struct DirectModeTests {
-        /// A protocol, which sides prove a key in it, and whether its initiator must know the
-        /// responder's key beforehand.
+        /// A protocol, with what a test must know about its handshake.
         struct Case: Sendable, CustomTestStringConvertible {
             let name: String
             /// Whether the initiator must know the responder's key beforehand.

@@ -18,7 +18,8 @@ extension Integration {
         /// The byte that Ctrl-C sends.
         private static let controlC: UInt8 = 3
 
-        /// Starts `blesec receive` on a terminal; a `shell` is a command that runs it.
+        /// Starts `blesec receive` on a terminal. `shell`, unless it is empty, is a command that
+        /// runs the words after it.
         private func startReceiving(
             _ options: [String] = [], trust: [String]? = nil, shell: [String] = []
         ) throws -> Subprocess {
@@ -84,6 +85,49 @@ extension Integration {
             #expect(try second.wait(whileServing: [receiver]).status == 0)
             #expect(pair.folder.read("out/second") != nil)
             try interrupt(receiver)
+        }
+
+        @Test("with --keep, the options and the identity are read once, for all senders")
+        func keepsIdentity() throws {
+            let passphrase = pair.folder.write("passphrase", "horse\n")
+            let made = try Tool.run(
+                "keygen", pair.folder.file("encrypted"), "--passphrase-file", passphrase)
+            try #require(made.status == 0)
+            let shown = try Tool.run(
+                "pubkey", pair.folder.file("encrypted"), "--passphrase-file", passphrase)
+            let key = try #require(shown.text.firstMatch(of: /SHA256:\S+/)).output
+            let receiver = try Tool.start(
+                [
+                    "receive", pair.endpoint(), pair.folder.file("out"), "--listen", "--keep",
+                    "--accept", "always", "--peer", pair.dialerKey, "--identity",
+                    pair.folder.file("encrypted"), "--passphrase-file", passphrase,
+                ], within: 40)
+            _ = try receiver.line("listening on ")
+            pair.folder.write("passphrase", "another\n")
+            for name in ["first", "second"] {
+                let sender = try Tool.start(
+                    [
+                        "send", pair.endpoint(), pair.folder.file(name), "--identity",
+                        pair.folder.file("dialer"), "--peer", String(key),
+                    ], within: 40)
+                let outcome = try sender.wait(whileServing: [receiver])
+                #expect(outcome.status == 0, "\(outcome.errors)")
+            }
+            receiver.signal(SIGINT)
+            let received = try receiver.wait()
+            #expect(received.status == 130)
+            // The receiver waits anew for each sender.
+            let lines = received.errors.split(separator: "\n")
+            #expect(
+                lines.count(where: { $0.hasPrefix("listening on ") }) >= 2, "\(received.errors)")
+        }
+
+        @Test("an error of configuration ends the command in spite of --keep")
+        func configurationError() throws {
+            let outcome = try Tool.run(
+                "receive", pair.endpoint(), pair.folder.file("out"), "--keep", "--anyone",
+                "--accept", "always", "--protocol", "Noise_FOO_25519_ChaChaPoly_SHA256")
+            Tool.expect(outcome, status: 64, "FOO")
         }
 
         @Test("Ctrl-C at a question ends the sender's transfer as cancelled")

@@ -62,7 +62,8 @@ extension Integration {
             return (dialer, listener, program)
         }
 
-        /// `connect` returns both ends of a new connection: that which dials, and that at the target.
+        /// The beginning of each Python program. Its function `connect` returns both ends of a new
+        /// connection: the end that dials, and the end at the target.
         private static let connecting = """
             import socket, sys, time
 

@@ -133,8 +133,8 @@ extension Integration {
             let writer = try Subprocess(
                 "sh", ["-c", "{ cat \"$0\" \"$0\"; exec cat; } > \"$1\"", right, fifo],
                 input: .keptOpen)
-            let keptOpen = unsafe open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
-            defer { close(keptOpen) }
+            let reader = unsafe open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+            defer { close(reader) }
             for _ in 0..<2 {
                 let shown = try Tool.start(["pubkey", path, "--passphrase-file", fifo])
                     .wait(whileServing: [writer])
@@ -177,6 +177,24 @@ extension Integration {
             #expect(folder.names == [])
         }
 
+        @Test(
+            "Ctrl-C at the question for a passphrase ends the command",
+            arguments: [
+                "pubkey KEY", "send NONE KEY --anyone --identity KEY",
+                "receive NONE DIR --keep --anyone --identity KEY",
+                "connect NONE --anyone --persist --identity KEY",
+            ])
+        func interruptedPrompt(_ command: String) throws {
+            let path = folder.file("key")
+            let right = folder.write("right", "horse\n")
+            try #require(try Tool.run("keygen", path, "--passphrase-file", right).status == 0)
+            let words = command.replacing("KEY", with: "'\(path)'")
+                .replacing("NONE", with: "unix:'\(folder.file("none"))'")
+                .replacing("DIR", with: "'\(folder.path)'")
+            let interrupted = try terminal(words, "\u{3}")
+            #expect(interrupted.status == 128 + SIGINT, "\(interrupted.text)")
+        }
+
         @Test("without an option, the passphrase of an existing key is asked for at the terminal")
         func promptWithoutOption() throws {
             let path = folder.file("key")
@@ -196,6 +214,7 @@ extension Integration {
             #expect(dialed.status == 68, "\(dialed.text)")
             let made = try Subprocess.run(
                 "script", ["-qec", "'\(Tool.path)' keygen '\(plain)'", "/dev/null"])
+            #expect(made.status == 0, "\(made.text)")
             #expect(!made.text.contains("assphrase"), "keygen has asked for a passphrase")
         }
 
@@ -242,11 +261,13 @@ extension Integration {
             _ = try Subprocess.run("rm", [path])
             Tool.expect(try Tool.run("keygen", path), status: 65, "blesec: \(reason)\n")
             #expect(folder.names == ["open"])
+            #expect(folder.mode("open/key") == nil)
         }
 
         @Test("keygen needs no permission to list the folder of the key")
         func unlistedFolder() throws {
             try #require(unsafe mkdir(folder.file("closed"), 0o300) == 0)
+            defer { unsafe chmod(folder.file("closed"), 0o700) }
             let script = """
                 test "$(id -u)" = 0 || exec "$0" keygen "$1"
                 chown 65534 "${1%/*}" && chmod 0711 "${1%/*}/.." &&

@@ -3,12 +3,13 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// The tool where libsystemd, which it loads when it needs bluetoothd, cannot be loaded.
+    /// The tool on a system where libsystemd cannot be loaded. The tool loads libsystemd only when
+    /// it needs bluetoothd.
     @Suite struct LibraryLoadTests {
         private let folder = ScratchFolder()
 
-        /// Runs the tool where the loader finds another file as libsystemd: an empty file or, if
-        /// `isLibrary`, a library without functions.
+        /// Runs the tool so that the loader finds another file under the name of libsystemd: an
+        /// empty file or, if `isLibrary`, a library without functions.
         private func run(_ command: String, isLibrary: Bool) throws -> Subprocess.Outcome {
             let file = folder.file("libsystemd.so.0")
             let made =

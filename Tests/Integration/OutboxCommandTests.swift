@@ -189,9 +189,9 @@ extension Integration {
             let chosen = try run("drop", "1", "--peer", Self.key(2).description)
             #expect(chosen.status == 0, "\(chosen.errors)")
             used.endpoint.close()
-            // A damaged store does not show its keys, so it may be the store that is meant.
+            // The keys of a damaged store cannot be read, so it may be the store that a command asks for.
             let names = folder.stores.filter { $0.hasSuffix(".sqlite") }
-            #expect(names.count == 2)
+            try #require(names.count == 2)
             for name in names { folder.write("stores/" + name, "no database") }
             let damaged = try run("list")
             #expect(damaged.status == 74 && damaged.text.isEmpty)
@@ -216,7 +216,7 @@ extension Integration {
                 "--persist", "--store", stores, "--input", pair.folder.file("data"),
             ]
             // Nobody listens yet.
-            let early = try pair.connect(sending + ["--timeout", "2"]).wait()
+            let early = try pair.connect(sending + ["--timeout", "5"]).wait()
             #expect(early.status == 75, "\(early.errors)")
             let listed = try Tool.run("outbox", stores, "list").text
             #expect(listed.contains("3 messages with 196608 bytes in all"), "\(listed)")
@@ -272,7 +272,7 @@ extension Integration {
             listener = try pair.listen(arguments, within: 60)
             try send("two ")
             try awaitReceived("one two ")
-            // Within this time, the dialer usually learns that this has arrived.
+            // Within this time, the dialer usually learns that `two` has arrived.
             usleep(500_000)
             listener.signal(SIGKILL)
             _ = try listener.wait()
@@ -284,7 +284,7 @@ extension Integration {
             close(input)
             let outcome = try listener.wait(whileServing: [dialer])
             if outcome.status == 0 {
-                // The dialer did not learn it, and so has sent it again.
+                // The dialer did not learn that `two` had arrived, and so has sent it again.
                 #expect(folder.read("received") == Array("one two three ".utf8))
             } else {
                 #expect(outcome.status == 76)

@@ -28,7 +28,7 @@ extension Integration {
                 arguments: ["pair", endpoint, "--name", "alice"] + state("bob") + arguments)
         }
 
-        private func names(_ side: String) throws -> [String: Fingerprint] {
+        private func knownPeers(_ side: String) throws -> [String: Fingerprint] {
             let peers = try KnownPeersFile(folder.file("\(side)/known_peers")).peers()
             return Dictionary(
                 peers.map { ($0.name, $0.key) }, uniquingKeysWith: { first, _ in first })
@@ -40,8 +40,8 @@ extension Integration {
         ) throws {
             #expect(listener.status == 0, "\(listener.errors)")
             #expect(dialer.status == 0, "\(dialer.errors)")
-            let bob = try #require(try names("alice")["bob"])
-            let alice = try #require(try names("bob")["alice"])
+            let bob = try #require(try knownPeers("alice")["bob"])
+            let alice = try #require(try knownPeers("bob")["alice"])
             #expect(listener.text == "paired: bob \(bob)\n")
             #expect(dialer.text == "paired: alice \(alice)\n")
         }
@@ -53,7 +53,7 @@ extension Integration {
             let dialer = try dial(["--code", code])
             try expectPaired(try listener.wait(), dialer)
             // From now on, the name is enough for the dialer: keys and identity are in the folder.
-            let bob = try #require(try names("alice")["bob"])
+            let bob = try #require(try knownPeers("alice")["bob"])
             let accepting = try Tool.start(
                 [
                     "listen", endpoint, "--identity", folder.file("alice/identity"), "--peer",
@@ -104,12 +104,12 @@ extension Integration {
             let (listener, code) = try listen([], shows: "code")
             let dialer = try dial(["--code", code])
             try expectPaired(try listener.wait(), dialer)
-            let alice = try #require(try names("bob")["alice"])
-            let bob = try #require(try names("alice")["bob"])
+            let alice = try #require(try knownPeers("bob")["alice"])
+            let bob = try #require(try knownPeers("alice")["bob"])
             let known = KnownPeersFile(folder.file("bob/known_peers"))
             for isVerified in [false, true] {
-                // Makes the state of a side that has not received the pairing's last record. The
-                // name is known in the first round, and pending in the second.
+                // Makes the state of a side that has not received the pairing's last record. Before
+                // that, `alice` is known in the first round, and pending in the second.
                 #expect(try known.remove("alice"))
                 try known.keepPending(
                     TrustPolicy.PendingPeer(
@@ -134,7 +134,7 @@ extension Integration {
                     _ = try accepting.wait()
                 }
             }
-            #expect(try names("bob") == ["alice": alice])
+            #expect(try knownPeers("bob") == ["alice": alice])
             #expect(try known.pendingPeers().isEmpty)
         }
 
@@ -151,7 +151,7 @@ extension Integration {
             let outcome = try listener.wait()
             #expect(outcome.status == 77 && outcome.text == "")
             #expect(outcome.errors.contains("make a new one"))
-            #expect(try names("alice").isEmpty && names("bob").isEmpty)
+            #expect(try knownPeers("alice").isEmpty && knownPeers("bob").isEmpty)
         }
 
         /// The configuration of a side that pairs in this process.
@@ -165,12 +165,12 @@ extension Integration {
         }
 
         /// Dials the listener from this process with the right code, and stops before this side
-        /// stores the listener: the listener has then confirmed the pairing. Returns the task of the
-        /// dial, which continues when `gate` is opened.
+        /// stores the listener: the listener has then confirmed the pairing. Returns the task of
+        /// the dial, which continues when `gate` is opened.
         private func dial(
             _ code: String, heldAt gate: Gate
         ) async throws -> Task<ChannelError?, Never> {
-            let store = HeldStore(file: KnownPeersFile(folder.file("held")), binding: gate)
+            let store = HeldStore(file: KnownPeersFile(folder.file("held")), gate: gate)
             let configuration = try configuration(code, store, name: "alice")
             let endpoint = try Endpoint(parsing: endpoint)
             let dialing = Task(executorPreference: EventLoop.shared) { () -> ChannelError? in
@@ -204,7 +204,7 @@ extension Integration {
             let outcome = try listener.wait()
             #expect(await dialing.value == nil)
             #expect(outcome.status == 0, "\(outcome.errors)")
-            #expect(try names("alice").keys.sorted() == ["bob"])
+            #expect(try knownPeers("alice").keys.sorted() == ["bob"])
         }
 
         @Test(
@@ -212,7 +212,7 @@ extension Integration {
             arguments: ["--timeout", "SIGINT"])
         func listenerEndsTooEarly(cause: String) async throws {
             let isSignal = cause == "SIGINT"
-            let (listener, code) = try listen(isSignal ? [] : [cause, "3"], shows: "code")
+            let (listener, code) = try listen(isSignal ? [] : [cause, "8"], shows: "code")
             let gate = Gate()
             let dialing = try await dial(code, heldAt: gate)
             if isSignal { listener.signal(SIGINT) }
@@ -221,7 +221,7 @@ extension Integration {
             #expect(outcome.errors.contains("this side and the peer may be paired"))
             #expect(outcome.errors.contains("blesec: interrupted\n") == isSignal)
             #expect(!outcome.errors.contains("nobody has paired"))
-            #expect(try names("alice").isEmpty)
+            #expect(try knownPeers("alice").isEmpty)
             gate.open()
             _ = await dialing.value
         }
@@ -238,7 +238,7 @@ extension Integration {
             #expect(dialer.status == 76, "\(dialer.errors)")
             next.signal(SIGINT)
             #expect(try next.wait().status == 130)
-            #expect(try names("alice").isEmpty && names("bob").isEmpty)
+            #expect(try knownPeers("alice").isEmpty && knownPeers("bob").isEmpty)
         }
 
         @Test("the reader of an invitation may wait long, and is not told to make a new one")
@@ -298,7 +298,7 @@ extension Integration {
             let code = String(line.filter(\.isNumber))
             let dialer = try dial(["--code", code, "--json"])
             let outcome = try listener.wait()
-            let key = try #require(try names("alice")["bob"])
+            let key = try #require(try knownPeers("alice")["bob"])
             #expect(outcome.text == "{\"paired\": \"bob\", \"fingerprint\": \"\(key)\"}\n")
             #expect(dialer.status == 0)
         }
@@ -309,13 +309,13 @@ extension Integration {
 private struct HeldStore: TrustStore {
     let file: KnownPeersFile
     /// Where the binding of a name waits.
-    let binding: Gate
+    let gate: Gate
 
     func key(named name: String) throws(ChannelError) -> Fingerprint? { try file.key(named: name) }
     func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { try file.contains(key) }
 
     func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
-        binding.pass()
+        gate.pass()
         try file.bind(name, to: key)
     }
 

@@ -6,7 +6,7 @@ import Testing
 extension Integration {
     /// Channels that pair with `pairing_peer.py`, a peer that is written from the wire-format page
     /// and CPace's draft on top of `noiseprotocol` and libsodium's ristretto255.
-    @Suite struct PairingPeerTests {
+    @Suite(.timeLimit(.minutes(3))) struct PairingPeerTests {
         enum Way: String, CaseIterable, Sendable, CustomTestStringConvertible {
             case invitation, code, comparison
             var testDescription: String { rawValue }
@@ -31,7 +31,7 @@ extension Integration {
             let outcome = try await meeting.run("bob")
             #expect(outcome.error == nil, "\(String(describing: outcome.error))")
             #expect(outcome.peer == "paired known=1 pending=0")
-            #expect(try library.names() == ["peer": peer.key("bob")])
+            #expect(try library.knownPeers() == ["peer": peer.key("bob")])
             #expect(try library.store.pendingPeers().isEmpty)
             if way == .comparison {
                 #expect(outcome.digits?.count == 6 && outcome.digits == library.digits)
@@ -57,13 +57,13 @@ extension Integration {
                     #expect(wrong.peer == "refuses known=0 pending=0")
                 }
                 #expect(library.code.triesLeft == 3 - tries)
-                #expect(try library.names().isEmpty)
+                #expect(try library.knownPeers().isEmpty)
                 #expect(try library.store.pendingPeers().count == (role == .dialer ? 0 : 1))
             }
             let right = try await meeting.run("bob")
             #expect(right.error == nil && right.peer.hasPrefix("paired"), "\(right)")
             #expect(library.code.triesLeft == 0)
-            #expect(try library.names() == ["peer": peer.key("bob")])
+            #expect(try library.knownPeers() == ["peer": peer.key("bob")])
             await meeting.end()
         }
 
@@ -78,7 +78,7 @@ extension Integration {
             let late = try await meeting.run("bob")
             #expect(late.error?.code == .untrusted)
             #expect(late.error?.reason.contains("tried 3 times") == true, "\(late)")
-            #expect(try library.names().isEmpty)
+            #expect(try library.knownPeers().isEmpty)
             await meeting.end()
         }
 
@@ -117,7 +117,7 @@ extension Integration {
             let first = try library.meeting(way, interruption.role, with: peer, "bob")
             let cut = try await first.run("bob", "cut=\(interruption.cut)")
             await first.end()
-            // With nil, the library has paired, and the cut ends a channel that is ready.
+            // If `code` is nil, the library has paired, and the cut ends a channel that is ready.
             if interruption.code == nil {
                 #expect(cut.error?.code == .truncated || cut.error?.code == .link, "\(cut)")
             } else {
@@ -125,7 +125,7 @@ extension Integration {
             }
             let onlyPeerHasKept = interruption.code == .truncated
             #expect(cut.peer.hasPrefix("cut known=\(interruption.known[1])"), "\(cut)")
-            #expect(try library.names().count == interruption.known[0])
+            #expect(try library.knownPeers().count == interruption.known[0])
             let kept = try library.store.pendingPeers()
             #expect(kept.count == (onlyPeerHasKept || interruption.known[0] == 1 ? 0 : 1))
             let bobsKey = try peer.key("bob")
@@ -138,7 +138,7 @@ extension Integration {
             let second = try library.meeting(.code, secondRole, with: peer, "bob")
             let last = try await second.run("bob", value: onlyPeerHasKept ? "123456" : "654321")
             #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
-            #expect(try library.names() == ["peer": bobsKey])
+            #expect(try library.knownPeers() == ["peer": bobsKey])
             #expect(try library.store.pendingPeers().isEmpty)
             // Both know each other now, and need no code.
             let third = try await second.run("bob", value: "111111")
@@ -282,7 +282,7 @@ extension Integration {
                 #expect(
                     outcome.peer.hasPrefix("closed") || outcome.peer.hasPrefix("refused 1"),
                     "\(attack): \(outcome)")
-                #expect(try library.names().isEmpty, "\(attack)")
+                #expect(try library.knownPeers().isEmpty, "\(attack)")
                 let evesKey = try peer.key(eve)
                 let kept = try library.store.pendingPeers()
                 #expect(kept.allSatisfy { $0.key == evesKey }, "\(attack)")
@@ -291,9 +291,9 @@ extension Integration {
                     outcome.error?.code == attack.code
                         || outcome.error?.code == .mayBePaired && !kept.isEmpty,
                     "\(attack): \(outcome)")
-                // Whoever has shown an invitation's secret owns it, and may try again. A code or a
-                // comparison belongs to the first peer that was verified: the next one needs a new
-                // code or comparison.
+                // The first peer that proves an invitation's secret owns the invitation, and may
+                // try again. A code or a comparison belongs to the first peer that was verified:
+                // the next one needs a new code or comparison.
                 let honest = way == .invitation ? eve : bob
                 if way != .invitation, kept.contains(where: \.isVerified) {
                     await meeting.end()
@@ -304,7 +304,7 @@ extension Integration {
                 #expect(
                     next.error == nil && next.peer.hasPrefix("paired known=1"),
                     "\(attack): \(next)")
-                #expect(try library.names() == ["peer": peer.key(honest)])
+                #expect(try library.knownPeers() == ["peer": peer.key(honest)])
                 await meeting.end()
             }
         }
@@ -338,7 +338,7 @@ extension Integration {
             let stranger = try await meeting.run("eve", "claim=\(claim)", value: "654321")
             #expect(stranger.error.map { [.untrusted, .refused].contains($0.code) } == true)
             #expect(stranger.peer.hasPrefix("refuse"), "\(stranger)")
-            #expect(try library.names().isEmpty)
+            #expect(try library.knownPeers().isEmpty)
             await meeting.end()
             // A key that the library, as the dialer, has kept as pending after a wrong guess.
             let keeping = try PairingLibrary()
@@ -355,12 +355,12 @@ extension Integration {
                     [.untrusted, .refused, sendsProof ? .mayBePaired : .refused].contains($0.code)
                 } == true, "\(again)")
             #expect(again.peer.hasPrefix("refuse"), "\(again)")
-            #expect(try keeping.names().isEmpty)
+            #expect(try keeping.knownPeers().isEmpty)
             // The next peer is served, and the attempt to complete an earlier pairing leaves
             // nothing behind.
             let bob = try await next.run("bob")
             #expect(bob.error == nil && bob.peer.hasPrefix("paired"), "\(bob)")
-            #expect(try keeping.names() == ["peer": peer.key("bob")])
+            #expect(try keeping.knownPeers() == ["peer": peer.key("bob")])
             await next.end()
         }
 
@@ -380,7 +380,7 @@ extension Integration {
                 outcome.error?.reason.contains("the peer has kept another one") == true,
                 "\(outcome)")
             #expect(outcome.peer == "refused 1 known=0 pending=1")
-            #expect(try library.names().isEmpty && library.store.pendingPeers().isEmpty)
+            #expect(try library.knownPeers().isEmpty && library.store.pendingPeers().isEmpty)
             let last = try await second.run("bob")
             #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
             await second.end()
@@ -397,9 +397,10 @@ extension Integration {
                 await first.end()
                 let second = try library.meeting(.code, role, with: peer, "bob")
                 let outcome = try await second.run("bob", words)
-                // The library has sent no `done`, so the peer has stored nothing.
+                // The library has sent no `done`, so the peer has not stored the library's key, and
+                // the error is not `mayBePaired`.
                 #expect(outcome.error?.code == .protocolViolation, "\(words): \(outcome)")
-                #expect(try library.names().isEmpty)
+                #expect(try library.knownPeers().isEmpty)
                 let last = try await second.run("bob")
                 #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
                 await second.end()
@@ -442,7 +443,7 @@ extension Integration {
             library.confirms.withLock { $0 = false }
             let ours = try await meeting.run("bob")
             #expect(ours.error?.code == .untrusted && ours.peer.hasPrefix("refused 1"), "\(ours)")
-            #expect(try library.names().isEmpty)
+            #expect(try library.knownPeers().isEmpty)
             library.confirms.withLock { $0 = true }
             let both = try await meeting.run("bob")
             #expect(both.error == nil && both.peer.hasPrefix("paired"), "\(both)")
@@ -507,7 +508,7 @@ private final class PairingLibrary {
     /// The digits that were shown last.
     var digits: String? { shown.withLock { $0 } }
 
-    func names() throws -> [String: Fingerprint] {
+    func knownPeers() throws -> [String: Fingerprint] {
         Dictionary(uniqueKeysWithValues: try store.peers().map { ($0.name, $0.key) })
     }
 

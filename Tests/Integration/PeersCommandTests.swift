@@ -118,7 +118,7 @@ extension Integration {
                 "none: no such file")
         }
 
-        @Test("an unknown name is an error with exit status 68, which suggests a similar name")
+        @Test("for an unknown name the exit status is 68, and the error suggests a similar name")
         func unknown() throws {
             remember()
             for words in [
@@ -169,7 +169,7 @@ extension Integration {
             let printedName = String(fields[0])
             #expect(
                 printedName == "Zoë" || name == printedName || printedName.contains("%"))
-            let question = try terminal("-- '\(printedName)'", ["n\n"])
+            let question = try forgetAtTerminal("-- '\(printedName)'", ["n\n"])
             #expect(question.text.contains("nothing was removed"))
             for text in [listed, try run("show", "--", name).text, question.text] {
                 let isPlain = text.replacing("\r\n", with: "\n").unicodeScalars.allSatisfy {
@@ -199,7 +199,7 @@ extension Integration {
             #expect(try run("show", "a b").text.contains(door.description))
         }
 
-        @Test("an address that was written by hand is shown as it is")
+        @Test("a public address, and a text that is no address, are shown without a type")
         func otherAddress() throws {
             write("lamp \(lamp)\ndoor \(door)\n")
             write(addresses: "\(lamp) unix:/a%20b%20public\n\(door) by%1Bhand\n")
@@ -310,7 +310,7 @@ extension Integration {
             remember()
             write("lamp \(lamp)\ndesk \(lamp)\n")
             #expect(
-                try terminal("lamp", ["y\n"]).text.contains(
+                try forgetAtTerminal("lamp", ["y\n"]).text.contains(
                     "The key stays known as `desk`, and its last address stays.\r\n"))
             #expect(names == "desk \(lamp)\n" && addresses.hasPrefix(lamp.description))
             #expect(try run("forget", "desk", "--yes").status == 0)
@@ -329,10 +329,10 @@ extension Integration {
             }
             // A pairing that gives the key another name stays.
             write("lamp \(lamp)\nold \(door)\n")
-            let question = try terminal("lamp", ["y\n"]).text
+            let question = try forgetAtTerminal("lamp", ["y\n"]).text
             #expect(
                 question.contains("  the unfinished pairing as `lamp` with the key \(lamp)\r\n"))
-            #expect(try !terminal("old", ["y\n"]).text.contains("pairing"))
+            #expect(try !forgetAtTerminal("old", ["y\n"]).text.contains("pairing"))
             #expect(try file.pendingPeers().map(\.name) == ["door", "new"])
             write("lamp \(lamp)\n")
             folder.write("state/known_peers.pending", "nonsense\n")
@@ -342,13 +342,11 @@ extension Integration {
             #expect(names == "lamp \(lamp)\n")
         }
 
-        @Test(
-            "every unfinished pairing under a name is removed with the name, and such a pairing alone can be forgotten"
-        )
+        @Test("forget removes all unfinished pairings under a name, also if no peer has the name")
         func otherPairings() throws {
             remember()
             let file = KnownPeersFile(folder.file("state/known_peers"))
-            // Two devices that have not finished their pairings as lamp, before lamp was paired.
+            // Two other devices have begun to pair as lamp, and one as phone; none has finished.
             for (name, key) in [
                 ("lamp", Self.key(3)), ("lamp", Self.key(5)), ("phone", Self.key(4)),
             ] {
@@ -357,7 +355,7 @@ extension Integration {
                         name: name, key: key, transcript: [UInt8](repeating: 1, count: 32),
                         isVerified: true))
             }
-            let question = try terminal("lamp", ["y\n"]).text
+            let question = try forgetAtTerminal("lamp", ["y\n"]).text
             for key in [Self.key(3), Self.key(5)] {
                 #expect(
                     question.contains("  the unfinished pairing as `lamp` with the key \(key)\r\n"))
@@ -369,7 +367,7 @@ extension Integration {
             #expect(names == "# my peers\n\ndoor \(door)\n")
             #expect(try file.pendingPeers().map(\.name) == ["phone"])
             #expect(
-                try terminal("phone", ["n\n"]).text.contains(
+                try forgetAtTerminal("phone", ["n\n"]).text.contains(
                     "  the unfinished pairing as `phone` with the key \(Self.key(4))\r\n"))
             #expect(
                 try run("forget", "phone", "--yes", "--json").text
@@ -437,7 +435,7 @@ extension Integration {
         }
 
         @Test("if a file stays locked, the name stays, and the same command works later")
-        func interrupted() throws {
+        func lockedFile() throws {
             remember()
             try makeStore(stores, peer: lamp, lengths: [100])
             for file in ["last_addresses", "known_peers"] {
@@ -505,14 +503,14 @@ extension Integration {
             let words = "lamp --store '\(stores)' --store '\(folder.file("other"))'"
             // Every other answer repeats the question; control-D (0x04) is the end of the input.
             for answers in [["n\n"], ["\n", "maybe\n", "NO\n"], ["\u{4}"]] {
-                let refused = try terminal(words, answers)
+                let refused = try forgetAtTerminal(words, answers)
                 #expect(refused.status == 0)
                 #expect(
                     refused.text.hasSuffix("nothing was removed\r\nstatus 0\r\n"), "\(refused.text)"
                 )
                 #expect((names, addresses) == before)
             }
-            let outcome = try terminal(words, ["yes\n"])
+            let outcome = try forgetAtTerminal(words, ["yes\n"])
             #expect(outcome.status == 0)
             let description = """
                 This will be removed from \(state):
@@ -548,8 +546,8 @@ extension Integration {
         func typedAhead() throws {
             remember()
             let go = folder.file("go")
-            let script = try start(
-                "lamp", before: "echo ready; until [ -e '\(go)' ]; do sleep 0.02; done; ")
+            let script = try startForget(
+                "lamp", setup: "echo ready; until [ -e '\(go)' ]; do sleep 0.02; done; ")
             _ = try script.output(containing: "ready")
             script.send(Array("y\n".utf8))
             // The terminal echoes what has arrived.
@@ -566,7 +564,7 @@ extension Integration {
             remember()
             let before = (names, addresses)
             // Control-C. The trap keeps the shell running, which then prints the status.
-            let outcome = try terminal("lamp", ["\u{3}"], before: "trap : INT; ")
+            let outcome = try forgetAtTerminal("lamp", ["\u{3}"], setup: "trap : INT; ")
             #expect(outcome.text.contains("status 130"), "\(outcome.text)")
             #expect((names, addresses) == before)
         }
@@ -574,7 +572,7 @@ extension Integration {
         @Test("a peer that gets another key during the question keeps its name")
         func changedMeanwhile() throws {
             remember()
-            let script = try start("lamp")
+            let script = try startForget("lamp")
             _ = try script.output(containing: "[y/n] ")
             write("lamp \(door)\n")
             script.send(Array("y\n".utf8))
@@ -582,29 +580,32 @@ extension Integration {
             #expect(outcome.text.contains("`lamp` has got another key meanwhile, \(door), and is"))
             #expect(outcome.text.hasSuffix("status 77\r\n") && names == "lamp \(door)\n")
             // Another process may also have forgotten the peer.
-            let second = try start("lamp")
+            let second = try startForget("lamp")
             _ = try second.output(containing: "[y/n] ")
             write("")
             second.send(Array("y\n".utf8))
             #expect(try second.wait().text.hasSuffix("status 0\r\n"))
         }
 
-        private func start(_ arguments: String, before: String = "") throws -> Subprocess {
+        /// Starts a shell at a terminal of its own. It runs the commands `setup`, and then `blesec
+        /// peers forget`.
+        private func startForget(_ arguments: String, setup: String = "") throws -> Subprocess {
             try Subprocess(
                 "script",
                 [
                     "-qec",
-                    "\(before)'\(Tool.path)' peers forget --state '\(state)' \(arguments); s=$?; "
+                    "\(setup)'\(Tool.path)' peers forget --state '\(state)' \(arguments); s=$?; "
                         + "echo status $s; exit $s", "/dev/null",
                 ], input: .keptOpen)
         }
 
-        /// Runs `blesec peers forget` at a terminal of its own, and types one of the answers at
-        /// each question. The status is the tool's, and the last line of the output names it.
-        private func terminal(
-            _ arguments: String, _ answers: [String], before: String = ""
+        /// Runs `blesec peers forget` as ``startForget(_:setup:)`` does, and types the next answer
+        /// at each question. The outcome's status is the tool's; the last line of the output shows
+        /// it, too.
+        private func forgetAtTerminal(
+            _ arguments: String, _ answers: [String], setup: String = ""
         ) throws -> Subprocess.Outcome {
-            let script = try start(arguments, before: before)
+            let script = try startForget(arguments, setup: setup)
             var seen = 0
             for answer in answers {
                 seen = try script.output(containing: "[y/n] ", after: seen)

@@ -15,7 +15,8 @@ extension Integration {
 
         init() throws { pair = try ToolPair() }
 
-        /// Runs the dialer until it refuses its arguments, or until its time limit, status 75.
+        /// Runs the dialer until it ends: it refuses its arguments, or reaches its time limit and
+        /// exits with 75.
         private func connect(
             _ arguments: [String], input: String = ""
         ) throws -> Subprocess.Outcome {
@@ -35,15 +36,15 @@ extension Integration {
             return try body(store)
         }
 
-        /// What `stat` says about the output, such as `%i` for its inode.
-        private func status(_ format: String) throws -> String {
+        /// What `stat` says about the output file, such as its inode for the format `%i`.
+        private func outputAttribute(_ format: String) throws -> String {
             let outcome = try Subprocess.run("stat", ["-c", format, received])
             try #require(outcome.status == 0, "\(outcome.errors)")
             return outcome.text.filter { $0 != "\n" }
         }
 
         @Test(
-            "a store that was used with a file needs the file again, and another store refuses a file",
+            "a store that was used with a file needs the file again; one that was used without refuses a file",
             arguments: ["--input", "--output"])
         func sameOptions(_ option: String) throws {
             for (note, arguments, reason) in [
@@ -65,7 +66,7 @@ extension Integration {
         }
 
         @Test(
-            "a store notes that it is used without a file, or the birth time and inode of the file")
+            "a store's note says `no file`, or has the birth time and the inode of the file")
         func notes() throws {
             let arguments = ["--output", received]
             for _ in 0..<2 {
@@ -76,18 +77,18 @@ extension Integration {
             #expect(notes.sent == Array("no file".utf8))
             let confirmed = String(decoding: notes.confirmed, as: UTF8.self)
             // Some file systems keep no birth time, and the note has the device instead.
-            let birth = try status("%W")
+            let birth = try outputAttribute("%W")
             let isKept = Int(birth) ?? 0 > 0
-            let origin = isKept ? "\(birth)." : "\(try status("%d")):"
+            let origin = isKept ? "\(birth)." : "\(try outputAttribute("%d")):"
             #expect(confirmed.hasPrefix("0 of file \(origin)"), "\(confirmed)")
-            #expect(confirmed.hasSuffix(":\(try status("%i"))"), "\(confirmed)")
+            #expect(confirmed.hasSuffix(":\(try outputAttribute("%i"))"), "\(confirmed)")
         }
 
         @Test("a note that identifies the file by its device is still read")
         func olderNote() throws {
             folder.write("received", "")
-            for (device, status) in [(try self.status("%d"), Int32(75)), ("1", 65)] {
-                let note = "0 of file \(device):\(try self.status("%i"))"
+            for (device, status) in [(try outputAttribute("%d"), Int32(75)), ("1", 65)] {
+                let note = "0 of file \(device):\(try outputAttribute("%i"))"
                 try withStore { try $0.commit([.confirmedNote(Array(note.utf8))]) }
                 let outcome = try connect(["--output", received])
                 #expect(outcome.status == status, "\(outcome.errors)")

@@ -1,4 +1,5 @@
 import Glibc
+import TestSupport
 
 /// A Unix stream socket without a channel: it listens, or sends the bytes that a test chooses.
 @safe final class RawSocket {
@@ -10,7 +11,7 @@ import Glibc
 
     /// Listens at a path. A dialer's `connect` succeeds before the test calls ``accepted()``.
     static func listening(at path: String) -> RawSocket {
-        let socket = RawSocket(Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0))
+        let socket = RawSocket(Glibc.socket(AF_UNIX, kind, 0))
         let status = unsafe withAddress(path) { unsafe bind(socket.descriptor, $0, $1) }
         precondition(status == 0 && listen(socket.descriptor, 4) == 0, "\(path) cannot be bound")
         return socket
@@ -18,14 +19,25 @@ import Glibc
 
     /// Dials a path.
     static func dialing(_ path: String) -> RawSocket {
-        let socket = RawSocket(Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0))
+        let socket = RawSocket(Glibc.socket(AF_UNIX, kind, 0))
         let status = unsafe withAddress(path) { unsafe connect(socket.descriptor, $0, $1) }
         precondition(status == 0, "\(path) cannot be dialed")
         return socket
     }
 
-    /// Waits for a dialer, and returns the socket that is connected to it.
-    func accepted() -> RawSocket { RawSocket(accept(descriptor, nil, nil)) }
+    /// Programs that other tests start must not inherit the socket.
+    private static let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+
+    /// Waits for a dialer, at most 20 seconds, and returns the socket that is connected to it.
+    func accepted() throws -> RawSocket {
+        var poller = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        guard unsafe poll(&poller, 1, 20_000) == 1 else {
+            throw Subprocess.Failure.deadline("nobody has dialed")
+        }
+        let accepted = accept(descriptor, nil, nil)
+        _ = fcntl(accepted, F_SETFD, FD_CLOEXEC)
+        return RawSocket(accepted)
+    }
 
     /// Sends bytes, and ignores errors, since the other end may already have closed.
     func send(_ bytes: [UInt8]) {

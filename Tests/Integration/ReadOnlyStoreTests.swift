@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// Stores that the tool may read and not write.
+    /// Stores that the tool may read but not write.
     @Suite struct ReadOnlyStoreTests {
         private let pair: ToolPair
         private var directory: String { pair.folder.file("stores") }
@@ -68,11 +68,12 @@ extension Integration {
             if modes.wasKilled {
                 // What a killed process leaves: the message is in SQLite's write-ahead log alone.
                 for name in [path, path + "-wal"] {
-                    _ = try Subprocess.run("cp", ["-p", name, name + ".copy"])
+                    let copied = try Subprocess.run("cp", ["-p", name, name + ".copy"])
+                    try #require(copied.status == 0)
                 }
                 store.close()
                 for name in [path, path + "-wal"] {
-                    _ = try Subprocess.run("mv", [name + ".copy", name])
+                    try #require(try Subprocess.run("mv", [name + ".copy", name]).status == 0)
                 }
                 paths.append(path + "-wal")
             } else {

@@ -24,7 +24,8 @@ extension Integration.DeliveryPeerTests {
         let peer = try fixture.startPeer(role == .dialer ? "acceptor" : "dialer", side.options)
         if role == .dialer { _ = try peer.line("listening") }
         let connection = try await side.connect(role)
-        // The peer's output is read only at the end, so that no thread waits for it.
+        // This side sends `fixture.fromTool`, as the tool does in other tests, and the peer writes it
+        // to the file. The peer's output is read only at the end, so that no thread waits for it.
         let failure = await Self.failure { try await side.run(connection) }
         await connection.abort()
         if failure != nil { peer.signal(SIGTERM) }
@@ -42,7 +43,8 @@ extension Integration.DeliveryPeerTests {
     }
 }
 
-/// A connection whose streams and messages a Python peer answers.
+/// This side of a connection to a Python peer: the streams and messages that it sends, and what it
+/// expects from the peer.
 private struct StreamSide {
     private struct Late: Error {}
 
@@ -64,11 +66,12 @@ private struct StreamSide {
         limits.maximumOpen = [1, 2, 5, 64].randomElement(using: &generator) ?? 1
         limits.maximumWaiting = [1, 2, 16].randomElement(using: &generator) ?? 1
         let window = windows.randomElement(using: &generator) ?? 1
-        // A flight carries about a window, so a stream takes at most about 20 flights.
-        let most = min(40_000, 20 * min(window, limits.window))
+        // A flight carries about as many bytes of a stream as the window allows, so the longest
+        // stream takes about 20 flights.
+        let longest = min(40_000, 20 * min(window, limits.window))
         plans = (0..<Int.random(in: 5...20, using: &generator)).map { _ in
             (
-                StreamProgram(most: most, using: &generator),
+                StreamProgram(most: longest, using: &generator),
                 PeerConnection.Priority.allCases.randomElement(using: &generator) ?? .normal
             )
         }

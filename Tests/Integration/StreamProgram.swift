@@ -6,7 +6,8 @@ import Testing
 /// What the programs at both ends of a stream do, as `stream_programs.py` describes: the label of a
 /// stream is `KIND COUNT CODE TEXT`, and both programs know from it what to expect.
 struct StreamProgram {
-    /// With every kind but `quit`, the opener of the stream sends `count` bytes.
+    /// What the two programs do. With every kind but `quit`, the opener of the stream sends `count`
+    /// bytes.
     enum Kind: String, CaseIterable {
         /// The other side sends all bytes back.
         case echo
@@ -135,7 +136,7 @@ struct StreamProgram {
             var received = 0
             var wasReset = false
             do {
-                while let bytes = try await stream.read(atMost: program.piece) {
+                while let bytes = try await stream.read(atMost: program.pieceSize) {
                     received += bytes.count
                     try await program.write(bytes, to: stream)
                 }
@@ -151,7 +152,8 @@ struct StreamProgram {
 
     // MARK: - Bytes
 
-    private var piece: Int {
+    /// The size of the next read or write, drawn at random.
+    private var pieceSize: Int {
         mutating get { [1, 100, 1_000, 10_000].randomElement(using: &generator) ?? 1 }
     }
 
@@ -162,7 +164,7 @@ struct StreamProgram {
     private mutating func write(_ bytes: [UInt8], to stream: PeerConnection.Stream) async throws {
         var rest = bytes[...]
         while !rest.isEmpty {
-            let next = rest.prefix(piece)
+            let next = rest.prefix(pieceSize)
             rest = rest.dropFirst(next.count)
             try await stream.write(Array(next))
             try await pause()
@@ -175,7 +177,7 @@ struct StreamProgram {
     ) async throws -> ([UInt8], Bool) {
         var everything: [UInt8] = []
         do {
-            while let bytes = try await stream.read(atMost: piece) {
+            while let bytes = try await stream.read(atMost: pieceSize) {
                 everything += bytes
                 try await pause()
             }
@@ -190,7 +192,7 @@ struct StreamProgram {
     ) async throws -> [UInt8] {
         var everything: [UInt8] = []
         while everything.count < count {
-            let most = min(piece, count - everything.count)
+            let most = min(pieceSize, count - everything.count)
             everything += try #require(try await stream.read(atMost: most), "\(label)")
         }
         return everything

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// The tool where some files or folders cannot be synchronized to the disk.
+    /// The tool on a system where some files or folders cannot be synchronized to the disk.
     @Suite struct SynchronizationTests {
         private static let source = #filePath.replacing(
             "SynchronizationTests.swift", with: "Peers/failing_fsync.c")
@@ -89,7 +89,8 @@ extension Integration {
             #expect(pair.folder.read("out/file") == Array("content".utf8))
         }
 
-        @Test("a store whose directory cannot be synchronized is an error, even if it exists")
+        @Test(
+            "a store whose directory cannot be synchronized is an error, even if the store exists")
         func store() throws {
             for _ in 0..<2 { try refuseStore() }
         }

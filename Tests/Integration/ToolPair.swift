@@ -53,7 +53,8 @@ struct ToolPair {
             input: input, output: output, within: seconds)
     }
 
-    /// Makes a FIFO that is full, and returns its path, and a descriptor that keeps it so.
+    /// Makes a FIFO, and fills it. Returns its path, and a descriptor. The FIFO stays full while
+    /// the descriptor is open.
     func fullQueue() throws -> (path: String, descriptor: Int32) {
         let path = folder.file("full")
         try #require(unsafe mkfifo(path, 0o600) == 0)
@@ -74,8 +75,8 @@ struct ToolPair {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
     }
 
-    /// Pseudo-random bytes that depend only on the seed and the count. Each block of 4,093 bytes
-    /// has the same content, and follows its number, which is four bytes long and begins at 0.
+    /// Pseudo-random bytes that depend only on the seed and the count. One block of 4,093 bytes is
+    /// repeated. Before each copy of the block is the copy's number, from 0, in four bytes.
     static func pseudoRandomBytes(_ count: Int, seed: UInt64) -> [UInt8] {
         var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
         let block = (0..<4_093).map { _ in

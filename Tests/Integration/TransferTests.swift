@@ -200,7 +200,7 @@ extension Integration {
 
         @Test(
             "there is no progress with --json, or if standard output is the terminal",
-            arguments: ["--json > /dev/null", "", "2> /dev/null"])
+            arguments: ["--json > /dev/null", ""])
         func noProgress(_ options: String) throws {
             let outcome = try pipeOnTerminal(options)
             #expect(outcome.status == 0, "\(outcome.text)")

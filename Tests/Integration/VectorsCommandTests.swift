@@ -48,7 +48,7 @@ extension Integration {
             #expect(outcome.status == 65)
             #expect(outcome.errors == "")
             let printed = outcome.text.split(separator: "\n", omittingEmptySubsequences: false)
-            #expect(printed.count == 3 && printed[2] == "")
+            try #require(printed.count == 3 && printed[2] == "")
             #expect(
                 printed[0].hasPrefix(
                     "\(path): vectors[1]: \(Self.nn): failed: message 2: byte 2: "))

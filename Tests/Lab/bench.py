@@ -16,6 +16,7 @@ import re
 import statistics
 import subprocess
 import sys
+import threading
 import unittest
 from pathlib import Path
 
@@ -51,13 +52,16 @@ def l2test(address):
     common = ["-V", "le_public", "-P", "241", "-I", str(SDU)]
     # The receiver prints the speed of each block. The first block includes the wait for the sender, so
     # only the second counts. The third may never be complete, because the sender loses its last SDUs when
-    # it ends. The receiver itself measures the times: this program may read its lines late.
+    # it ends. The receiver itself measures the times: this program may read the lines late.
     receiver = subprocess.Popen(
         ["l2test", "-i", "hci1", *common, "-b", str(BLOCK * SDU), "-r"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "LC_ALL": "C"})
     sender = None
     speeds = []
+    # If the sender cannot connect, the receiver would wait for ever.
+    limit = threading.Timer(60, receiver.kill)
+    limit.start()
     try:
         for line in receiver.stdout:
             if "Waiting for connection" in line:
@@ -70,6 +74,7 @@ def l2test(address):
             if len(speeds) == 2 or "Disconnect" in line:
                 break
     finally:
+        limit.cancel()
         receiver.kill()
         receiver.wait()
         receiver.stdout.close()

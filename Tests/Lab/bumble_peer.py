@@ -149,15 +149,16 @@ class OtherService:
         channel.sink = lambda data: channel.write(random.randbytes(40))
 
 
-async def peer(link, service, protocol, other_until=None):
-    """Serves channels with NoisePeer, or with OtherService while `other_until` is not done."""
+async def peer(link, service, protocol, takeover=None):
+    """Serves channels with NoisePeer. If there is a future `takeover`, channels that open before it is
+    done get OtherService."""
     device = await bumble_device(link)
     channels = []
 
     def opened(channel):
         # Kept here, because no other reference exists.
         channels.append(
-            NoisePeer(protocol, channel) if other_until is None or other_until.done() else OtherService(channel))
+            NoisePeer(protocol, channel) if takeover is None or takeover.done() else OtherService(channel))
 
     server = device.create_l2cap_server(
         spec=LeCreditBasedChannelSpec(psm=0x95, **CHANNEL), handler=opened)
@@ -249,7 +250,7 @@ async def main():
     if command == "peer":
         await peer(link, service, *rest)
     elif command == "impostor":
-        await peer(link, service, *rest, other_until=line)
+        await peer(link, service, *rest, takeover=line)
         await line
         line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     elif command == "central":

@@ -16,13 +16,13 @@ from discovery import SCAN_OPTIONS, SERVICE, DiscoveryTests, power
 from tool import BLESEC, ROOT, main
 
 sys.path.append(str(ROOT / "lab"))
-from mgmt import Management  # noqa: E402
+from mgmt import Management, Refused  # noqa: E402
 
 CUTS = 10
 MESSAGES = 1000
 # The least number of lines that are reported to each side as delivered between two cuts.
 DELIVERED = 20
-# Enough lines that a chat still types when the other chat leaves.
+# More lines than a chat can read before the other chat leaves.
 FLOOD = 200_000
 
 
@@ -97,7 +97,7 @@ class Chat:
             pass
 
     def wait_until_connected(self, within):
-        """Waits until the chat is connected, and returns the time at which it was."""
+        """Waits until the chat reports that it is connected, and returns the time of this report."""
         return self.next_event(within, "state", state="connected")["at"]
 
     def wait_until_disconnected(self, within):
@@ -180,12 +180,18 @@ class ChatTests(DiscoveryTests):
                 power(adapter, value)
 
     def cut(self):
-        """Cuts the link between hci0 and hci1; false if there is none."""
-        return self.management.disconnect(self.address["hci1"], [0])
+        """Cuts the link between hci0 and hci1. Returns false if there is no link."""
+        try:
+            return self.management.disconnect(self.address["hci1"], [0])
+        except Refused as error:
+            # The link has ended by itself in the meantime ("not connected").
+            if error.status != 0x02:
+                raise
+            return False
 
     def cut_after(self, wait, chats):
         """Cuts the link when `wait` has returned, and returns the time of the cut. If there is no link
-        to cut, prints this and calls `wait` again, until a cut succeeds."""
+        to cut, says so on standard output and calls `wait` again, until a cut succeeds."""
         while True:
             wait()
             begun = time.monotonic()
@@ -263,9 +269,7 @@ class ChatTests(DiscoveryTests):
         for _ in range(CUTS):
             begun = self.cut_after(lambda: receiver.wait_for_lines(20, within=60), [receiver, sender])
             receiver.wait_until_reconnected(begun, within=40)
-        seen = len(receiver.received)
-        while len(receiver.received) == seen:
-            time.sleep(0.01)
+        receiver.wait_for_lines(1, within=60)
         self.assertEqual(receiver.end(), 0, receiver.events[-20:])
         # After one second the sender has received everything that arrives over the ended link.
         time.sleep(1)
@@ -288,7 +292,7 @@ class ChatTests(DiscoveryTests):
         listener, dialer = self.chat("listener", "--idle", "4"), self.chat("dialer")
         for chat in (listener, dialer):
             chat.wait_until_connected(within=40)
-        # The radio stays connected. Only the ping, which is sent after 2 s, gets no answer.
+        # The radio stays connected, but the listener's ping, which is sent after 2 s, gets no answer.
         dialer.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
         noticed = listener.next_event(10, "state", code="timed-out")["at"] - begun
@@ -299,8 +303,8 @@ class ChatTests(DiscoveryTests):
         dialer.type([1])
         dialer.next_event(10, "delivered", number=1)
         dialer.kill()
-        # A line that is typed before the listener notices the loss may have left, and its result would
-        # be unknown.
+        # A line that is typed before the listener notices the loss may be sent over the lost link, and its
+        # result would be unknown.
         listener.wait_until_disconnected(within=10)
         listener.type([1])
         begun = time.monotonic()
@@ -321,7 +325,7 @@ class ChatTests(DiscoveryTests):
         listener = self.listen(*self.pin("dialer"), "--persist", written=written)
         given = self.folder / "fifo"
         os.mkfifo(given)
-        # Opened for both reading and writing, so that the tool does not wait for a writer.
+        # Opened for both reading and writing, so that no `open` waits for the FIFO's other end.
         feed = os.open(given, os.O_RDWR)
         dialer = self.connect(
             f"service:{SERVICE}", *self.pin("listener"), "--persist", given=given)

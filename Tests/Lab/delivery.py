@@ -24,7 +24,7 @@ class Feed(threading.Thread):
     def __init__(self, path, seed):
         super().__init__(daemon=True)
         os.mkfifo(path)
-        # Opened for both reading and writing, so that the tool does not wait for a writer.
+        # Opened for both reading and writing, so that no `open` waits for the FIFO's other end.
         self.pipe = os.open(path, os.O_RDWR)
         self.random, self.given, self.enough = random.Random(seed), bytearray(), threading.Event()
 
@@ -58,7 +58,7 @@ class DeliveryTests(ChatTests):
 
     def has_stopped_dialing(self, dialer):
         """Whether three dials in a row got no answer, although the peer was heard: kernel 6.1 sometimes dials
-        no more (docs/laboratory.md). These three dials are counted only once."""
+        no more (docs/laboratory.md). After a true result, only later dials are counted."""
         lines = dialer.collect_lines()
         ready = max((at for at, line in enumerate(lines) if line.startswith("channel ready")), default=0)
         unanswered = sum("no answer came in time" in line for line in lines[ready:])

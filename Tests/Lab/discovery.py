@@ -175,7 +175,7 @@ class DiscoveryTests(LabTests):
         self.listen(*self.pin("dialer"))
         dialer = self.connect(f"service:{SERVICE}", *self.pin("listener"), given="/dev/zero")
         dialer.line("channel ready: ")
-        # A scan that is restarted every second stops for a moment, too.
+        # One check is not enough, since a scan that is restarted every second is off for a moment.
         deadline = time.monotonic() + 30
         checks = 0
         while checks < 20:
@@ -196,20 +196,20 @@ class DiscoveryTests(LabTests):
         def read():
             return int.from_bytes(att.read_value(handle), "little")
 
-        told = [read()]
+        psms = [read()]
         for _ in range(3):
-            # Without a channel, the same PSM is told again.
-            self.assertEqual(read(), told[-1])
-            channel = open_channel(*ends, told[-1])
+            # Without a channel, a second read returns the same PSM.
+            self.assertEqual(read(), psms[-1])
+            channel = open_channel(*ends, psms[-1])
             # A fresh PSM shows that the listener has accepted the channel.
             deadline = time.monotonic() + 20
-            while (psm := read()) == told[-1]:
-                self.assertLess(time.monotonic(), deadline, told)
+            while (psm := read()) == psms[-1]:
+                self.assertLess(time.monotonic(), deadline, psms)
             channel.close()
-            told.append(psm)
-        self.assertEqual(told[0], advertised)
-        self.assertEqual(len(set(told)), 4, told)
-        for psm in told:
+            psms.append(psm)
+        self.assertEqual(psms[0], advertised)
+        self.assertEqual(len(set(psms)), 4, psms)
+        for psm in psms:
             open_channel(*ends, psm).close()
         self.assertIsNone(listener.process.poll())
 

@@ -98,7 +98,7 @@ class GATTTests(LabTests):
         third, to_listener = self.third_device()
         forged_count = 0
         while dialer.process.poll() is None:
-            for value in forged(third, forged_count):
+            for value in forged_fragments(third, forged_count):
                 third.write(to_listener, value)
                 forged_count += 1
             time.sleep(0.5)
@@ -131,16 +131,17 @@ class GATTTests(LabTests):
         return third, third.handle(TO_LISTENER)
 
 
-def forged(third, count):
+def forged_fragments(third, any_stream):
     """Fragments that would harm the dialer's stream if the listener accepted them from the third device.
     They are made from the latest notification, since each subscriber gets the dialer's notifications.
-    Before the first one, `count` is the stream's number."""
+    `any_stream` is an arbitrary number of a stream. Until a notification has come, it is also used for the
+    dialer's stream."""
     value = None
     while not third.notified.empty():
         value = third.notified.get()
-    stream, number, limit = struct.unpack_from(">HHH", value, 1) if value else (count, 0, 0)
+    stream, number, limit = struct.unpack_from(">HHH", value, 1) if value else (any_stream, 0, 0)
     yield opening(stream)
-    yield opening(count)
+    yield opening(any_stream)
     yield fragment(END, stream, limit & 0xFFFF)
     yield fragment(GRANT, stream, number, limit + 500 & 0xFFFF)
     for ahead in range(4):

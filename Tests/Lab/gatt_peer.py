@@ -29,11 +29,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LE_PUBLIC = 1
 
 
-def call(function, descriptor, address, psm=0, cid=0):
+def call(function, sock, address, psm=0, cid=0):
     """Calls bind or connect with an address, and a PSM or a fixed channel."""
     raw = bytes(int(byte, 16) for byte in reversed(address.split(":")))
     where = struct.pack("<HH6sHBx", socket.AF_BLUETOOTH, psm, raw, cid, LE_PUBLIC)
-    if function(descriptor.fileno(), where, len(where)) != 0:
+    if function(sock.fileno(), where, len(where)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -112,7 +112,8 @@ class ATT:
         self.socket.send(struct.pack("<BH", 0x52, handle) + value)
 
     def subscribe(self, handle):
-        """Asks for notifications of a value. The descriptor for that follows the value in this server."""
+        """Asks for notifications of a value. In this server, the descriptor that enables them follows
+        the value."""
         answer = self.ask(struct.pack("<BHH", 0x12, handle + 1, 1))
         assert answer == b"\x13", answer.hex()
 

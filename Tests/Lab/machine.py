@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Tests/Lab/machine.py: the part of lab/test that runs in the guest.
 
-    machine.py streams|channels|pairs|bluetoothd
+    machine.py process|channels|pairs|bluetoothd
 
 Writes one line for each check to the file `checks` in the folder LAB_OUT: "ok NAME", or
 "not ok NAME: " and the error.
@@ -98,7 +98,7 @@ def transfer(sender, receiver, size, count):
 
 
 def cut(address):
-    """Cuts the link to the controller with this address, at the other end of the link."""
+    """Cuts the link of the controller with this address. The controller that it is linked to gets the command."""
     management = Management()
     expect(management.disconnect(address, management.indexes()), True)
 
@@ -116,7 +116,7 @@ def addresses():
     return [management.info(index)[0] for index in management.indexes()]
 
 
-def streams():
+def process():
     """Writes what lab/test compares: the arguments to a file, bytes of every value to standard output, and
     a line to standard error."""
     arguments = sys.argv[2:]
@@ -168,8 +168,8 @@ def channels():
                 packets = -(-(size + 2) // 188)
                 before = counters(0)["acl_tx"], counters(1)["acl_tx"]
                 transfer(dialer, acceptor, size, 10)
-                after = before[0] + 10 * packets, before[1] + 10
-                eventually(lambda: (counters(0)["acl_tx"], counters(1)["acl_tx"]), after)
+                wanted = before[0] + 10 * packets, before[1] + 10
+                eventually(lambda: (counters(0)["acl_tx"], counters(1)["acl_tx"]), wanted)
 
     @check("mgmt disconnect cuts a channel at both ends")
     def _():
@@ -245,4 +245,4 @@ def bluetoothd():
 
 
 if __name__ == "__main__":
-    {"streams": streams, "channels": channels, "pairs": pairs, "bluetoothd": bluetoothd}[sys.argv[1]]()
+    {"process": process, "channels": channels, "pairs": pairs, "bluetoothd": bluetoothd}[sys.argv[1]]()

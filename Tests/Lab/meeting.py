@@ -69,8 +69,8 @@ class MeetingTests(ChatTests):
         for index in range(0, len(chats), 2):
             with contextlib.suppress(Refused):  # the link may have ended by itself
                 Management().disconnect(self.address[f"hci{index + 1}"], [index])
-        # The chats that start next stand for new devices, so bluetoothd must not know them. By itself,
-        # when a link ends, it forgets only a device that connected to it, not one that it dialed.
+        # The chats that start next stand for new devices, so bluetoothd must not know them. When a link
+        # ends, bluetoothd by itself forgets a device that has dialed it, but not a device that it has dialed.
         removals = [
             subprocess.Popen(
                 ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",

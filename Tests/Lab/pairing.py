@@ -51,7 +51,8 @@ class Device:
             if line.startswith(beginning):
                 return line[len(beginning):]
 
-    def end(self, within=60):
+    def wait_for_end(self, within=60):
+        """Waits until the command ends, and returns its exit status."""
         return self.process.wait(within)
 
     def kill(self):
@@ -75,7 +76,7 @@ class PairingTests(DiscoveryTests):
         results = [
             device.line(device.lines, f"paired: {name} ", 90)
             for device, name in ((alice, "bob"), (bob, "alice"))]
-        self.assertEqual([alice.end(), bob.end()], [0, 0], [alice.seen, bob.seen])
+        self.assertEqual([alice.wait_for_end(), bob.wait_for_end()], [0, 0], [alice.seen, bob.seen])
         self.assertNotEqual(*results)
         return results
 
@@ -93,8 +94,9 @@ class PairingTests(DiscoveryTests):
         for chat in chats.values():
             chat.process.send_signal(signal.SIGINT)
         for chat in chats.values():
-            chat.end()
-        # The side that has made the link has ended it, so that the next command finds the other side.
+            chat.wait_for_end()
+        # By now the side that made the link has ended it. Otherwise the next command might not find the other
+        # side.
         linked = subprocess.run(["/usr/bin/hcitool", "con"], capture_output=True, text=True, check=True).stdout
         self.assertNotIn(" LE ", linked)
 
@@ -115,9 +117,9 @@ class PairingTests(DiscoveryTests):
         code = alice.line(alice.errors, "code: ", 30)
         wrong = "000000" if code != "000000" else "000001"
         bob = Device(self, "bob", "pair", f"service:{SERVICE}", "--name", "alice", "--code", wrong)
-        self.assertEqual(bob.end(90), 69, bob.seen)
+        self.assertEqual(bob.wait_for_end(90), 69, bob.seen)
         alice.process.send_signal(signal.SIGINT)
-        self.assertEqual(alice.end(), 130, alice.seen)
+        self.assertEqual(alice.wait_for_end(), 130, alice.seen)
         for who in ADAPTERS:
             listed = subprocess.run(
                 [BLESEC, "peers", "list", "--state", self.folder / f"{who}.state"], capture_output=True, text=True)

@@ -66,7 +66,7 @@ class RecoveryTests(DiscoveryTests):
     def test_recovers_from_adapter_off(self):
         """a listener and a dialer report that their adapter was off, and work again once it is on"""
         listener, dialer = self.listener_and_searching_dialer()
-        # While an adapter is off, no tool has a peer to dial, because kernel 6.1 may crash when an adapter
+        # No tool must have a peer to dial while an adapter is off, since kernel 6.1 may crash when an adapter
         # disappears during a connect.
         for adapter, tool in (("hci1", listener), ("hci0", dialer)):
             power(adapter, False)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BLESEC = Path(os.environ.get("BLESEC_TOOL", ROOT / ".build/release/blesec"))
 XX = "Noise_XX_25519_ChaChaPoly_SHA256"
 # An address that no device has: the addresses of the laboratory's controllers begin with 00:AA.
-ABSENT = "AA:BB:CC:DD:EE:01"
+ABSENT_ADDRESS = "AA:BB:CC:DD:EE:01"
 MEBIBYTE = 1 << 20
 
 # The exit statuses, as in `blesec --help`.
@@ -177,7 +177,7 @@ class ToolTests(LabTests):
                 self.folder / "ca/ca.pem", "--revoked", self.folder / "ca/ca.crl")
         return credentials
 
-    def ready(self, peer, certified=False):
+    def ready_line(self, peer, certified=False):
         """The line that a tool prints when its channel is ready."""
         if certified:
             key = self.keys[peer]["certificate"]
@@ -197,7 +197,7 @@ class ToolTests(LabTests):
             endpoint, *trust("listener"), credential=credentials.get("dialer"),
             given=self.given("there", from_dialer), written=written[1], user=user)
         for tool, peer in ((dialer, "listener"), (listener, "dialer")):
-            self.assertEqual(tool.line("channel ready: "), self.ready(peer, certified))
+            self.assertEqual(tool.line("channel ready: "), self.ready_line(peer, certified))
         return listener, dialer, *written
 
     # Transfers
@@ -249,7 +249,7 @@ class ToolTests(LabTests):
                 given=self.given("tls", content["tls"])),
         ]
         for dialer, certified in zip(dialers, (False, True)):
-            self.assertEqual(dialer.line("channel ready: "), self.ready("listener", certified))
+            self.assertEqual(dialer.line("channel ready: "), self.ready_line("listener", certified))
         # Neither dialer has ended when both are ready, so the listener serves both at the same time.
         self.assertEqual([dialer.process.poll() for dialer in dialers], [None, None])
         for dialer in dialers:
@@ -396,7 +396,7 @@ class ToolTests(LabTests):
     def test_absent_address(self):
         """a dial to an address that no device has ends at --timeout"""
         begun = time.monotonic()
-        dialer = self.connect(f"l2cap:{ABSENT}/0x80", *self.pin("listener"), "--timeout", "3")
+        dialer = self.connect(f"l2cap:{ABSENT_ADDRESS}/0x80", *self.pin("listener"), "--timeout", "3")
         self.expect(dialer, TIMED_OUT, "(no answer came in time|within 3 s)", within=6)
         self.assertGreaterEqual(time.monotonic() - begun, 3)
 
@@ -487,6 +487,7 @@ def received_until_close(sock):
 def connect_socket(sock, address, psm):
     sock.setblocking(True)
     call(LIBC.connect, sock, address, psm)
+    sock.settimeout(20)
 
 
 class Result(unittest.TextTestResult):
@@ -509,7 +510,8 @@ def main(names, tests=None):
     runner = unittest.TextTestRunner(
         stream=sys.stdout, resultclass=Result, verbosity=0, tb_locals=False)
     result = runner.run(loader.loadTestsFromTestCase(tests or ToolTests))
-    failed = len({str(test).split(" [")[0] for test, _ in result.failures + result.errors})
+    # A failed subtest counts as its test.
+    failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})
     skipped = len(result.skipped)
     # A failure before the first test counts as one failed test.
     count = max(result.testsRun, failed + skipped)

@@ -38,6 +38,43 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0), .swap(sdu: 1)], sdus) == [3, 2, 1])
     }
 
+    @Test("an SDU that a swap holds back is sent when the direction ends")
+    func swapOfLastSDU() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a, [.swap(sdu: 0)])
+            try #expect(faulty.send([1]) == 1)
+            #expect(faulty.queuedBytes == 1)
+            #expect(faulty.halfClose())
+            await loop.settle()
+            try #expect(b.receive().bytes == [1])
+            try #expect(b.receive().outcome == .end)
+            #expect(faulty.isDrained)
+        }
+    }
+
+    @Test("without a handler the loop is idle, and a later handler is told what has come")
+    func withoutHandler() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a, [])
+            faulty.setHandler(Recorder())
+            faulty.wantsRead = true
+            try #expect(b.send([1]) == 1)
+            b.close()
+            await loop.settle()
+            let recorder = Recorder()
+            recorder.whenReadable = {
+                _ = try? faulty.receive()
+                faulty.wantsRead = false
+            }
+            faulty.setHandler(recorder)
+            await loop.settle()
+            #expect(recorder.readableCount == 1)
+            #expect(recorder.hangUpCount == 1)
+        }
+    }
+
     @Test("delayed bytes arrive after the delay, in order, and a link delays at most 64 KiB")
     func delay() async throws {
         let clock = ManualClock()
@@ -94,7 +131,7 @@ import Testing
         }
     }
 
-    @Test("a handler that wanted no events when the link was cut is told once it wants them again")
+    @Test("a handler that wanted no events during the cut is called when it wants events again")
     func cutWhilePaused() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -135,7 +172,7 @@ import Testing
     }
 
     @Test(
-        "a half-close comes after delayed bytes, and is refused if the wrapped link has none",
+        "a half-close follows delayed bytes, and fails if the wrapped link has no half-close",
         arguments: [false, true])
     func delayedHalfClose(isRefused: Bool) async throws {
         let clock = ManualClock()
@@ -167,7 +204,7 @@ import Testing
     }
 
     @Test(
-        "a send throws after a close, a half-close or the loop's shutdown, even on a holding link",
+        "a send throws after a close, a half-close or the loop's shutdown, even after a `hold`",
         arguments: [false, true])
     func sendAfterEnd(isHolding: Bool) async throws {
         try await withLoop { loop in
@@ -188,7 +225,7 @@ import Testing
     }
 
     @Test(
-        "a send throws after the peer's close; if bytes were held then, after their release",
+        "a send throws after the peer's close and the release of the bytes that were held then",
         arguments: [false, true])
     func sendAfterPeersClose(isHolding: Bool) async throws {
         try await withLoop { loop in
@@ -267,7 +304,7 @@ import Testing
         }
     }
 
-    @Test("a writer learns that a link that holds bytes has room, and a full one does not run idly")
+    @Test("a link that holds bytes tells its writer of room, and when full keeps no loop busy")
     func heldRoom() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)

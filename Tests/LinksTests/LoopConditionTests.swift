@@ -59,6 +59,7 @@ struct LoopConditionTests {
     func event() async throws {
         try await withWaiter { waiter, _, task in
             await waiter.wake(.room)
+            await waiter.loop.settle()
             #expect(await waiter.isCancelled == nil)
             await waiter.wake(.change)
             await task.value

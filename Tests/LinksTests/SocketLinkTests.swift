@@ -180,7 +180,7 @@ import Testing
     }
 
     @Test(
-        "what a peer sent before it closed with unread bytes is readable; then a receive throws",
+        "if a peer closes with unread bytes, what it has sent is readable; then a receive throws",
         arguments: [UnixAddress.Kind.stream, .seqpacket], [false, true])
     func readBeforeReset(_ kind: UnixAddress.Kind, sendsFirst: Bool) async throws {
         try await withLoop { loop in
@@ -230,7 +230,7 @@ import Testing
     }
 
     @Test(
-        "a reset of a TCP connection that a send has reported is not an end for a later receive",
+        "after a send has reported the reset of a TCP connection, a receive throws, too",
         .timeLimit(.minutes(1)))
     func receiveAfterReset() async throws {
         try await withLoop { loop in

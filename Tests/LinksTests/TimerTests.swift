@@ -100,9 +100,11 @@ private final class Alarm: TimerHandler {
     func handlerGone() async throws {
         try await withManualLoop { loop, clock in
             var alarm: Alarm? = Alarm()
+            weak let observed = alarm
             let timer = LoopTimer(loop: loop, handler: try #require(alarm))
             timer.arm(in: .seconds(1))
             alarm = nil
+            #expect(observed == nil)
             await clock.advance(by: .seconds(2))
             #expect(timer.deadline == nil)
         }

@@ -27,7 +27,7 @@ func arrayOfSecret(_ secret: borrowing SecretBytes) -> [UInt8] {
     Array(secret)  // error: no exact matches in call to initializer
 }
 
-//: a key pair's property with its private key is inaccessible
+//: the property that holds a key pair's private key is inaccessible
 func readPrivateKey(_ pair: DHKeyPair) {
     _ = pair.privateKey  // error: 'privateKey' is inaccessible
 }
@@ -40,7 +40,7 @@ func leakPrivateKey(_ pair: DHKeyPair) {
     _ = bytes
 }
 
-//: a pre-shared key's property with its bytes is inaccessible
+//: the property that holds a pre-shared key's bytes is inaccessible
 func readPreSharedKey(_ key: PreSharedKey) {
     _ = key.key  // error: 'key' is inaccessible
 }

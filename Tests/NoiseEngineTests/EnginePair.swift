@@ -7,6 +7,10 @@ import BLESecPrimitives
 struct EnginePair: ~Copyable {
     var dialer: NoiseEngine
     var acceptor: NoiseEngine
+    /// The dialer's static public key; empty unless the pair was made for a protocol.
+    private(set) var dialerKey: [UInt8] = []
+    /// The acceptor's static public key; empty unless the pair was made for a protocol.
+    private(set) var acceptorKey: [UInt8] = []
 
     /// Both engines of a protocol. If the protocol proves a side's key, the other side pins it.
     init(_ offer: String, prologue: [UInt8] = []) throws {
@@ -32,6 +36,8 @@ struct EnginePair: ~Copyable {
             return try NoiseEngine(plan, prologue: prologue)
         }
         self.init(dialer: try engine(.dialer), acceptor: try engine(.acceptor))
+        dialerKey = keys.dialer.publicKey
+        acceptorKey = keys.acceptor.publicKey
     }
 
     init(dialer: consuming NoiseEngine, acceptor: consuming NoiseEngine) {

@@ -31,7 +31,7 @@ import Testing
         .enabled(if: blesec_counts_allocations()))
     func counterWorks() {
         let before = blesec_allocations()
-        // The count is not a constant, so the optimizer cannot remove the allocation.
+        // The array's length is not a constant, so the optimizer cannot remove the allocation.
         let bytes = [UInt8](repeating: 1, count: Int(before % 7) + 100)
         #expect(blesec_allocations() > before)
         #expect(bytes.count >= 100)

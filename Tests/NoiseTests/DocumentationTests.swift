@@ -58,9 +58,9 @@ import Testing
                 #expect(row[3].contains("\(role)") == pattern.authenticates(role), "\(row)")
                 // A role still unproven after the handshake has to send the first transport
                 // message.
-                let isLate = !pattern.isProven(role, after: pattern.messages.count)
+                let isUnproven = !pattern.isProven(role, after: pattern.messages.count)
                 #expect(
-                    row[5].contains("\(role)") == (isLate && !pattern.isOneWay), "\(row)")
+                    row[5].contains("\(role)") == (isUnproven && !pattern.isOneWay), "\(row)")
             }
         }
     }

@@ -91,6 +91,25 @@ import Testing
             _ = try? failed.read([])
             _ = try HandshakeState(fallback: fallback, after: failed, localStatic: alice)
         }
+        // After the second message, neither side can fall back.
+        for role in Role.allCases {
+            #expect(throws: NoiseError.missingKey(.localEphemeral)) {
+                let xx = try ProtocolName("Noise_XX_25519_ChaChaPoly_SHA256")
+                var initiator = try HandshakeState(
+                    protocolName: xx, role: .initiator, localStatic: alice)
+                var responder = try HandshakeState(
+                    protocolName: xx, role: .responder, localStatic: bob)
+                _ = try responder.read(initiator.write())
+                _ = try initiator.read(responder.write())
+                switch role {
+                case .initiator:
+                    _ = try HandshakeState(
+                        fallback: fallback, after: initiator, localStatic: alice)
+                case .responder:
+                    _ = try HandshakeState(fallback: fallback, after: responder, localStatic: bob)
+                }
+            }
+        }
         // `initiator` is already in a fallback: another fallback would use the ephemeral in a third
         // protocol.
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {

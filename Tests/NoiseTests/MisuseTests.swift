@@ -82,7 +82,7 @@ import Testing
         }
     }
 
-    @Test("a number of psks other than the pattern's is refused")
+    @Test("a handshake with more or fewer psks than its pattern needs is refused")
     func pskCount() throws {
         let psks = try Parties(.x25519).psks
         for count in [0, 1, 3] {

@@ -74,16 +74,36 @@ import Testing
     @Test("random text never traps the parser, and an accepted name prints as it was written")
     func random() {
         var generator = SeededGenerator(seed: 7)
+        func one(of choices: [String]) -> String { choices.randomElement(using: &generator) ?? "" }
         let pieces = [
             "Noise", "_", "_", "_", "XX", "IK", "psk", "0", "1", "+", "fallback", "25519", "é",
             "AESGCM", "SHA256", "\u{0}", "２",
         ]
-        for _ in 0..<2_000 {
-            let count = Int.random(in: 0...12, using: &generator)
-            let text = (0..<count).map { _ in pieces.randomElement(using: &generator) ?? "" }
-                .joined()
+        let patterns = HandshakePattern.all.map(\.name)
+        let modifiers = ["psk0", "psk1", "psk2", "psk3", "fallback"]
+        let curves = ["25519", "448"]
+        let ciphers = ["ChaChaPoly", "AESGCM"]
+        let hashes = ["SHA256", "SHA512", "BLAKE2s", "BLAKE2b"]
+        var acceptedCount = 0
+        for round in 0..<2_000 {
+            let text: String
+            if round.isMultiple(of: 2) {
+                let count = Int.random(in: 0...12, using: &generator)
+                text = (0..<count).map { _ in one(of: pieces) }.joined()
+            } else {
+                // All parts are valid, but the modifiers may not fit the pattern or each other.
+                let count = Int.random(in: 1...3, using: &generator)
+                let chosen = (0..<count).map { _ in one(of: modifiers) }.joined(separator: "+")
+                let parts = [
+                    "Noise", one(of: patterns) + chosen, one(of: curves), one(of: ciphers),
+                    one(of: hashes),
+                ]
+                text = parts.joined(separator: "_")
+            }
             guard let name = try? ProtocolName(text) else { continue }
+            acceptedCount += 1
             #expect(name.description == text)
         }
+        #expect(acceptedCount > 0)
     }
 }

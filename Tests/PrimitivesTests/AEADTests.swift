@@ -40,12 +40,12 @@ import Testing
     }
 
     @Test(
-        "a message that is encrypted into another buffer, with or without a head, has the same ciphertext as in place",
+        "encryption into another buffer gives the same bytes as in place, with or without a head",
         arguments: AEADAlgorithm.allCases, [0, Int.max])
     func appended(_ algorithm: AEADAlgorithm, _ crossover: Int) throws {
         var aead = AEAD(
             algorithm, key: SecretBytes(copying: Self.key.span), crossover: crossover)
-        let before: [UInt8] = [0xAA, 0xBB]
+        let leadingBytes: [UInt8] = [0xAA, 0xBB]
         for count in [0, 1, 15, 383, 1_000, 8_190, 8_191, 8_192, 8_193, 16_384, 65_518] {
             let message = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 13) }
             for headCount in [0, 1, 25, 1_024] {
@@ -53,11 +53,13 @@ import Testing
                 var expected = head + message + [UInt8](repeating: 0, count: 16)
                 var span = expected.mutableSpan
                 try aead.seal(&span, count: span.count - 16, nonce: 7)
-                let appended = try [UInt8](capacity: before.count + expected.count) { output in
-                    output.append(copying: before.span)
+                let appended = try [UInt8](
+                    capacity: leadingBytes.count + expected.count
+                ) { output in
+                    output.append(copying: leadingBytes.span)
                     try aead.seal(head.span, message.span, into: &output, nonce: 7)
                 }
-                #expect(appended == before + expected)
+                #expect(appended == leadingBytes + expected)
             }
         }
     }
@@ -131,10 +133,10 @@ import Testing
             let nextKey = SecretBytes(copying: [UInt8](repeating: UInt8(round), count: 32).span)
             context.replaceKey(nextKey)
             for count in [40, 2000] {
-                var fresh = AEAD(algorithm, key: nextKey)
+                var newContext = AEAD(algorithm, key: nextKey)
                 #expect(
                     try context.sealed([UInt8](repeating: 7, count: count))
-                        == fresh.sealed([UInt8](repeating: 7, count: count)))
+                        == newContext.sealed([UInt8](repeating: 7, count: count)))
             }
         }
     }

@@ -17,14 +17,14 @@ import Testing
     @Test("a public key is canonical only if its value is below the curve's prime")
     func canonical() {
         let prime = hex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f")
-        var below = prime
-        below[0] -= 1
-        var highBit = [UInt8](repeating: 0, count: 32)
-        highBit[0] = 9
-        highBit[31] = 0x80
-        #expect(isCanonical(.x25519, below))
+        var primeMinusOne = prime
+        primeMinusOne[0] -= 1
+        var keyWithHighBit = [UInt8](repeating: 0, count: 32)
+        keyWithHighBit[0] = 9
+        keyWithHighBit[31] = 0x80
+        #expect(isCanonical(.x25519, primeMinusOne))
         #expect(!isCanonical(.x25519, prime))
-        #expect(!isCanonical(.x25519, highBit))
+        #expect(!isCanonical(.x25519, keyWithHighBit))
         #expect(!isCanonical(.x25519, [9]))
         var prime448 = [UInt8](repeating: 0xFF, count: 56)
         prime448[28] = 0xFE

@@ -45,9 +45,9 @@ import Testing
     @Test("20,000 live secrets have separate bytes, and take fewer than 20 slabs")
     func many() {
         var holders: [Holder] = []
-        for index in 0..<20_000 { holders.append(Holder(UInt8(truncatingIfNeeded: index))) }
+        for index in 0..<20_000 { holders.append(Holder(repeatedBytes(of: index))) }
         let areSeparate = holders.enumerated().allSatisfy { index, holder in
-            equal(holder.secret, [UInt8](repeating: UInt8(truncatingIfNeeded: index), count: 32))
+            equal(holder.secret, repeatedBytes(of: index))
         }
         #expect(areSeparate)
         // Ten slabs of 2,048 slots, and the slabs of other tests.
@@ -116,12 +116,13 @@ private struct MemoryMap {
     let permissions: String
     var flags: Set<String> = []
 
-    /// Whether the system lets this process lock a page.
+    /// Whether the system lets this process lock 32 pages, which is more than a slab takes.
     static var canLock: Bool {
         let pageSize = 4_096
-        guard let page = unsafe aligned_alloc(pageSize, pageSize) else { return false }
-        defer { unsafe free(page) }
-        return unsafe mlock(page, pageSize) == 0 && munlock(page, pageSize) == 0
+        let size = 32 * pageSize
+        guard let pages = unsafe aligned_alloc(pageSize, size) else { return false }
+        defer { unsafe free(pages) }
+        return unsafe mlock(pages, size) == 0 && munlock(pages, size) == 0
     }
 
     static func all() throws -> [MemoryMap] {
@@ -177,5 +178,14 @@ private func equal(_ secret: borrowing SecretBytes, _ bytes: [UInt8]) -> Bool {
 /// A class around a secret, since an array cannot contain noncopyable values.
 private final class Holder {
     let secret: SecretBytes
-    init(_ byte: UInt8) { secret = SecretBytes(copying: [UInt8](repeating: byte, count: 32).span) }
+    init(_ bytes: [UInt8]) { secret = SecretBytes(copying: bytes.span) }
+}
+
+/// 32 bytes: alternately the low and the high byte of a number of 16 bits.
+private func repeatedBytes(of number: Int) -> [UInt8] {
+    var bytes = [UInt8](repeating: UInt8(truncatingIfNeeded: number), count: 32)
+    for index in stride(from: 1, to: 32, by: 2) {
+        bytes[index] = UInt8(truncatingIfNeeded: number >> 8)
+    }
+    return bytes
 }

@@ -48,10 +48,10 @@ import Testing
             (QRCode.TerminalStyle.colours, true), (.colours, false), (.plainOnDark, true),
             (.plainOnLight, false),
         ])
-    func terminal(_ count: Int, _ shown: (style: QRCode.TerminalStyle, isDark: Bool)) throws {
+    func terminal(_ count: Int, _ display: (style: QRCode.TerminalStyle, isDark: Bool)) throws {
         let text = Self.text(count)
-        let lines = try QRCode(text).terminalLines(shown.style)
-        let picture = try TerminalPicture(lines, isDark: shown.isDark)
+        let lines = try QRCode(text).terminalLines(display.style)
+        let picture = try TerminalPicture(lines, isDark: display.isDark)
         #expect(try read(picture.image.png()) == text + "\n")
     }
 
@@ -69,13 +69,13 @@ import Testing
     @Test("each side has a quiet zone of four light modules")
     func quietZone() throws {
         let code = try QRCode("A")
-        let plain = code.terminalLines(.plainOnLight)
-        let sides = plain.dropFirst(2).dropLast(2)
-        #expect(plain.prefix(2).allSatisfy { $0.allSatisfy { $0 == " " } })
-        #expect(plain.suffix(2).allSatisfy { $0.allSatisfy { $0 == " " } })
-        #expect(sides.allSatisfy { $0.hasPrefix("    ") && $0.hasSuffix("    ") })
+        let lines = code.terminalLines(.plainOnLight)
+        let middleLines = lines.dropFirst(2).dropLast(2)
+        #expect(lines.prefix(2).allSatisfy { $0.allSatisfy { $0 == " " } })
+        #expect(lines.suffix(2).allSatisfy { $0.allSatisfy { $0 == " " } })
+        #expect(middleLines.allSatisfy { $0.hasPrefix("    ") && $0.hasSuffix("    ") })
         // The code begins with the corner of a finder pattern.
-        #expect(sides.first?.dropFirst(4).first == "█")
+        #expect(middleLines.first?.dropFirst(4).first == "█")
         #expect(code[0, 0] && !code[-1, 0] && !code[0, -1] && !code[code.size, 0])
         #expect(code[0, code.size - 1] && !code[0, code.size])
     }
@@ -83,10 +83,10 @@ import Testing
     @Test("without colours, the drawings for a dark and for a light background are complements")
     func complements() throws {
         let code = try QRCode(Self.text(50))
-        let other: [Character: Character] = [" ": "█", "█": " ", "▀": "▄", "▄": "▀"]
+        let complement: [Character: Character] = [" ": "█", "█": " ", "▀": "▄", "▄": "▀"]
         let dark = code.terminalLines(.plainOnDark)
         let complements = code.terminalLines(.plainOnLight).map { line in
-            String(line.compactMap { other[$0] })
+            String(line.compactMap { complement[$0] })
         }
         #expect(dark == complements)
     }

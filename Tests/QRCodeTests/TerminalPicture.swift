@@ -50,9 +50,9 @@ struct TerminalPicture {
     }
 
     /// The foreground and background after a sequence "Select Graphic Rendition".
-    private func apply(_ sequence: String, to present: (UInt8, UInt8)) throws -> (UInt8, UInt8) {
+    private func apply(_ sequence: String, to oldColours: (UInt8, UInt8)) throws -> (UInt8, UInt8) {
         let shades: [String: UInt8] = ["16": 0, "231": 255]
-        var colours = present
+        var colours = oldColours
         var numbers = sequence.split(separator: ";", omittingEmptySubsequences: false)
             .map(String.init)[...]
         while let first = numbers.popFirst() {

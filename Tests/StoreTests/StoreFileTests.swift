@@ -206,7 +206,7 @@ struct StoreFileTests {
         #expect(try Database(path).run("PRAGMA user_version") == [[.integer(2)]])
     }
 
-    @Test("dropped messages get their fates in the order of the ids, and the others keep their ids")
+    @Test("dropped messages get their fates in the order of the ids; other messages keep theirs")
     func dropped() throws {
         try make()
         let store = try open()
@@ -220,8 +220,8 @@ struct StoreFileTests {
         // Message 5 has the number that message 3 would have had.
         try open().commit([.mayHaveLeft(through: 3), .retired(through: 2)])
         stored = try #require(try open().claim())
-        let early = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
-        #expect(early == [.confirmed, .confirmed, .dropped, .dropped, nil, nil])
+        let earlyFates = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
+        #expect(earlyFates == [.confirmed, .confirmed, .dropped, .dropped, nil, nil])
         try open().commit([.epoch(Identifier(high: 1, low: 1), keeping: [])])
         stored = try #require(try open().claim())
         let fates = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
@@ -231,7 +231,7 @@ struct StoreFileTests {
         #expect(taken == [1, 2, 3, 4, 5, 6])
     }
 
-    @Test("after a rollback, messages that were dropped get the fate unknown in their order")
+    @Test("after a rollback, dropped messages become `unknown`, in the order of their ids")
     func droppedFromCopy() throws {
         try make()
         var expected = StoredEndpoint()
@@ -257,15 +257,17 @@ struct StoreFileTests {
         #expect(found == [.confirmed, .unknown, .dropped, .unknown, .unknown])
     }
 
-    @Test("a dropped message's bytes are in none of the store's files", arguments: [40, 30_000])
+    @Test(
+        "when a store that was closed drops a message, the bytes leave all files of the store",
+        arguments: [40, 30_000])
     func overwritten(length: Int) throws {
         try make()
         let secret = Array("the bytes of a message that nobody is to read".utf8)
         let bytes = secret + [UInt8](repeating: 7, count: length) + secret
         let store = try open()
         for id in 1...UInt64(3) { try store.commit([.message(.init(id: id, bytes: bytes))]) }
-        let before = try Data(contentsOf: URL(fileURLWithPath: path + "-wal"))
-        #expect(before.firstRange(of: secret) != nil)
+        let log = try Data(contentsOf: URL(fileURLWithPath: path + "-wal"))
+        #expect(log.firstRange(of: secret) != nil)
         store.close()
         try open().commit([.dropped([1, 2, 3])])
         let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
@@ -278,14 +280,11 @@ struct StoreFileTests {
     @Test("a store that was cut at any multiple of 4 KiB is refused")
     func truncated() throws {
         try make()
-        var expected = StoredEndpoint()
         do {
             let store = try open()
             for id in 1...UInt64(20) {
-                let change = StoreChange.message(
-                    .init(id: id, bytes: [UInt8](repeating: UInt8(id), count: 3_000)))
-                expected.apply(change)
-                try store.commit([change])
+                let bytes = [UInt8](repeating: UInt8(id), count: 3_000)
+                try store.commit([.message(.init(id: id, bytes: bytes))])
             }
         }
         let whole = try Data(contentsOf: URL(fileURLWithPath: path))
@@ -293,10 +292,7 @@ struct StoreFileTests {
         for length in stride(from: 0, to: whole.count, by: 4_096) {
             try? FileManager.default.removeItem(atPath: path + "-wal")
             try whole.prefix(length).write(to: URL(fileURLWithPath: path))
-            let reason = reason { () throws(StoreFailure) in
-                let stored = try open().claim()
-                #expect(stored == expected)
-            }
+            let reason = reason { () throws(StoreFailure) in _ = try open() }
             #expect(!reason.isEmpty, "cut at \(length)")
         }
     }

@@ -1,6 +1,8 @@
+internal import BLESecLocking
 public import Glibc
 
-/// A temporary folder for one test, which is removed when this object is released.
+/// A temporary folder for one test, which is removed when this object is released, or at the
+/// process's exit.
 public final class ScratchFolder: Sendable {
     /// The folder's absolute path.
     public let path: String
@@ -8,13 +10,33 @@ public final class ScratchFolder: Sendable {
     /// Makes an empty folder, mode 0700.
     public init() {
         var template = Array("/tmp/blesec-test-XXXXXX".utf8CString)
-        guard let made = unsafe mkdtemp(&template) else {
+        let made = unsafe template.withUnsafeMutableBufferPointer { buffer in
+            unsafe buffer.baseAddress.flatMap { unsafe mkdtemp($0) }.map {
+                unsafe String(cString: $0)
+            }
+        }
+        guard let made else {
             preconditionFailure("no folder can be made in /tmp")
         }
-        path = unsafe String(cString: made)
+        path = made
+        Self.living.withLock { _ = $0.insert(made) }
     }
 
-    deinit { _ = try? Subprocess.run("rm", ["-rf", "--", path]) }
+    deinit {
+        Self.removeFolders([path])
+        Self.living.withLock { _ = $0.remove(path) }
+    }
+
+    /// The paths of the folders that are not removed yet. An object that a static property holds is
+    /// never released, so its folder is removed at the process's exit.
+    private static let living: Locked<Set<String>> = {
+        atexit { ScratchFolder.removeFolders(ScratchFolder.living.withLock { Array($0) }) }
+        return Locked([])
+    }()
+
+    private static func removeFolders(_ paths: [String]) {
+        if !paths.isEmpty { _ = try? Subprocess.run("rm", ["-rf", "--"] + paths) }
+    }
 
     /// The path of a file in the folder.
     public func file(_ name: String) -> String { path + "/" + name }

@@ -4,8 +4,8 @@ internal import Glibc
 /// A program that a test runs, with a deadline.
 ///
 /// No thread serves the program's pipes: they are read and written only while a call waits for this
-/// program, or names it among its `others`. A call that still waits at its program's deadline kills
-/// that program and the `others`, and throws.
+/// program, or serves it as one of the `others`. A call that still waits at its program's deadline
+/// kills that program and the `others`, and throws.
 @safe public final class Subprocess {
     /// Where standard input comes from.
     public enum Input {
@@ -103,7 +103,8 @@ internal import Glibc
     /// Ends standard input, once a waiting call has written the bytes that were sent.
     public func endInput() { endsInput = true }
 
-    /// Sends a signal, unless the program has ended: its process ID may belong to another one then.
+    /// Sends a signal, unless the program is known to have ended: another process may then have its
+    /// process ID.
     public func signal(_ number: Int32) { if status == nil { kill(process, number) } }
 
     /// Waits for a line of standard error that begins with `prefix`, and returns the first such
@@ -120,14 +121,24 @@ internal import Glibc
     }
 
     /// Waits until standard output contains `part` after the first `start` bytes, and returns how
-    /// many bytes standard output has by then.
+    /// many bytes standard output has up to the end of that `part`.
     @discardableResult
     public func output(containing part: String, after start: Int = 0) throws -> Int {
-        while !text(Array(output.dropFirst(start))).contains(part) {
+        while true {
+            if let offset = endInOutput(of: part, after: start) { return offset }
             guard status == nil else { throw Failure.ended(text(output) + text(errors)) }
             try Self.serve([self], until: deadline)
         }
-        return output.count
+    }
+
+    private func endInOutput(of part: String, after start: Int) -> Int? {
+        let bytes = Array(part.utf8)
+        let lastStart = output.count - bytes.count
+        guard start <= lastStart else { return nil }
+        let found = (start...lastStart).first {
+            output[$0..<$0 + bytes.count].elementsEqual(bytes)
+        }
+        return found.map { $0 + bytes.count }
     }
 
     /// Waits until standard output has at least `count` bytes, and returns all its bytes so far.
@@ -137,6 +148,11 @@ internal import Glibc
             try Self.serve([self] + others, until: deadline)
         }
         return output
+    }
+
+    /// Waits until the program has closed its standard output; the program may live on.
+    public func waitForOutputEnd(whileServing others: [Subprocess] = []) throws {
+        while descriptors[.output] != nil { try Self.serve([self] + others, until: deadline) }
     }
 
     /// Waits until the program has ended.
@@ -210,9 +226,19 @@ internal import Glibc
         descriptors[.input] = nil
     }
 
+    /// Waits for the program's end. A program that has closed its pipes and lives on is killed at
+    /// the deadline.
     private func reap() {
         var result: Int32 = 0
-        while unsafe waitpid(process, &result, 0) < 0, errno == EINTR {}
+        while unsafe waitpid(process, &result, WNOHANG) == 0 {
+            if Self.now < deadline {
+                usleep(1_000)
+            } else {
+                kill(process, SIGKILL)
+                while unsafe waitpid(process, &result, 0) < 0, errno == EINTR {}
+                break
+            }
+        }
         let signal = result & 0x7F
         status = signal == 0 ? result >> 8 & 0xFF : -signal
         if let input = descriptors.removeValue(forKey: .input) { close(input) }
@@ -262,8 +288,9 @@ internal import Glibc
             give(.output, as: 1)
         }
         give(.errors, as: 2)
-        // The child, and every process that it starts, has this pipe open until it ends, even if it
-        // closes the other three. So the end of this pipe shows that all of them have ended.
+        // The child and the processes that it starts inherit this pipe too, and keep it open when
+        // they close the other three pipes. So the end of this pipe shows that all these processes
+        // have ended, except those that close every inherited descriptor.
         give(.lifetime, as: 9)
         try unsafe spawn(executable, arguments, &actions, environment)
     }

@@ -60,14 +60,19 @@ public final class TestAuthority: Sendable {
     }
 
     /// Issues `SUBJECT.pem` for the P-256 key in `SUBJECT.key`, which is made if it is missing. The
-    /// public key's point is encoded in `pointForm`, a value of `openssl ec -conv_form`.
-    public func issue(_ subject: String, _ extensions: String, pointForm: String) throws {
+    /// public key's point is encoded in `pointForm`, a value of `openssl ec -conv_form`, and its
+    /// curve in `curveForm`, a value of `openssl ec -param_enc`.
+    public func issue(
+        _ subject: String, _ extensions: String, pointForm: String,
+        curveForm: String = "named_curve"
+    ) throws {
         let key = folder.file("\(subject).key")
         if folder.read("\(subject).key") == nil {
             try run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
         }
         let encodedKey = folder.file("\(subject).form")
-        try run("ec", "-in", key, "-conv_form", pointForm, "-out", encodedKey)
+        try run(
+            "ec", "-in", key, "-conv_form", pointForm, "-param_enc", curveForm, "-out", encodedKey)
         try run("pkcs8", "-topk8", "-nocrypt", "-in", encodedKey, "-out", key)
         try run("pkey", "-in", key, "-noout", "-check")
         try request(subject, ["-key", key], extensions)

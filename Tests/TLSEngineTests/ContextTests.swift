@@ -179,7 +179,8 @@ struct ContextTests {
             let error = #expect(throws: ChannelError(.badKey, "")) {
                 _ = try identity(padding: 10_000 + room + excess)
             }
-            // A much longer certificate also has longer length fields.
+            // The much longer certificate also has longer length fields, so the length in its
+            // error is not `16_384 + excess`.
             if excess == 1 { #expect(error?.reason.contains("of 16385 bytes") == true) }
             #expect(error?.reason.contains("peers accept at most 16384") == true)
         }
@@ -218,8 +219,9 @@ struct ContextTests {
         var dialer = try TLSEngine(
             authority.context("dialer"), role: .dialer, isNegotiated: true)
         let hello = try dialer.nextHandshake() ?? []
-        // After the headers of the record and of the message, a version and 32 random bytes: the
-        // session identifier, the suites, the compression methods, and the extensions.
+        // The hello begins with the headers of the record and of the message, a version and 32
+        // random bytes. Four lists follow: the session identifier, the suites, the compression
+        // methods, and the extensions.
         var rest = hello.dropFirst(5 + 4 + 2 + 32)
         func takeList(_ lengthSize: Int) -> ArraySlice<UInt8> {
             let length: Int = rest.prefix(lengthSize).reduce(0) { $0 << 8 | Int($1) }

@@ -30,9 +30,9 @@ struct EnginePair: ~Copyable {
         }
     }
 
-    /// Lets one side send its next message, and the other side read it if that side is still in its
-    /// handshake. An engine may use only some of the offered bytes; it gets the others again,
-    /// together with the next piece.
+    /// Lets the side of `role` send its next message. The peer reads the message if the peer is
+    /// still in its handshake. An engine may use only some of the offered bytes; the unused bytes
+    /// are offered again, together with the next piece.
     mutating func step(_ role: ChannelRole, piece: Int = 65_536) throws {
         let bytes =
             role == .dialer ? try Self.nextMessage(&dialer) : try Self.nextMessage(&acceptor)

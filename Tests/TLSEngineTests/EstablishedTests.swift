@@ -177,7 +177,7 @@ struct EstablishedTests {
     enum Attack: CaseIterable { case replay, skip, reflect, change }
 
     @Test(
-        "a record that is replayed, reflected, changed or follows a skipped one does not open",
+        "a record does not open if it is replayed, reflected, changed, or follows a skipped record",
         arguments: Attack.allCases)
     func attacks(attack: Attack) throws {
         var pair = try Self.pair()

@@ -4,7 +4,8 @@ import Testing
 @testable import BLESecTLSEngine
 
 @Suite struct OpenSSLErrorTests {
-    /// An error of OpenSSL's TLS library, which has the number 20; the reason has 23 bits.
+    /// The code for an error of OpenSSL's TLS library, which has the number 20, with this reason,
+    /// which has 23 bits.
     private func code(_ reason: UInt) -> ChannelError.Code {
         ChannelError(tls: .openSSL(code: 20 << 23 | reason, text: "")).code
     }
@@ -13,7 +14,8 @@ import Testing
     func alerts() {
         // RFC 8446 §6: close_notify, bad_certificate, certificate_required; the greatest number.
         for alert: UInt in [0, 42, 116, 255] { #expect(code(1_000 + alert) == .refused) }
-        // Errors of OpenSSL itself: ASN1_LIB (an undecodable certificate), INTERNAL_ERROR.
+        // Errors of OpenSSL itself: ASN1_LIB (an undecodable certificate) and INTERNAL_ERROR; and
+        // a reason just above those of alerts.
         for reason: UInt in [524_301, 786_691, 1_256] {
             #expect(code(reason) == .protocolViolation)
         }

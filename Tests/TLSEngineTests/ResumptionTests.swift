@@ -168,8 +168,8 @@ struct ResumptionTests {
 }
 
 extension EnginePair {
-    /// Lets the dialer read what an acceptor sends after its handshake, and returns the number of
-    /// bytes.
+    /// Lets the dialer read what the acceptor has sent after the handshake, and returns the number
+    /// of bytes.
     @discardableResult
     mutating func readTickets() throws -> Int {
         var bytes = unread(from: .acceptor)

@@ -24,8 +24,7 @@ import Testing
         _ = try Socket.peerAddress(descriptor)
     }
 
-    @Test(
-        "a TCP socket that is connected to itself is told from one that is connected to a listener")
+    @Test("a TCP socket connected to itself is distinguished from one connected to a listener")
     func selfConnection() throws {
         let lonely = try Self.boundSocket()
         let listening = try Self.boundSocket()

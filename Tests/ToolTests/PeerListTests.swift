@@ -9,7 +9,7 @@ import Testing
 @Suite struct PeerListTests {
     private let now = MonotonicTime(nanoseconds: 1_000_000_000_000)
 
-    /// A list in which so many peers were heard.
+    /// A list after one advertisement from each of `count` peers.
     private func list(ofPeers count: Int) throws -> PeerList {
         var list = PeerList(isTable: true)
         for number in 0..<count {
@@ -31,6 +31,16 @@ import Testing
                 #expect(drawing.hasSuffix("\n\u{1B}[J\u{1B}[?7h"))
             }
         }
+    }
+
+    @Test("a drawn table is erased before a message, and the next drawing begins below the message")
+    func erasing() throws {
+        var peers = try list(ofPeers: 3)
+        #expect(peers.erasing().isEmpty)
+        _ = peers.drawing(at: now, height: 24)
+        #expect(peers.erasing() == "\u{1B}[4A\u{1B}[J")
+        #expect(peers.erasing().isEmpty)
+        #expect(peers.drawing(at: now, height: 24).hasPrefix("\u{1B}[?7l\u{1B}[KADDRESS"))
     }
 
     @Test(

@@ -13,12 +13,12 @@ enum BlockingWork {
     /// Runs `body` on a new thread with all signals blocked; returns false if no thread can be
     /// created.
     static func start(_ body: @escaping @Sendable () -> Void) -> Bool {
-        var all = sigset_t()
-        var before = sigset_t()
-        unsafe sigfillset(&all)
-        unsafe pthread_sigmask(SIG_SETMASK, &all, &before)
-        defer { unsafe pthread_sigmask(SIG_SETMASK, &before, nil) }
-        let body = unsafe Unmanaged.passRetained(Body(body))
+        var allSignals = sigset_t()
+        var oldMask = sigset_t()
+        unsafe sigfillset(&allSignals)
+        unsafe pthread_sigmask(SIG_SETMASK, &allSignals, &oldMask)
+        defer { unsafe pthread_sigmask(SIG_SETMASK, &oldMask, nil) }
+        let reference = unsafe Unmanaged.passRetained(Body(body))
         var thread = pthread_t()
         let failure = unsafe pthread_create(
             &thread, nil,
@@ -26,9 +26,9 @@ enum BlockingWork {
                 guard let argument = unsafe argument else { return nil }
                 unsafe Unmanaged<Body>.fromOpaque(argument).takeRetainedValue().run()
                 return nil
-            }, unsafe body.toOpaque())
+            }, unsafe reference.toOpaque())
         guard failure == 0 else {
-            unsafe body.release()
+            unsafe reference.release()
             return false
         }
         pthread_detach(thread)

@@ -39,20 +39,21 @@ extension SecureChannel {
     }
 
     func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
-        while unread.isEmpty {
-            // Waits here and not in `nextMessage()`: another read may fill `unread` meanwhile.
+        while unreadBytes.isEmpty {
+            // Waits here and not in `nextMessage()`, because another call may fill `unreadBytes`
+            // during the wait.
             guard canReceive else {
-                try await wait(for: .message) { !unread.isEmpty || canReceive }
+                try await wait(for: .message) { !unreadBytes.isEmpty || canReceive }
                 continue
             }
             guard let message = try await nextMessage() else { return nil }
-            unread = message[...]
+            unreadBytes = message[...]
             if message.isEmpty { didTakeMessage() }
         }
-        let bytes = Array(unread.prefix(count))
-        unread = unread.dropFirst(bytes.count)
+        let bytes = Array(unreadBytes.prefix(count))
+        unreadBytes = unreadBytes.dropFirst(bytes.count)
         // A message counts as taken when its last byte is read.
-        if unread.isEmpty { didTakeMessage() }
+        if unreadBytes.isEmpty { didTakeMessage() }
         return bytes
     }
 }

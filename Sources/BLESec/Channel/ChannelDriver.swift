@@ -41,12 +41,13 @@ final class ChannelDriver {
     private var retryTime: UInt64?
     /// Whether the link was asked to keep its queue short.
     private var isQueueShort = false
-    private var halfClose = HalfClose.possible
+    private var halfCloseState = HalfCloseState.possible
     /// The link's ``Link/queuedBytes`` when this side last waited for the queue to drain.
-    private var lastQueued = Int.max
+    private var lastQueuedBytes = Int.max
     /// When that queue last became shorter.
-    private var lastDrained: UInt64 = 0
-    /// How many messages the peer had acknowledged when tasks waiting for more were last woken.
+    private var lastDrainTime: UInt64 = 0
+    /// How many messages the peer had acknowledged when the tasks that wait for acknowledgements
+    /// were last woken.
     private var lastAcknowledged: UInt64 = 0
     /// The turn of the loop in which the link was last given bytes.
     private var lastSendTurn: UInt64 = 0
@@ -56,7 +57,7 @@ final class ChannelDriver {
     private var isReadyDelayed = false
     /// Whether a call to the link is under way; the link must not call its handler meanwhile.
     private var isCallingLink = false
-    private enum HalfClose { case possible, done, unsupported }
+    private enum HalfCloseState { case possible, done, unsupported }
 
     /// The most reads from the link, and the most sends to the link, in one turn before other
     /// channels run.
@@ -232,7 +233,7 @@ final class ChannelDriver {
     /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
         (isFlushPending, isReadyDelayed) = (false, false)
-        // Nothing would be read any more, not even the end of the link.
+        // The stage reads nothing now, so the machine would not learn of the link's end otherwise.
         if !canSend, machine.dependsOnSending { linkEnded(nil) }
         askAboutPeer(now: now)
         if becomesReady(now: now) {
@@ -286,7 +287,7 @@ final class ChannelDriver {
     ///
     /// True until the peer has proven its identity, whatever it has sent, since messages can be
     /// replayed. There are two exceptions: while ``TrustPolicy/asking(_:)`` waits for the
-    /// application's answer (only a limited number of peers may wait so), and during the last
+    /// application's answer (the number of peers that wait for one is limited), and during the last
     /// confirmations of a pairing.
     var mayLosePlace: Bool { stage == .unproven }
 
@@ -337,23 +338,23 @@ final class ChannelDriver {
     }
 
     private func shutDownLink(now: UInt64) {
-        if permittedShutdown(now: now) == .halfClose, halfClose == .possible {
-            halfClose = link.halfClose() ? .done : .unsupported
+        if permittedShutdown(now: now) == .halfClose, halfCloseState == .possible {
+            halfCloseState = link.halfClose() ? .done : .unsupported
         }
         guard permittedShutdown(now: now) == .closeWhenDrained else { return }
         let queued = link.queuedBytes
-        if queued < lastQueued {
+        if queued < lastQueuedBytes {
             machine.linkDidPassOn(now: now)
-            lastDrained = now
+            lastDrainTime = now
         }
-        lastQueued = queued
+        lastQueuedBytes = queued
         guard queued == 0 else { return }
         link.close()
         machine.didCloseLink()
     }
 
     private func permittedShutdown(now: UInt64) -> LinkShutdown {
-        machine.permittedLinkShutdown(canHalfClose: halfClose != .unsupported, now: now)
+        machine.permittedLinkShutdown(canHalfClose: halfCloseState != .unsupported, now: now)
     }
 
     // MARK: - The trust decision
@@ -396,7 +397,7 @@ final class ChannelDriver {
         let callDeadline = callDeadlines.reduce(.max) { earliest, deadline in
             deadline > now ? min(earliest, deadline) : earliest
         }
-        // Not one call: with more than three arguments it would allocate an array.
+        // Two calls, because `min` allocates an array for more than three arguments.
         let deadline = min(
             machine.nextTimeout(now: now), min(callDeadline, retryTime ?? .max),
             trust?.rememberDeadline ?? .max)
@@ -407,7 +408,7 @@ final class ChannelDriver {
     /// The time until the next check whether the link's own queue is empty: the time since the
     /// queue last became shorter, within limits.
     private func drainPause(now: UInt64) -> Duration {
-        let idle = Duration.nanoseconds(Int64(clamping: now - min(now, lastDrained)))
+        let idle = Duration.nanoseconds(Int64(clamping: now - min(now, lastDrainTime)))
         return min(max(idle, Self.shortestDrainPause), Self.longestDrainPause)
     }
 
@@ -473,7 +474,8 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         // time are unread. These bytes are read first, so that the peer does not count as silent.
         stopWatching()
         read(calls: Self.callsBeforeDeadline, now: now)
-        // What has left the link's own queue meanwhile counts as well.
+        // The link's own queue is checked before the deadline: an empty queue may complete the
+        // channel, and in direct mode a shorter queue restarts the close deadline.
         shutDownLink(now: now)
         machine.handleTimeout(now: now)
         pump(now: now)

@@ -27,12 +27,12 @@ struct ChannelLoops: Sendable {
     }
 
     /// The listener's own loop, which gets the channels if no other loop is left.
-    private let own: EventLoop
+    private let listenerLoop: EventLoop
     private let countedLoops: [CountedLoop]
 
     /// Without `loops`, all channels run on the listener's own loop.
-    init(_ loops: [EventLoop], own: EventLoop) {
-        self.own = own
+    init(_ loops: [EventLoop], listenerLoop: EventLoop) {
+        self.listenerLoop = listenerLoop
         var countedLoops: [CountedLoop] = []
         for loop in loops where !countedLoops.contains(where: { $0.loop === loop }) {
             countedLoops.append(CountedLoop(loop))
@@ -42,17 +42,18 @@ struct ChannelLoops: Sendable {
 
     /// The loop for the next channel; of equally loaded loops, the first. Loops that were shut down
     /// get no channels.
-    var next: EventLoop {
+    var nextLoop: EventLoop {
         var next: CountedLoop?
         var fewest = Int.max
         for candidate in countedLoops where !candidate.loop.isShutdownRequested {
             let count = candidate.openChannels.load(ordering: .relaxed)
             if count < fewest { (next, fewest) = (candidate, count) }
         }
-        return next?.loop ?? own
+        return next?.loop ?? listenerLoop
     }
 
-    /// Counts a channel on `loop`; nil if `loop` is not one of the loops given for channels.
+    /// Counts a channel on `loop`. Returns nil, and counts nothing, if `loop` is not one of the loops
+    /// that were given to the initializer.
     func countChannel(on loop: EventLoop) -> CountedChannel? {
         countedLoops.first { $0.loop === loop }.map { CountedChannel(on: $0) }
     }

@@ -6,15 +6,15 @@ final class ConcurrencyLimit: Sendable {
     final class Place: Sendable {
         private let limit: ConcurrencyLimit
         fileprivate init(_ limit: ConcurrencyLimit) { self.limit = limit }
-        deinit { limit.free.withLock { $0 += 1 } }
+        deinit { limit.freePlaces.withLock { $0 += 1 } }
     }
 
-    private let free: Locked<Int>
-    init(_ count: Int) { free = Locked(count) }
+    private let freePlaces: Locked<Int>
+    init(_ count: Int) { freePlaces = Locked(count) }
 
     /// Takes a place; returns `nil` when all are taken.
     func take() -> Place? {
-        free.withLock { free in
+        freePlaces.withLock { free in
             guard free > 0 else { return nil }
             free -= 1
             return Place(self)

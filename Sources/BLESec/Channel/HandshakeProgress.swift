@@ -18,14 +18,14 @@ final class HandshakeProgress: Sendable {
         case over
     }
 
-    private let current = Atomic<Stage>(.unproven)
+    private let atomicStage = Atomic<Stage>(.unproven)
     /// Counts the channel as open on its loop as long as this object exists.
     private let countedChannel: ChannelLoops.CountedChannel?
 
     init(_ countedChannel: ChannelLoops.CountedChannel?) { self.countedChannel = countedChannel }
 
     var stage: Stage {
-        get { current.load(ordering: .acquiring) }
-        set { current.store(newValue, ordering: .releasing) }
+        get { atomicStage.load(ordering: .acquiring) }
+        set { atomicStage.store(newValue, ordering: .releasing) }
     }
 }

@@ -33,7 +33,10 @@ extension SecureChannel {
             // A random delay, so that dialers that were turned away together return one by one.
             try await loop.sleep(for: .milliseconds(Int.random(in: 100...500)))
         } catch {
-            throw ChannelError(.cancelled, "the dial was cancelled", phase: .connecting)
+            throw Task.isCancelled
+                ? ChannelError(.cancelled, "the dial was cancelled", phase: .connecting)
+                : ChannelError(
+                    .closed, "the channel's event loop was shut down", phase: .connecting)
         }
         return try await dial(
             endpoint, configuration: configuration, loop: loop, whenLinked: whenLinked)

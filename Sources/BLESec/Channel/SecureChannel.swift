@@ -21,7 +21,7 @@ public actor SecureChannel {
     /// When the program last received a message, in nanoseconds of the loop's clock.
     private var lastReceiveTime: UInt64?
     /// The rest of a message that ``ByteStream/read(atMost:)`` has returned in part.
-    var unread: ArraySlice<UInt8> = []
+    var unreadBytes: ArraySlice<UInt8> = []
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -106,8 +106,8 @@ public actor SecureChannel {
             // The channel may have become ready after the task was cancelled, and before this call
             // noticed the cancellation.
             if wasReady, let lostPairing { throw lostPairing }
-            // The peer may have completed a pairing although this call fails. The caller must learn
-            // that in place of `error`.
+            // The peer may have completed a pairing although this call fails. Then the caller gets
+            // `mayBePaired` in place of `error`.
             if case .failed(let reason) = outcome, reason.code == .mayBePaired { throw reason }
             throw error
         }
@@ -203,9 +203,9 @@ public actor SecureChannel {
         while !rest.isEmpty {
             if !loop.mayContinue() { await loop.giveWay() }
             try await waitForRoom()
-            let before = rest.count
+            let oldCount = rest.count
             rest = try queue(rest)
-            loop.count(calls: before - rest.count)
+            loop.count(calls: oldCount - rest.count)
         }
     }
 
@@ -269,7 +269,7 @@ public actor SecureChannel {
             let patienceEnd = lastReceiveTime?.after(Self.patience) ?? 0
             let isInboxFull = cannotReadAcknowledgements
             if isInboxFull {
-                if now >= patienceEnd { throw .hiddenAcknowledgements }
+                if now >= patienceEnd { throw .unreadableAcknowledgements }
                 driver.addCallDeadline(patienceEnd)
             }
             defer { if isInboxFull { driver.removeCallDeadline(patienceEnd) } }
@@ -539,11 +539,13 @@ public actor SecureChannel {
     /// Ends the channel at once; waiting calls throw `error`.
     func abort(_ error: ChannelError) { driver.fail(error) }
 
-    /// Whether ``close(within:)`` was called, or both sides have ended their directions.
+    /// Whether ``close(within:)`` was called, both sides have ended their directions, or the session
+    /// has reached its maximum age.
     var isClosing: Bool { driver.machine.session?.isClosing ?? false }
 
     /// Ends a ready channel that the program has not got. Returns a failure if the channel has
-    /// paired: the program must learn that, because both sides have stored each other's key.
+    /// paired: the program must learn of the pairing, because both sides have stored each other's
+    /// key.
     func discard() -> PeerFailure? {
         abort()
         return lostPairing.map {
@@ -551,7 +553,8 @@ public actor SecureChannel {
         }
     }
 
-    /// The failure of a ready channel that the program does not get; nil if it has not paired.
+    /// The failure of a ready channel that the program does not get; nil if the channel has not
+    /// paired.
     private var lostPairing: ChannelError? {
         guard configuration.trust.pairingRule != nil else { return nil }
         return ChannelError(
@@ -580,7 +583,7 @@ extension ChannelError {
                 + "\(limit.inSeconds); whether it will is unknown")
     }
 
-    fileprivate static var hiddenAcknowledgements: ChannelError {
+    fileprivate static var unreadableAcknowledgements: ChannelError {
         ChannelError(
             .limitExceeded,
             "so many of the peer's messages wait here that no acknowledgement gets through; "

@@ -57,13 +57,14 @@ public actor SecureListener {
     private let channelLoops: ChannelLoops
 
     /// The handshakes under way; a higher token means a later link.
-    private var halfOpen: [UInt64: HalfOpen] = [:]
+    private var handshakes: [UInt64: Entry] = [:]
     /// Links that were turned away and are not closed yet. They hold no place and no keys.
-    private var turnedAway: [(token: UInt64, entry: HalfOpen)] = []
+    private var turnedAway: [(token: UInt64, entry: Entry)] = []
     private var nextToken: UInt64 = 0
     /// The token of the handshake on another loop that was asked to make room and has not answered.
     private var askedToken: UInt64?
-    private var ready: [SecureChannel] = []
+    /// The ready channels that wait for ``accept()``.
+    private var readyChannels: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
     private let waiting: LoopCondition
     /// Wakes the listener when the oldest handshake has had its guaranteed time.
@@ -73,10 +74,11 @@ public actor SecureListener {
     private let onFailure: (@Sendable (PeerFailure) -> Void)?
     private var failureObservers = Observers<PeerFailure>()
 
-    private struct HalfOpen {
+    /// A link whose handshake is under way, or that was turned away.
+    private struct Entry {
         let channel: SecureChannel
         let address: LinkAddress?
-        let began: MonotonicTime
+        let startTime: MonotonicTime
         let progress: HandshakeProgress
         let task: Task<Void, Never>
     }
@@ -139,7 +141,7 @@ public actor SecureListener {
             decisions: ConcurrencyLimit(limits.awaitingTrustDecision),
             storeThreads: ConcurrencyLimit(limits.handshakes))
         self.loop = loop
-        self.channelLoops = ChannelLoops(channelLoops, own: loop)
+        self.channelLoops = ChannelLoops(channelLoops, listenerLoop: loop)
         waiting = LoopCondition(loop: loop)
         self.onFailure = onFailure
     }
@@ -153,11 +155,11 @@ public actor SecureListener {
     ///
     /// - Throws: `closed` once the listener is closed, `cancelled` when the task is cancelled.
     public func accept() async throws(ChannelError) -> SecureChannel {
-        while ready.isEmpty {
+        while readyChannels.isEmpty {
             if isClosed { throw ChannelError(.closed, "the listener is closed") }
-            try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
+            try await waiting.wait(for: .ready, on: self) { !readyChannels.isEmpty || isClosed }
         }
-        let channel = ready.removeFirst()
+        let channel = readyChannels.removeFirst()
         waiting.wake(.room)
         return channel
     }
@@ -176,24 +178,24 @@ public actor SecureListener {
     /// Stops listening, and ends all handshakes and the channels that wait for ``accept()``.
     /// Accepted channels stay open.
     ///
-    /// Returns when the handshakes have ended; a further call returns at once. Until the handshakes
-    /// have ended, ``failures()`` report failures that the program has to know, such as
-    /// `mayBePaired` (also for a peer that is paired and whose channel waited for ``accept()``),
-    /// but not that a handshake was cancelled. Then ``failures()`` end.
+    /// Returns when the handshakes have ended; a further call returns at once. Until then,
+    /// ``failures()`` report failures that the program has to know, but not that a handshake was
+    /// cancelled. One such failure is `mayBePaired`, also for a peer that is paired and whose
+    /// channel waited for ``accept()``. When the handshakes have ended, ``failures()`` end.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
         acceptTask?.cancel()
         timer?.disarm()
-        let handshakes = halfOpen.values.map(\.task) + turnedAway.map { $0.entry.task }
-        for handshake in handshakes { handshake.cancel() }
+        let tasks = handshakes.values.map(\.task) + turnedAway.map { $0.entry.task }
+        for task in tasks { task.cancel() }
         waiting.wake(.ready)
         waiting.wake(.room)
-        let unclaimed = ready
-        ready = []
+        let unclaimed = readyChannels
+        readyChannels = []
         for channel in unclaimed { await discard(channel) }
         await listener.close()
-        for handshake in handshakes { await handshake.value }
+        for task in tasks { await task.value }
         failureObservers.finish()
     }
 
@@ -204,12 +206,12 @@ public actor SecureListener {
         let listener = listener
         let gate = AcceptGate(loop, waiting)
         acceptTask = Task(executorPreference: loop) { [loop, channelLoops, weak self] in
-            await listener.acceptAll(on: loop, linkLoop: { channelLoops.next }) {
+            await listener.acceptAll(on: loop, linkLoop: { channelLoops.nextLoop }) {
                 [weak self] link in
                 // While the link waits for room, the task does not keep the listener alive.
                 while let isAdmitted = await self?.admit(link) {
                     if isAdmitted { return }
-                    await gate.wait { self?.assumeIsolated { $0.hasRoom(for: link) } ?? true }
+                    await gate.wait { self?.assumeIsolated { $0.findRoom(for: link) } ?? true }
                 }
                 await link.loop.run { link.close() }
             }
@@ -221,7 +223,7 @@ public actor SecureListener {
 
     /// Begins the handshake of a link. Returns false if the link has to wait for room.
     private func admit(_ link: any Link) async -> Bool {
-        guard hasRoom(for: link) else { return false }
+        guard findRoom(for: link) else { return false }
         guard !isClosed, !loop.isShutDown else {
             if isOwn(link.loop) { link.close() } else { link.loop.execute { link.close() } }
             return true
@@ -238,44 +240,46 @@ public actor SecureListener {
             if isClosed {
                 await channel.abort()
             } else {
-                shakeHands(channel, progress, address, isWithinAddressLimit: isWithinAddressLimit)
+                beginHandshake(
+                    channel, progress, address, isWithinAddressLimit: isWithinAddressLimit)
             }
         } catch {
-            failed(PeerFailure(peer: link.peerDescription, address: address, error: error))
+            report(PeerFailure(peer: link.peerDescription, address: address, error: error))
         }
         return true
     }
 
     private func isOwn(_ other: EventLoop) -> Bool { other === loop }
 
-    /// Whether ``admit(_:)`` can handle a link now; otherwise the link waits. To make room, turns
-    /// the oldest handshake away. After the listener's end, no link waits.
+    /// Returns whether ``admit(_:)`` can handle a link now; otherwise the link waits. If no place is
+    /// free, tries to make room (``makeRoom()``). After the listener's end, no link waits.
     ///
     /// A link beyond its address's limit needs no place, since it is turned away at once. So it
     /// neither takes a place from another address nor delays the links after it.
-    private func hasRoom(for link: any Link) -> Bool {
+    private func findRoom(for link: any Link) -> Bool {
         if isClosed || loop.isShutDown { return true }
-        guard ready.count < limits.backlog else { return false }
-        return !isWithinLimit(of: link.peerAddress) || halfOpen.count < limits.handshakes
+        guard readyChannels.count < limits.backlog else { return false }
+        return !isWithinLimit(of: link.peerAddress) || handshakes.count < limits.handshakes
             || makeRoom()
     }
 
     /// Whether another handshake may begin with this address.
     private func isWithinLimit(of address: LinkAddress?) -> Bool {
         guard let address else { return true }
-        return halfOpen.values.count { $0.address == address } < limits.handshakesPerAddress
+        return handshakes.values.count { $0.address == address } < limits.handshakesPerAddress
     }
 
     /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise arms the timer
-    /// for the end of that time, and returns false.
+    /// for the end of that time, and returns false. While each handshake awaits a decision or has
+    /// proven its key, asks again after the guaranteed time.
     ///
     /// A handshake on another loop is asked to leave, and keeps its place until it has answered, so
     /// the result is false meanwhile. Only one handshake at a time is asked; if it keeps its place,
     /// the next one is asked.
     private func makeRoom() -> Bool {
         guard askedToken == nil else { return false }
-        while let (token, entry) = oldest {
-            let end = entry.began.advanced(by: limits.guaranteedTime)
+        while let (token, entry) = oldestHandshake {
+            let end = entry.startTime.advanced(by: limits.guaranteedTime)
             guard loop.now >= end else {
                 timer?.arm(at: end)
                 return false
@@ -288,13 +292,14 @@ public actor SecureListener {
             }
             if turnAway(token, error) { return true }
         }
+        timer?.arm(at: loop.now.advanced(by: limits.guaranteedTime))
         return false
     }
 
     /// The oldest handshake that may lose its place.
-    private var oldest: (token: UInt64, entry: HalfOpen)? {
-        var oldest: (token: UInt64, entry: HalfOpen)?
-        for (token, entry) in halfOpen {
+    private var oldestHandshake: (token: UInt64, entry: Entry)? {
+        var oldest: (token: UInt64, entry: Entry)?
+        for (token, entry) in handshakes {
             if let oldest, oldest.token < token { continue }
             if entry.progress.stage == .unproven { oldest = (token, entry) }
         }
@@ -304,10 +309,10 @@ public actor SecureListener {
     /// Turns away a handshake on the listener's own loop, and gives the peer time to read the
     /// answer and close. Returns false if the handshake is over or may not lose its place any more.
     private func turnAway(_ token: UInt64, _ error: ChannelError) -> Bool {
-        guard let entry = halfOpen[token],
+        guard let entry = handshakes[token],
             entry.channel.assumeIsolated({ $0.turnAway(error) })
         else { return false }
-        halfOpen[token] = nil
+        handshakes[token] = nil
         addTurnedAway(token, entry)
         return true
     }
@@ -326,16 +331,17 @@ public actor SecureListener {
     private func didAnswer(_ token: UInt64, isTurnedAway: Bool) {
         if askedToken == token { askedToken = nil }
         if isTurnedAway {
-            if let entry = halfOpen.removeValue(forKey: token) { addTurnedAway(token, entry) }
+            if let entry = handshakes.removeValue(forKey: token) { addTurnedAway(token, entry) }
         } else if let index = turnedAway.firstIndex(where: { $0.token == token }) {
-            // `shakeHands` put the link here in advance, but its handshake was not turned away.
-            halfOpen[token] = turnedAway.remove(at: index).entry
+            // `beginHandshake` put the link into `turnedAway` in advance, but the link was not turned
+            // away.
+            handshakes[token] = turnedAway.remove(at: index).entry
         }
         waiting.wake(.room)
     }
 
     /// Gives a link that was turned away time to close.
-    private func addTurnedAway(_ token: UInt64, _ entry: HalfOpen) {
+    private func addTurnedAway(_ token: UInt64, _ entry: Entry) {
         turnedAway.append((token, entry))
         guard turnedAway.count > Self.mostTurnedAway else { return }
         let channel = turnedAway.removeFirst().entry.channel
@@ -343,8 +349,9 @@ public actor SecureListener {
         channel.loop.execute { channel.assumeIsolated { $0.abort() } }
     }
 
-    /// Begins to wait for the end of a handshake. A link beyond its address's limit is turned away.
-    private func shakeHands(
+    /// Starts a task that waits for the end of a handshake; if the channel is on another loop, the
+    /// task also begins the handshake there. A link beyond its address's limit is turned away.
+    private func beginHandshake(
         _ channel: SecureChannel, _ progress: HandshakeProgress, _ address: LinkAddress?,
         isWithinAddressLimit: Bool
     ) {
@@ -361,13 +368,14 @@ public actor SecureListener {
             }
             await self?.handshakeEnded(token, channel, failure)
         }
-        let entry = HalfOpen(
-            channel: channel, address: address, began: loop.now, progress: progress, task: task)
+        let entry = Entry(
+            channel: channel, address: address, startTime: loop.now, progress: progress,
+            task: task)
         let error = ChannelError(.busy, "too many handshakes with this address")
         if isWithinAddressLimit {
-            halfOpen[token] = entry
+            handshakes[token] = entry
         } else if isStarted {
-            halfOpen[token] = entry
+            handshakes[token] = entry
             _ = turnAway(token, error)
         } else {
             // The other loop turns the link away only later, and until then the link must not take
@@ -380,25 +388,25 @@ public actor SecureListener {
     private func handshakeEnded(
         _ token: UInt64, _ channel: SecureChannel, _ failure: ChannelError?
     ) async {
-        halfOpen[token] = nil
+        handshakes[token] = nil
         turnedAway.removeAll { $0.token == token }
         waiting.wake(.room)
         if let failure {
-            return failed(
+            return report(
                 PeerFailure(
                     peer: channel.linkDescription, address: channel.linkAddress, error: failure))
         }
         guard !isClosed else { return await discard(channel) }
-        ready.append(channel)
+        readyChannels.append(channel)
         waiting.wake(.ready)
     }
 
     /// Ends a ready channel that ``accept()`` has not returned.
     private func discard(_ channel: SecureChannel) async {
-        if let failure = await channel.discard() { failed(failure) }
+        if let failure = await channel.discard() { report(failure) }
     }
 
-    private func failed(_ failure: PeerFailure) {
+    private func report(_ failure: PeerFailure) {
         onFailure?(failure)
         // A handshake that `close()` has cancelled is no failure of the peer.
         if !isClosed || failure.error.code != .cancelled { failureObservers.tell(failure) }
@@ -407,7 +415,7 @@ public actor SecureListener {
     /// The numbers of handshakes under way, of links that were turned away and are not closed, and
     /// of channels that wait to be accepted.
     var load: (handshakes: Int, turnedAway: Int, ready: Int) {
-        (halfOpen.count, turnedAway.count, ready.count)
+        (handshakes.count, turnedAway.count, readyChannels.count)
     }
     /// Whether a handshake on another loop was asked to make room and has not answered.
     var isAsking: Bool { askedToken != nil }
@@ -427,11 +435,11 @@ private actor AcceptGate {
         self.waiting = waiting
     }
 
-    /// Waits until `hasRoom` may return true, or until the task is cancelled or the loop is shut
-    /// down.
-    func wait(until hasRoom: @Sendable () -> Bool) async {
+    /// Calls `findRoom` once, and returns if it has returned true. Otherwise waits until another
+    /// call may return true, or until the task is cancelled or the loop is shut down.
+    func wait(unless findRoom: @Sendable () -> Bool) async {
         _ = await waiting.wait(
-            for: .room, until: .distantFuture, isolation: self, unless: hasRoom)
+            for: .room, until: .distantFuture, isolation: self, unless: findRoom)
     }
 }
 

@@ -78,7 +78,7 @@ final class TrustRequests {
         let isStarted = startStoreWork {
             onRemembered(Result { () throws(ChannelError) in try policy.remember(peer) })
         }
-        if !isStarted { didRemember(.failure(ChannelError(.busy, Self.storeIsBusy))) }
+        if !isStarted { didRemember(.failure(ChannelError(.limitExceeded, Self.storeIsBusy))) }
     }
 
     /// Records the result of remembering the peer; later results are ignored.
@@ -88,10 +88,10 @@ final class TrustRequests {
         rememberResult = result
     }
 
-    /// Stops waiting for a store, because the channel has failed.
+    /// Stops waiting for the store to remember the peer, because the channel has failed.
     func fail(_ error: ChannelError) { didRemember(.failure(error)) }
 
-    /// Stops waiting for a store that has not answered by the deadline.
+    /// Stops waiting for the store to remember the peer, if the deadline has passed.
     func handleTimeout(now: UInt64) {
         guard let rememberDeadline, let rememberTimeout, now >= rememberDeadline else { return }
         didRemember(

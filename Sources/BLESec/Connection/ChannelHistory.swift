@@ -4,9 +4,9 @@ internal import BLESecLinks
 /// each other").
 struct ChannelHistory: Sendable {
     /// When the channel began to use its open link.
-    let began: MonotonicTime
+    let beginTime: MonotonicTime
     /// When the channel became ready.
-    let ready: MonotonicTime
+    let readyTime: MonotonicTime
     /// The hash of the handshake, which is the same on both sides.
     let hash: [UInt8]
 
@@ -28,7 +28,7 @@ struct ChannelHistory: Sendable {
 
     /// Whether both sides know that this channel is newer than `other`.
     private func isNewer(than other: ChannelHistory) -> Bool {
-        began > other.ready.advanced(by: Self.maximumTimeDifference)
+        beginTime > other.readyTime.advanced(by: Self.maximumTimeDifference)
     }
 }
 
@@ -36,7 +36,7 @@ extension ChannelHistory {
     /// The history of a channel that is ready.
     init(of channel: SecureChannel) async {
         self.init(
-            began: await channel.began, ready: await channel.readyTime,
+            beginTime: await channel.began, readyTime: await channel.readyTime,
             hash: await channel.handshakeHash)
     }
 }

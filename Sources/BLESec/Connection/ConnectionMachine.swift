@@ -55,7 +55,7 @@ final class ConnectionMachine {
     private let routeSettlesDuplicates: Bool
     private(set) var status: ConnectionStatus
     /// The expected peer; if none was given, `nil` until the first peer with a key has connected.
-    private(set) var expected: Fingerprint?
+    private(set) var expectedPeer: Fingerprint?
     /// The number of the current attempt. It changes when an attempt begins and when one is over;
     /// reports with another number are ignored.
     private(set) var attempt = 0
@@ -64,17 +64,18 @@ final class ConnectionMachine {
     /// Whether the peer has finished sending for good.
     private(set) var hasPeerEnded = false
     /// The history of the channel in use; nil if there is none.
-    private var current: ChannelHistory?
+    private var currentHistory: ChannelHistory?
     /// When the connection began, or when it last lost its channel.
     private var unreachedSince: MonotonicTime
 
     /// Makes a machine in the searching state; the caller must make the first attempt at once.
     init(
-        rules: ReconnectPolicy, expected: Fingerprint? = nil, routeSettlesDuplicates: Bool = false,
+        rules: ReconnectPolicy, expectedPeer: Fingerprint? = nil,
+        routeSettlesDuplicates: Bool = false,
         now: MonotonicTime
     ) {
         self.rules = rules
-        self.expected = expected
+        self.expectedPeer = expectedPeer
         self.routeSettlesDuplicates = routeSettlesDuplicates
         unreachedSince = now
         status = ConnectionStatus(state: .searching, since: now)
@@ -127,7 +128,7 @@ final class ConnectionMachine {
     }
 
     /// Records that a ``NearbyService`` has called off the dial whose state was reported last. The
-    /// search goes on, with the deadline that it had before.
+    /// search goes on; its deadline counts from when the peer was last reached, and may have passed.
     func dialCancelled(at now: MonotonicTime) {
         guard [.dialing, .opening, .handshaking].contains(status.state) else { return }
         enter(.searching, now)
@@ -148,7 +149,8 @@ final class ConnectionMachine {
         // Waiting does not resolve an error of configuration.
         if isFinal || error.code == .configuration { return .close(error) }
         guard !isConnected, !isClosed else { return .nothing }
-        // The states that the attempt has reported before may arrive later, and are then ignored.
+        // The attempt may have reported states that arrive only after this failure. They are ignored
+        // from now on.
         if attempt != nil { self.attempt += 1 }
         fail(error, status.failures + 1, now, &generator)
         return .nothing
@@ -156,28 +158,30 @@ final class ConnectionMachine {
 
     // MARK: - Channels
 
+    /// Why a channel to `peer` is not used; nil if it leads to the expected peer.
+    func refusal(of peer: PeerIdentity) -> ChannelError? {
+        if isClosed { return closedError }
+        guard let expectedPeer, peer.fingerprint != expectedPeer else { return nil }
+        return ChannelError(.untrusted, "the channel leads to \(peer), and not to \(expectedPeer)")
+    }
+
     /// Decides what to do with a new channel.
     ///
     /// - Parameter isCurrentOver: whether the channel in use is over, or there is none.
     func admit(
         _ channel: NewChannel, isCurrentOver: Bool, hasRoom: Bool, at now: MonotonicTime
     ) -> Admission {
-        if isClosed { return .refuse(closedError) }
-        if let expected, channel.peer.fingerprint != expected {
-            return .refuse(
-                ChannelError(
-                    .untrusted, "the channel leads to \(channel.peer), and not to \(expected)"))
-        }
+        if let error = refusal(of: channel.peer) { return .refuse(error) }
         guard hasRoom else { return .refuse(Self.noRoom) }
         if channel.isEnding { return .keepMessages }
-        if !isCurrentOver, !routeSettlesDuplicates, let current,
-            !channel.history.stays(insteadOf: current)
+        if !isCurrentOver, !routeSettlesDuplicates, let currentHistory,
+            !channel.history.stays(insteadOf: currentHistory)
         {
             return .endAsDuplicate
         }
         attempt += 1
-        expected = expected ?? channel.peer.fingerprint
-        current = channel.history
+        expectedPeer = expectedPeer ?? channel.peer.fingerprint
+        currentHistory = channel.history
         enter(.connected, now)
         status.peer = channel.peer
         status.protocolName = channel.protocolName
@@ -216,11 +220,11 @@ final class ConnectionMachine {
         _ error: ChannelError?, hasCarriedMessage: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Step {
-        guard let history = current.take() else { return .nothing }
+        guard let history = currentHistory.take() else { return .nothing }
         // Every further link to this peer would end in the same way.
         if let error, error.code == .sessionLost { return .close(error) }
         let outcome = LinkOutcome(
-            lasted: now.duration(since: history.ready), hasCarriedMessage: hasCarriedMessage,
+            lasted: now.duration(since: history.readyTime), hasCarriedMessage: hasCarriedMessage,
             stableAfter: rules.stableAfter, backoff: rules.backoff)
         unreachedSince = now
         guard outcome == .stable else {
@@ -259,7 +263,7 @@ final class ConnectionMachine {
     /// Closes the connection for good; the first reason stands.
     func close(_ error: ChannelError?, at now: MonotonicTime) {
         attempt += 1
-        current = nil
+        currentHistory = nil
         guard !isClosed else { return }
         enter(.closed, now)
         status.failure = error

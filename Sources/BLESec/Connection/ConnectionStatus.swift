@@ -60,14 +60,16 @@ public struct ReconnectPolicy: Sendable {
     /// The limit for the handshake, including a trust policy that asks a person; 90 seconds. The
     /// peer waits less for such a decision by default (``ChannelTimeouts/trustDecision``).
     public var handshaking = Duration.seconds(90)
-    /// How long to wait after failures: the longest wait grows from 1 to 60 seconds.
+    /// How long to wait after a failure: a random time up to a limit, which grows with each failure
+    /// in a row, from 1 to 60 seconds.
     public var backoff = Backoff()
     /// How long a link must last to count as stable; 10 seconds. A link that has carried a message
     /// counts as stable if it lasts as long as ``Backoff/first``.
     public var stableAfter = LinkOutcome.stableAfter
     /// Whether the connection ends after the peer has said that it has sent everything. If true,
-    /// nothing more is received, and the connection closes once this side has ended too. If false,
-    /// which is the default, the connection looks for the peer again.
+    /// nothing more is received, and the connection closes once this side has ended too and there
+    /// is a link to tell the peer. If false, which is the default, the connection looks for the
+    /// peer again.
     public var endsWithPeer = false
 
     /// The defaults above.

@@ -9,7 +9,8 @@ public enum Delivery: String, Sendable, Hashable {
     case received
     /// The link or, with ``PeerConnection/Guarantee/exactlyOnce(_:)``, the state of a side was lost
     /// before an acknowledgement: the message may or may not have arrived. It is not sent again.
-    /// ``PendingDelivery/delivery()`` also returns this if it ends before the fate is certain.
+    /// ``PendingDelivery/delivery()`` also returns `unknown` if its wait ends before the fate is
+    /// certain.
     case unknown
     /// The message was removed from the store before it was sent, with `blesec outbox`, and does
     /// not arrive. Only with ``PeerConnection/Guarantee/exactlyOnce(_:)`` and a store.

@@ -10,7 +10,7 @@ final class MessageLane: Sendable {
         let endpoint: DeliveryEndpoint
         var generator = SystemRandomNumberGenerator()
         /// The number of the newest link. Calls from channels of older links change nothing.
-        var link: UInt64 = 0
+        var linkNumber: UInt64 = 0
         var fates: Fates
         /// The error after which the store commits nothing more.
         var failure: ChannelError?
@@ -21,7 +21,7 @@ final class MessageLane: Sendable {
         /// The newest link's part of the process's memory budget, for the incomplete message.
         var part: ReassemblyBudget.Part?
         /// How many bytes of the incomplete message count towards `part`.
-        var counted = 0
+        var countedBytes = 0
         /// Whether the link was ended because the process needs memory.
         var isRevoked = false
         /// Whether the program may take messages: false after ``stopTaking()``.
@@ -36,7 +36,8 @@ final class MessageLane: Sendable {
         var hasNewFate = false
         /// Whether the connection was told of news and has not called ``takeNews()`` yet.
         var isNewsPending = false
-        /// The last link for which the connection was told that the peer must end the link.
+        /// The number of the last link for which the connection was told that the peer must end the
+        /// link.
         var linkReportedAsWaiting: UInt64?
         /// Whether the channel in use was told of a message, and has not asked for a record since.
         var isChannelToldOfMessage = false
@@ -249,7 +250,7 @@ final class MessageLane: Sendable {
         return change { state in
             guard hasRoom(for: message.count, state.endpoint.pending) else { return nil }
             let number = state.endpoint.send(message, noting: note)
-            let wasTold = exchange(&state.isChannelToldOfMessage, with: state.link > 0)
+            let wasTold = exchange(&state.isChannelToldOfMessage, with: state.linkNumber > 0)
             return (number, !wasTold)
         }
     }
@@ -270,7 +271,8 @@ final class MessageLane: Sendable {
     /// The result of ``take()``.
     enum Taken {
         /// The peer's next message. If `mustTellChannel` is true, the channel has to send a record
-        /// or set a timer because of it. If `isLast` is true, the peer's end follows, and is here.
+        /// or set a timer because of it. If `isLast` is true, no further message follows: the peer's
+        /// end has arrived.
         case message([UInt8], mustTellChannel: Bool, isLast: Bool)
         /// The program has taken everything up to the peer's end.
         case end
@@ -292,7 +294,7 @@ final class MessageLane: Sendable {
             guard owed == 1 || owed >= Record.messagesPerAck || state.endpoint.owesCredit else {
                 return .message(message, mustTellChannel: false, isLast: isLast)
             }
-            let wasTold = exchange(&state.isChannelToldOfDebt, with: state.link > 0)
+            let wasTold = exchange(&state.isChannelToldOfDebt, with: state.linkNumber > 0)
             return .message(message, mustTellChannel: !wasTold, isLast: isLast)
         }
     }
@@ -399,46 +401,46 @@ final class MessageLane: Sendable {
     func beginLink(
         to peer: PeerIdentity, _ order: Streams.Order? = nil, budget: ReassemblyBudget = .shared
     ) -> Port {
-        let (link, kept, handler) = change { state in
-            state.link += 1
+        let (linkNumber, kept, handler) = change { state in
+            state.linkNumber += 1
             state.part = nil
             (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
             state.isRevoked = false
             state.endpoint.linkBegan(order)
-            return (state.link, state.endpoint.incompleteBytes, state.newsHandler)
+            return (state.linkNumber, state.endpoint.incompleteBytes, state.newsHandler)
         }
-        let part = budget.part(for: peer) { [self] in revoke(link) }
+        let part = budget.part(for: peer) { [self] in revoke(linkNumber) }
         let hasMemory =
             kept == 0 || part.take(kept, maximumMessageLength: options.maximumMessageLength)
         state.withLock { state in
-            guard state.link == link else { return }
+            guard state.linkNumber == linkNumber else { return }
             state.part = part
-            state.counted = hasMemory ? kept : 0
+            state.countedBytes = hasMemory ? kept : 0
             if !hasMemory { state.endpoint.dropIncomplete() }
         }
-        return Port(lane: self, link: link, newsHandler: handler)
+        return Port(lane: self, linkNumber: linkNumber, newsHandler: handler)
     }
 
     /// Ends the use of links when the connection is gone: ports do nothing more, and the budget no
     /// longer keeps the lane alive.
     func end() {
         state.withLock { state in
-            state.link += 1
+            state.linkNumber += 1
             state.part = nil
         }
     }
 
     /// Ends the link, because the process needs the memory of the incomplete message. The peer
     /// sends the message again on the next link.
-    private func revoke(_ link: UInt64) {
-        drop(link)
+    private func revoke(_ linkNumber: UInt64) {
+        drop(linkNumber)
         reportNews()
     }
 
-    private func drop(_ link: UInt64) {
+    private func drop(_ linkNumber: UInt64) {
         change { state in
-            guard state.link == link else { return }
-            state.link += 1
+            guard state.linkNumber == linkNumber else { return }
+            state.linkNumber += 1
             state.part = nil
             state.endpoint.dropLink()
             state.isRevoked = true
@@ -449,13 +451,13 @@ final class MessageLane: Sendable {
     /// change nothing in the lane.
     final class Port: DeliveryPort, Sendable {
         private let lane: MessageLane
-        private let link: UInt64
+        private let linkNumber: UInt64
         /// The lane's handler when the link began.
         private let newsHandler: NewsHandler?
 
-        fileprivate init(lane: MessageLane, link: UInt64, newsHandler: NewsHandler?) {
+        fileprivate init(lane: MessageLane, linkNumber: UInt64, newsHandler: NewsHandler?) {
             self.lane = lane
-            self.link = link
+            self.linkNumber = linkNumber
             self.newsHandler = newsHandler
         }
 
@@ -468,22 +470,25 @@ final class MessageLane: Sendable {
             guard !chunk.isLast, chunk.offset <= longest, chunk.count <= longest else { return }
             let end = chunk.offset + chunk.count
             let (part, more) = lane.state.withLock { state -> (ReassemblyBudget.Part?, Int) in
-                guard state.link == link else { return (nil, 0) }
-                defer { state.counted = max(state.counted, end) }
-                return (state.part, end - state.counted)
+                // A chunk that does not continue the message is refused later, too.
+                guard state.linkNumber == linkNumber,
+                    chunk.offset == state.endpoint.incompleteBytes
+                else { return (nil, 0) }
+                defer { state.countedBytes = max(state.countedBytes, end) }
+                return (state.part, end - state.countedBytes)
             }
             guard let part, more > 0 else { return }
             if !part.take(more, maximumMessageLength: longest) {
                 // The channel ends with this error. The bytes that the lane holds are dropped,
                 // because they are not counted any more.
-                lane.drop(link)
+                lane.drop(linkNumber)
                 throw .noMemory
             }
         }
 
         var wantsRecords: Bool {
             // The records of an older link are taken, and change nothing.
-            lane.state.withLock { $0.link == link ? $0.endpoint.wantsRecords : true }
+            lane.state.withLock { $0.linkNumber == linkNumber ? $0.endpoint.wantsRecords : true }
         }
 
         func nextRecord(
@@ -492,7 +497,7 @@ final class MessageLane: Sendable {
         ) -> DeliveryRecord? {
             var isNews = false
             let record = lane.change { state -> DeliveryRecord? in
-                guard state.link == link else { return nil }
+                guard state.linkNumber == linkNumber else { return nil }
                 (state.isChannelToldOfMessage, state.isChannelToldOfDebt) = (false, false)
                 let record = state.endpoint.nextRecord(
                     atMost: limit, onlyWhole: onlyWhole, confirms: confirms)
@@ -508,8 +513,8 @@ final class MessageLane: Sendable {
         func receive(_ record: DeliveryRecord) throws(DeliveryError) -> ReceivedRecord {
             let received = try lane.change { state throws(DeliveryError) -> ReceivedRecord? in
                 // A message in one piece is never incomplete, and is not counted.
-                if record.hasFurtherParts || state.counted > 0 { return nil }
-                return try state.receive(record, from: link)
+                if record.hasFurtherParts || state.countedBytes > 0 { return nil }
+                return try state.receive(record, from: linkNumber)
             }
             return if let received { received } else { try countAndReceive(record) }
         }
@@ -522,7 +527,7 @@ final class MessageLane: Sendable {
         ) throws(DeliveryError) -> ReceivedRecord {
             if case .chunk(let chunk) = record { try count(chunk) }
             return try lane.change { state throws(DeliveryError) in
-                try state.receive(record, from: link)
+                try state.receive(record, from: linkNumber)
             }
         }
 
@@ -541,14 +546,15 @@ extension MessageLane.State {
     /// Whether the store has committed everything, or has failed and commits nothing more.
     fileprivate var hasNothingToCommit: Bool { endpoint.isCommitted || failure != nil }
 
-    /// Processes a record that has arrived on `link`; does nothing if a newer link has begun.
+    /// Processes a record that has arrived on the link with this number; does nothing if a newer
+    /// link has begun.
     fileprivate mutating func receive(
-        _ record: DeliveryRecord, from link: UInt64
+        _ record: DeliveryRecord, from linkNumber: UInt64
     ) throws(DeliveryError) -> ReceivedRecord {
-        guard self.link == link else { return ReceivedRecord() }
+        guard self.linkNumber == linkNumber else { return ReceivedRecord() }
         let showsProgress = try endpoint.receive(record, using: &generator)
-        if counted > 0, endpoint.incompleteBytes == 0 {
-            counted = 0
+        if countedBytes > 0, endpoint.incompleteBytes == 0 {
+            countedBytes = 0
             part?.giveBackAll()
         }
         let isMidMessage = endpoint.isMidMessage
@@ -596,8 +602,8 @@ extension MessageLane.State {
     fileprivate mutating func mustReportNews() -> Bool {
         guard !isNewsPending else { return false }
         // For each link, the connection is told only once that the peer must end the link.
-        let mustReportWaiting = endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != link
-        if mustReportWaiting { linkReportedAsWaiting = link }
+        let mustReportWaiting = endpoint.isWaitingForLinkEnd && linkReportedAsWaiting != linkNumber
+        if mustReportWaiting { linkReportedAsWaiting = linkNumber }
         isNewsPending =
             endpoint.hasMessage || endpoint.hasPeerFinished || hasNewFate || endpoint.hasNews
             || mustReportWaiting

@@ -20,6 +20,7 @@ extension PeerConnection {
             }
         }
         awaitArrival()
+        // The state has not changed, so this only arms the timer.
         reportStatus(since: machine.status)
         perform(.attempt)
     }
@@ -66,7 +67,7 @@ extension PeerConnection {
 
     private func perform(_ step: ConnectionMachine.Step) {
         switch (step, route.kind) {
-        case (.attempt, .dial(let dial, _)): begin(dial)
+        case (.attempt, .dial(let dial, _)): beginAttempt(dial)
         case (.abandon, .dial): attemptTask?.cancel()
         case (.close(let error), _): shut(error)
         // The other routes search or wait all the time, so there is nothing to begin or to cancel.
@@ -76,7 +77,7 @@ extension PeerConnection {
 
     // MARK: - Attempts
 
-    private func begin(_ dial: @escaping PeerRoute.Dial) {
+    private func beginAttempt(_ dial: @escaping PeerRoute.Dial) {
         attemptTask?.cancel()
         let begun = change { $0.begin(hasRoom: hasRoom, at: loop.now, using: &generator) }
         guard let attempt = begun else { return }
@@ -110,7 +111,7 @@ extension PeerConnection {
         case .opening(let candidate): heard(.opening, candidate)
         case .handshaking(let candidate, _): heard(.handshaking, candidate)
         case .dialCancelled(let candidate):
-            // The dial of another candidate goes on.
+            // If the service has reported another dial since, that dial goes on.
             if candidate == lastCandidate { change { $0.dialCancelled(at: loop.now) } }
         case .dialFailed(_, let error): failed(error)
         case .adapter, .advertising, .acceptFailed, .duplicate: break
@@ -131,9 +132,14 @@ extension PeerConnection {
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool { await offer(channel, nil) }
 
-    /// Does what ``offer(_:)`` does, with a channel that the attempt of that number has made.
+    /// Does what ``offer(_:)`` does. `attempt` is the number of the attempt that has made the
+    /// channel; nil if no attempt of this connection has made it.
     @discardableResult
     private func offer(_ channel: SecureChannel, _ attempt: Int?) async -> Bool {
+        if let error = machine.refusal(of: await channel.peer) {
+            await refuse(channel, error, attempt)
+            return false
+        }
         guard await channel.carriesDelivery == (lane != nil) else {
             let error = ChannelError(
                 .configuration,
@@ -149,8 +155,7 @@ extension PeerConnection {
         if lane != nil, await channel.peer.fingerprint == nil {
             let error = ChannelError(
                 .untrusted, "messages arrive exactly once only to a peer with a key")
-            await channel.abort(error)
-            failed(error, attempt)
+            await refuse(channel, error, attempt)
             return false
         }
         if let own = lane?.ownKey, await channel.ownKey != own {
@@ -175,17 +180,31 @@ extension PeerConnection {
         case .use: await use(channel, of: new.peer, order)
         case .keepMessages:
             await keepMessages(of: channel)
+            close(channel)
             // This attempt to connect is over as well.
             let error = await channel.endError
-            failed(error ?? ChannelError(.closed, "the channel has ended"), attempt)
+            offerFailed(error ?? ChannelError(.closed, "the channel has ended"), attempt)
         case .endAsDuplicate:
             await endDuplicate(channel)
             await keepMessages(of: channel)
-        case .refuse(let error):
-            await channel.abort(error)
-            if !machine.isConnected { failed(error, attempt) }
+        case .refuse(let error): await refuse(channel, error, attempt)
         }
         if case .use = admission { return true } else { return false }
+    }
+
+    private func refuse(
+        _ channel: SecureChannel, _ error: ChannelError, _ attempt: Int?
+    ) async {
+        await channel.abort(error)
+        offerFailed(error, attempt)
+    }
+
+    /// Records that a channel is not used. If the connection dials, a channel that none of its
+    /// attempts has made changes nothing: the attempt under way, or the wait for the next one, goes
+    /// on.
+    private func offerFailed(_ error: ChannelError, _ attempt: Int?) {
+        if attempt == nil, case .dial = route.kind { return }
+        failed(error, attempt)
     }
 
     /// Whether this side's key is the lower or the higher one; nil if a side has no key.
@@ -240,9 +259,21 @@ extension PeerConnection {
     /// Queues the unread messages of an ended channel before those of the channel in use. These
     /// messages must not be lost, because the peer may know that they arrived.
     private func keepMessages(of channel: SecureChannel) async {
-        guard await channel.hasWaitingMessages else { return }
+        let hasMessages = await channel.hasWaitingMessages
+        let isOver = await channel.isOver
+        guard hasMessages || !isOver else { return }
         unread.insert(channel, at: unread.firstIndex { $0 === current } ?? unread.count)
         waiting.wake(.message)
+    }
+
+    /// Closes a channel that the connection does not use. While the task waits for the channel, it
+    /// does not keep the connection alive.
+    private func close(_ channel: SecureChannel) {
+        closingChannels.append(channel)
+        Task(executorPreference: loop) { [weak self] in
+            try? await channel.close()
+            await self?.ended(channel)
+        }
     }
 
     /// Ends a channel because another channel to the peer stays. The messages that have arrived
@@ -272,11 +303,11 @@ extension PeerConnection {
             waiting.wake(.message)
             return false
         case .closeConnection:
-            leave(channel)
+            stopUsing(channel)
             shut(nil)
         case .dropChannel(then: let step):
             // From now on, a call that closes the connection waits for this channel, too.
-            if isCurrent { leave(channel) }
+            if isCurrent { stopUsing(channel) }
             perform(step)
         }
         // If the reason is not `done`, and this side has not finished, this side sends the same
@@ -284,23 +315,25 @@ extension PeerConnection {
         // knows that the other side has everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
-        if !machine.isClosed, leaving === channel { leaving = nil }
         await ended(channel)
         return true
     }
 
     /// Stops using a channel that is still being closed.
-    func leave(_ channel: SecureChannel) {
-        leaving = channel
+    func stopUsing(_ channel: SecureChannel) {
+        closingChannels.append(channel)
         current = nil
-        // Waiting calls that fail without a link (`WhenDisconnected.fail`) must learn of the loss.
+        // Calls that fail without a link (`WhenDisconnected.fail`), and calls that are closing the
+        // connection, must learn of the loss.
         for event in [LoopEvent.nextSender, .room, .change] { waiting.wake(event) }
     }
 
     private func ended(_ channel: SecureChannel) async {
         let failure = await channel.endError
         receipts.forget(channel)
-        lose(channel, because: failure, hasCarriedMessage: await channel.hasCarriedMessage)
+        let hasCarriedMessage = await channel.hasCarriedMessage
+        closingChannels.removeAll { $0 === channel }
+        lose(channel, because: failure, hasCarriedMessage: hasCarriedMessage)
         // A channel that ends may not have reported the last records that it has processed
         // (``DeliveryPort/didReceiveAll(_:)``).
         heardFromLane()
@@ -308,7 +341,7 @@ extension PeerConnection {
         if await !channel.hasWaitingMessages { wasRead(channel) }
     }
 
-    /// Stops using a channel that has ended.
+    /// Stops using a channel that has ended, or that this side is ending.
     func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarriedMessage: Bool) {
         guard current === channel else { return }
         current = nil

@@ -114,8 +114,8 @@ extension PeerConnection {
     private func nextDelivery() async -> (number: UInt64, delivery: Delivery)? {
         guard let lane else { return nil }
         while true {
-            // Read before the fate: the store's thread may decide the last fate between the two
-            // reads, and this call would then return nil without that fate.
+            // Read before the fate. In the other order, the store's thread could decide the last
+            // fate between the two reads, and this call would return nil without that fate.
             let isOver = isOver
             if let (number, fate) = lane.takeFate() { return (number, fate) }
             guard !isOver, !Task.isCancelled else { return nil }
@@ -170,7 +170,7 @@ extension PeerConnection {
         return lane.fate(of: number) ?? .unknown
     }
 
-    /// Whether no fate can change any more.
+    /// Whether no further fate can be decided.
     private var isOver: Bool {
         guard machine.isClosed, !isLeaving else { return false }
         guard let lane else { return true }
@@ -260,7 +260,7 @@ extension PeerConnection {
         if news.hasCommitted {
             // Records that waited for the commit can be sent, and those that have arrived and
             // waited for it can be processed.
-            for channel in [current, leaving].compactMap({ $0 }) {
+            for channel in closingChannels + [current].compactMap({ $0 }) {
                 channel.loop.execute { channel.assumeIsolated { $0.portDidResume() } }
             }
         }
@@ -296,7 +296,7 @@ extension PeerConnection {
     /// - The store has committed everything.
     func settle(_ lane: MessageLane, within limit: Duration?) async {
         lane.stopTaking()
-        let limit = self.limit(limit)
+        let limit = closeLimit(limit)
         var idle = Idle(lane.progressCount, loop.now)
         func isDone() -> Bool {
             if machine.isClosed { return true }
@@ -329,7 +329,8 @@ extension PeerConnection {
         }
     }
 
-    private func limit(_ limit: Duration?) -> Duration {
+    /// The caller's limit or, without one, ``ChannelTimeouts/close``.
+    private func closeLimit(_ limit: Duration?) -> Duration {
         limit ?? current?.configuration.timeouts.close ?? ChannelTimeouts().close
     }
 
@@ -339,7 +340,7 @@ extension PeerConnection {
 
     func close(_ lane: MessageLane, within limit: Duration?) async throws(ChannelError) {
         await finish()
-        let limit = self.limit(limit)
+        let limit = closeLimit(limit)
         var idle = Idle(lane.progressCount, loop.now)
         while !lane.isSettled, !machine.isClosed {
             if idle.hasLasted(limit, lane.progressCount, loop.now) {
@@ -360,7 +361,7 @@ extension PeerConnection {
         let failure = lane.failure
         await lane.closeStore()
         if let failure { throw failure }
-        try? await leaving?.waitUntilOver()
+        for channel in closingChannels { try? await channel.waitUntilOver() }
     }
 
     /// Waits until the peer, which is complete too, has ended the last channel. Without a link, the
@@ -383,7 +384,8 @@ extension PeerConnection {
         }
     }
 
-    /// Closes the store, so that others can open it, once nothing is left to commit.
+    /// If the connection is closed and nothing is left to commit, closes the store, so that others
+    /// can open it.
     func releaseStore() {
         guard machine.isClosed, let lane, isOver else { return }
         lane.release()

@@ -164,7 +164,7 @@ extension PeerConnection {
     /// The streams that the peer opens, except those that another layer takes, such as files. Ends
     /// when the program has received everything up to the peer's end, or the connection is closed.
     /// Accept streams and receive messages concurrently: otherwise the peer's end may not arrive,
-    /// because the peer opens all its streams before, and only a few may wait to be accepted.
+    /// because it follows all streams of the peer, and only a few may wait to be accepted.
     public nonisolated var incomingStreams: AsyncStream<Stream> {
         AsyncStream { await self.acceptOther() }
     }

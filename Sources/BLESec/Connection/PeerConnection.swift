@@ -30,8 +30,8 @@ public actor PeerConnection {
         @safe @exclusivity(unchecked)
     #endif
     var current: SecureChannel?
-    /// A channel that is still being closed, and that the connection no longer uses.
-    var leaving: SecureChannel?
+    /// Channels that are still being closed, and that the connection no longer uses, oldest first.
+    var closingChannels: [SecureChannel] = []
     /// Channels that have messages or may get some, oldest first; the last may be the one in use.
     var unread: [SecureChannel] = []
     /// Which messages ``receive()`` has returned, and from which channels.
@@ -109,7 +109,7 @@ public actor PeerConnection {
         self.lane = lane
         self.loop = loop
         machine = ConnectionMachine(
-            rules: rules, expected: peer,
+            rules: rules, expectedPeer: peer,
             routeSettlesDuplicates: route.settlesDuplicates, now: loop.now)
         waiting = LoopCondition(loop: loop)
         if lane?.hasFinished == true { machine.finish() }
@@ -134,8 +134,8 @@ public actor PeerConnection {
         arrivalTask?.cancel()
         timer?.disarm()
         // The lane ends last: before a channel ends, it can still send messages from the lane.
-        Task { [lane, channels = [current, leaving]] in
-            for channel in channels { await channel?.abort() }
+        Task { [lane, channels = closingChannels + [current].compactMap { $0 }] in
+            for channel in channels { await channel.abort() }
             lane?.end()
         }
     }
@@ -242,7 +242,11 @@ public actor PeerConnection {
                 // If the channel is ending, nothing was sent, and the message waits for the next
                 // channel. Otherwise the error concerns the message.
                 guard await channel.isEnding else { throw error }
-                lose(channel, because: error, hasCarriedMessage: await channel.hasCarriedMessage)
+                let hasCarriedMessage = await channel.hasCarriedMessage
+                let isOver = await channel.isOver
+                // The messages that were queued before may still have to leave.
+                if !isOver, current === channel { closingChannels.append(channel) }
+                lose(channel, because: error, hasCarriedMessage: hasCarriedMessage)
             }
         }
     }
@@ -343,17 +347,19 @@ public actor PeerConnection {
         guard let channel = current else { return }
         try? await channel.finish()
         guard machine.haveBothEnded, let last = current else { return }
-        leave(last)
+        stopUsing(last)
         shut(nil)
         try? await channel.close()
     }
 
-    /// Ends the connection for good, without losing messages under way on the current link.
+    /// Ends the connection for good, without losing messages under way on the current link, or on an
+    /// earlier one that is still being closed.
     ///
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
     /// until each program has taken everything up to the other side's end, and every stream is
     /// over. Then it waits until the peer knows that as well: at most 30 seconds without a link,
-    /// and in all at most the sum of ``ChannelTimeouts/idle`` and 30 seconds. It does not wait for
+    /// and at most the sum of ``ChannelTimeouts/idle`` and 30 seconds with one. At last it waits
+    /// until the channel is closed, as ``SecureChannel/close(within:)`` does. It does not wait for
     /// what was lost with the peer's state, which ``unknownCount`` and ``lostStreamCount`` count.
     ///
     /// - Parameters:
@@ -384,27 +390,30 @@ public actor PeerConnection {
         _ reason: EndReason, within limit: Duration?
     ) async throws(ChannelError) {
         if let lane, reason == .done { await settle(lane, within: limit) }
-        leaving = current.take() ?? leaving
+        if let last = current.take() { closingChannels.append(last) }
+        let channels = closingChannels
         isLeaving = true
         shut(nil)
         // Messages that still arrive can be read afterwards.
-        try? await leaving?.finish(reason)
-        let result: Result<Void, ChannelError>
-        do throws(ChannelError) {
-            result = .success(try await leaving?.close(within: limit) ?? ())
-        } catch {
-            result = .failure(error)
+        for channel in channels { try? await channel.finish(reason) }
+        var failure: ChannelError?
+        for channel in channels {
+            do throws(ChannelError) {
+                try await channel.close(within: limit)
+            } catch {
+                failure = failure ?? error
+            }
         }
         isLeaving = false
         waiting.wake(.acknowledgement)
         await lane?.closeStore()
-        try result.get()
+        if let failure { throw failure }
     }
 
     /// Ends the connection and its link at once.
     public func abort() async {
         shut(ChannelError(.closed, "the connection was aborted on this side"))
-        await leaving?.abort()
+        for channel in closingChannels { await channel.abort() }
     }
 }
 

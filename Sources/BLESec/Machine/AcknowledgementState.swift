@@ -114,10 +114,10 @@ extension Duration {
         let (seconds, attoseconds) = components
         guard seconds >= 0, attoseconds >= 0 else { return 0 }
         let (product, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
-        return overflow ? .max : product.after(UInt64(attoseconds / 1_000_000_000))
+        return overflow ? .max : product.addingSaturating(UInt64(attoseconds / 1_000_000_000))
     }
 
-    /// The duration for messages, such as `2 s` or `0.5 s`, to the millisecond.
+    /// The duration as text for an error message, such as `2 s` or `0.5 s`, to the millisecond.
     var inSeconds: String {
         let milliseconds = wholeNanoseconds / 1_000_000
         let (seconds, rest) = (milliseconds / 1_000, milliseconds % 1_000)

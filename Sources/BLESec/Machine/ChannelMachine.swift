@@ -56,7 +56,7 @@ struct ChannelMachine: ~Copyable {
     /// Whether the link is lost, and its remaining bytes are being read.
     private var isLinkLost = false
     /// The plans that the initializer was given; nil once the channel has begun.
-    private var checkedPlans: OfferPlans?
+    private var givenPlans: OfferPlans?
     /// Ends the channel when its part of the memory budget is revoked.
     private var onBudgetRevoked: @Sendable () -> Void = {}
 
@@ -68,7 +68,7 @@ struct ChannelMachine: ~Copyable {
         role: ChannelRole, configuration: ChannelConfiguration, plans: OfferPlans? = nil,
         maximumSDU: Int, now: UInt64, budget: ReassemblyBudget = .shared
     ) {
-        checkedPlans = plans
+        givenPlans = plans
         parameters = ChannelParameters(
             role: role, configuration: configuration, maximumSDU: maximumSDU, start: now,
             budget: budget)
@@ -86,12 +86,12 @@ struct ChannelMachine: ~Copyable {
         self.onBudgetRevoked = onBudgetRevoked
         do throws(ChannelError) {
             let plans: OfferPlans
-            if let checkedPlans {
-                plans = checkedPlans
+            if let givenPlans {
+                plans = givenPlans
             } else {
                 plans = try OfferPlans(parameters.configuration, for: parameters.role)
             }
-            checkedPlans = nil
+            givenPlans = nil
             stage =
                 switch (parameters.configuration.mode, parameters.role) {
                 case (.direct, _): try Handshake(direct: parameters, plans)
@@ -118,7 +118,7 @@ struct ChannelMachine: ~Copyable {
     /// Whether the driver should read from the link. False, for example, while a trust policy
     /// decides, or while enough messages wait for the application.
     var wantsBytes: Bool { stage?.wantsBytes ?? false }
-    /// Whether the channel has failed if the link takes nothing any more; see
+    /// Whether the channel fails as soon as the link cannot take bytes any more; see
     /// ``ChannelStage/dependsOnSending``.
     var dependsOnSending: Bool { stage?.dependsOnSending ?? false }
     /// Whether the peer has sent its end, so that no more messages arrive.
@@ -140,7 +140,7 @@ struct ChannelMachine: ~Copyable {
         guard let stage else { return .wouldBlock }
         let before = stage.records.inbound.count
         let result = try stage.records.inbound.append(
-            room: Self.readSize, atMost: stage.readAllowance,
+            room: Self.leastReadRoom, atMost: stage.readAllowance,
             orThrow: LinkError(.tooLarge, "the channel's buffer has no room for what arrives"), read
         )
         if case .bytes = result { process(arrived: stage.records.inbound.count - before, now: now) }
@@ -148,7 +148,7 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// The minimum buffer space for one read; most reads have much more.
-    private static let readSize = 16 << 10
+    private static let leastReadRoom = 16 << 10
 
     /// Seals what waits, and offers sealed bytes to the link; `send` returns how many bytes the
     /// link took.
@@ -206,8 +206,8 @@ struct ChannelMachine: ~Copyable {
         isLinkLost = true
         session?.isLinkLost = true
         // Processes the records that have waited for room in the inbox. Otherwise they could fill
-        // the receive buffer, which has space for the rest of the link's bytes only behind an
-        // incomplete record.
+        // the receive buffer: it is sure to have space for a read only if nothing but an incomplete
+        // record is in it.
         process(arrived: 0, now: now)
     }
 
@@ -225,8 +225,8 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Records that the link's own queue has become shorter, which restarts the close deadline in
-    /// direct mode. In negotiated mode acknowledgements restart it. The queue must not: a peer that
-    /// sends pings, and so makes this side send pongs, could prolong the close.
+    /// direct mode. In negotiated mode, acknowledgements restart the deadline, and the queue must
+    /// not: a peer that sends pings, and so makes this side send pongs, could prolong the close.
     mutating func linkDidPassOn(now: UInt64) {
         (session as? DirectSession)?.restartClosing(now: now)
     }

@@ -66,8 +66,8 @@ class ChannelStage {
     var wantsBytes: Bool { true }
     /// How many bytes the driver may read before the next call of ``step(now:)``.
     var readAllowance: Int { .max }
-    /// Whether the stage reads nothing now and can only go on by sending, so that the channel has
-    /// failed if the link takes nothing any more.
+    /// Whether the stage reads nothing now and can only go on by sending, so that the channel fails
+    /// as soon as the link cannot take bytes any more.
     var dependsOnSending: Bool { false }
     /// The key that the peer has claimed, proven or not.
     var claimedKey: Fingerprint? { nil }
@@ -107,7 +107,7 @@ enum TrustQuestion: Sendable {
 /// A stage before the peer is admitted; it is limited in time and in bytes.
 class UnauthenticatedStage: ChannelStage {
     final let began: UInt64
-    /// Bytes that have arrived on the channel.
+    /// How many bytes have arrived on the channel.
     private(set) final var arrived: Int
     /// Keeps this dialer's first message in ``PendingDials``, until the peer is proven. An acceptor
     /// of this process can thus detect a connection to itself.

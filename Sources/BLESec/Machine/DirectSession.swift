@@ -82,7 +82,7 @@ final class DirectSession: Session {
     /// When this side may close a link without half-close although the peer has not ended. Nil over
     /// TLS, for an acceptor, and before this side's end.
     ///
-    /// Also nil while this side does not read, since its silence is then not the peer's, and while
+    /// Also nil while this side does not read, since the peer may then have sent more, and while
     /// bytes of a record wait, which closing would discard.
     private var quietTime: UInt64? {
         guard let endTime, parameters.role == .dialer, !records.engine.provesEnd, wantsBytes,
@@ -97,7 +97,7 @@ final class DirectSession: Session {
         return min(next, quietTime)
     }
 
-    /// Fails: an end would say that everything was sent, since it has no reason in direct mode.
+    /// Fails. In direct mode an end has no reason, so it would say that everything was sent.
     override func expire(now: UInt64) throws(ChannelError) {
         throw .late("the session has reached its maximum age of", configuration.timeouts.session)
     }
@@ -108,8 +108,9 @@ final class DirectSession: Session {
         return step
     }
 
-    /// Starts the close deadline once only the link's own queue is left to wait for. The driver asks
-    /// the link again and again whether that queue is empty, and must not do so for ever.
+    /// Starts the close deadline when nothing is left to wait for except the link's own queue. The
+    /// driver asks the link again and again whether that queue is empty, and must not do so for
+    /// ever.
     override func didProgress(now: UInt64) {
         if hasSealedEnd, peerHasEnded, records.outbound.isEmpty { beginClosing(now: now) }
     }
@@ -166,7 +167,7 @@ final class DirectProof: UnauthenticatedStage {
 
     /// The proof may have the maximum length of a transport message.
     override var unauthenticatedLimit: Int {
-        super.unauthenticatedLimit + 2 + HandshakeState.maximumMessageLength
+        super.unauthenticatedLimit.addingSaturating(2 + HandshakeState.maximumMessageLength)
     }
 
     override func step(now: UInt64) throws(ChannelError) -> Step {

@@ -51,9 +51,9 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
     }
     override var wantsBytes: Bool { awaitingTrustSince == nil }
-    /// In direct mode, the peer's messages may already be in the link. So a decision by a store,
-    /// which comes soon, is awaited, and the messages are read then. A person is not asked about a
-    /// peer that has gone.
+    /// True while a trust decision is pending: the application is not asked about a peer that has
+    /// gone. False for a store's decision in direct mode, which comes soon: messages that the peer
+    /// has already sent are then still read.
     override var dependsOnSending: Bool {
         awaitingTrustSince != nil && (transcript != nil || asksApplication)
     }
@@ -105,8 +105,8 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // True only in direct mode, before a byte is consumed: the buffer begins with the
-            // peer's TLS hello.
+            // These are equal only in direct mode, before a byte is consumed. The buffer then begins
+            // with the peer's TLS hello.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
                 try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })
@@ -123,7 +123,7 @@ final class Handshake: UnauthenticatedStage {
     /// Refuses a dial that this device itself has made; sends nothing.
     private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
         guard parameters.role == .acceptor,
-            configuration.pendingDials.refuseIfOwn(message, by: parameters.ownKeys)
+            configuration.pendingDials.markIfOwn(message, by: parameters.ownKeys)
         else { return }
         throw .talksToItself
     }
@@ -180,8 +180,8 @@ final class Handshake: UnauthenticatedStage {
     }
 
     /// Refuses the peer. The engine decides how the peer learns of this: from the last handshake
-    /// bytes, from a `reject` record (negotiated mode only), or not at all, if either message would
-    /// reveal this side's identity.
+    /// bytes, from a `reject` record, or not at all, if either message would reveal this side's
+    /// identity. Direct mode has no `reject` record, so there the peer does not learn of it either.
     private func refuse(_ reason: ChannelError) throws(ChannelError) {
         var error = reason
         error.claimed = claimedIdentity

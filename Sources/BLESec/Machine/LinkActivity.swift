@@ -17,7 +17,8 @@ struct LinkActivity {
         lastProgress = now
     }
 
-    /// The time of the last sign of either kind.
+    /// When bytes last arrived, or when the link last took some after it had been full, whichever
+    /// was later.
     var lastActivity: UInt64 { max(lastArrival, lastProgress) }
     mutating func didReceive(now: UInt64) { lastArrival = now }
 
@@ -35,8 +36,13 @@ extension UInt64 {
     func after(_ duration: Duration) -> UInt64 { after(duration.wholeNanoseconds) }
 
     /// The time `nanoseconds` later, at most `UInt64.max`.
-    func after(_ nanoseconds: UInt64) -> UInt64 {
-        let (sum, overflow) = addingReportingOverflow(nanoseconds)
+    func after(_ nanoseconds: UInt64) -> UInt64 { addingSaturating(nanoseconds) }
+}
+
+extension FixedWidthInteger {
+    /// The sum with `other`, which is not negative; at most `max`.
+    func addingSaturating(_ other: Self) -> Self {
+        let (sum, overflow) = addingReportingOverflow(other)
         return overflow ? .max : sum
     }
 }

@@ -109,8 +109,9 @@ final class NegotiatedSession: Session {
     /// The greatest effect of the records that the port has got since the last
     /// ``DeliveryPort/didReceiveAll(_:)``.
     private var effect = ReceivedRecord.Effect.none
-    /// Whether the port has said that it has no further record. It is asked again after a record of
-    /// the peer that may cause one, after ``portMayHaveRecords()``, and when a confirmation is due.
+    /// Whether the port has said that it has no further record. The port is asked again after a
+    /// record of the peer that may have an answer, after ``portMayHaveRecords()``, and when a
+    /// confirmation is due.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -129,8 +130,8 @@ final class NegotiatedSession: Session {
         messageTimeout = timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         carriesDelivery = agreement.features.contains(.delivery)
-        // With Noise, a bulk record may be longer by this header. With TLS, a bulk record fills one
-        // TLS record, and the header would begin another one.
+        // With Noise, a record may exceed ``bulkPayload`` by the header of a record of delivery.
+        // With TLS, a bulk record fills one TLS record, and the header would begin another one.
         hasRoomForHeader = previous.records.engine.bulkPayload >= Record.bulkPayload
         super.init(after: previous, agreement, now: now)
         takesRecords = !carriesDelivery
@@ -205,7 +206,7 @@ final class NegotiatedSession: Session {
             return true
         }
         guard !acknowledgements.hasSentEnd else { return false }
-        // Before this side's end, the peer is told which of its messages are confirmed.
+        // The records of delivery, such as the last confirmations, come before this side's end.
         if try sealDelivery(now: now) { return true }
         guard let reason = requestedEnd else { return false }
         try records.seal(.end, [reason.rawValue])
@@ -524,7 +525,7 @@ final class NegotiatedSession: Session {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
-        // Until the link has taken this side's last acknowledgement, the peer lacks it.
+        // Nothing is missing once the link has taken this side's last acknowledgement.
         if hasLinkTakenAll { return .complete }
         guard acknowledgements.hasReceivedEnd else {
             throw ChannelError(

@@ -6,8 +6,9 @@ internal import BLESecNoiseEngine
 /// (`docs/wire-format.md`, "Flights").
 final class Negotiation: UnauthenticatedStage {
     private enum Expected {
-        /// The acceptor waits for a hello, and then for the early message that follows the hello.
+        /// The acceptor waits for a hello.
         case hello
+        /// The acceptor has a hello with these offers, and waits for the early message after it.
         case early(offers: [String])
         /// The dialer waits for an answer to its offers.
         case answer(offers: [String])
@@ -91,7 +92,7 @@ final class Negotiation: UnauthenticatedStage {
             let early = try records.takeFramed(atMost: configuration.limits.unauthenticatedBytes)
         else { return .wait }
         transcript.early = early
-        guard !configuration.pendingDials.refuseIfOwn(early, by: parameters.ownKeys) else {
+        guard !configuration.pendingDials.markIfOwn(early, by: parameters.ownKeys) else {
             throw .talksToItself
         }
         if let error = featureError {
@@ -108,17 +109,17 @@ final class Negotiation: UnauthenticatedStage {
             return .next(Refusing(after: self, error, now: now))
         }
         do throws(ChannelError) {
-            return .next(handshake(try begin(offers, index, early), now: now))
+            return .next(makeHandshake(try answer(offers, index, early), now: now))
         } catch {
             throw error.during(.handshaking)
         }
     }
 
-    /// Begins a handshake, and returns its protocol's name. `index` is the index of the first offer
-    /// that this side supports. If offer 0 is not supported, or its early message cannot be read, a
-    /// fallback is tried. If no fallback is possible, this side switches to the offer at `index`,
-    /// or fails if `index` is 0.
-    private func begin(
+    /// Answers the offers, and returns the name of the protocol of the handshake that follows.
+    /// `index` is the index of the first offer that this side supports. If offer 0 is not
+    /// supported, or its early message cannot be read, a fallback is tried. If no fallback is
+    /// possible, this side switches to the offer at `index`, or fails if `index` is 0.
+    private func answer(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {
         if index == 0, try acceptFirst(offers[0], early) { return offers[0] }
@@ -187,21 +188,21 @@ final class Negotiation: UnauthenticatedStage {
         features = ChannelFeatures(in: answer.extensions).intersection(parameters.features)
         if let error = featureError, ![.refused, .busy].contains(answer.status) { throw error }
         switch answer.status {
-        case .accept: return .next(handshake(offers[0], now: now))
+        case .accept: return .next(makeHandshake(offers[0], now: now))
         case .switch:
             records.replaceEngine(
                 try plans.makeEngine(
                     offers[answer.index], prologue: transcript.prologue(for: .switch)))
             guard let message = try records.sendHandshake() else { throw .engineIsDead }
             dialToken = configuration.pendingDials.insert(message, by: parameters.ownKeys)
-            return .next(handshake(offers[answer.index], now: now))
+            return .next(makeHandshake(offers[answer.index], now: now))
         case .fallback:
             guard let plan = plans.fallback(offers[answer.index], from: offers[0]) else {
                 throw ChannelError(
                     .protocolViolation, "the peer answers with a fallback that was not offered")
             }
             try records.engine.fallBack(to: plan, prologue: transcript.prologue(for: .fallback))
-            return .next(handshake(plan.name.description, now: now))
+            return .next(makeHandshake(plan.name.description, now: now))
         case .refused:
             let wanted = ChannelFeatures(in: answer.extensions).subtracting(parameters.features)
             if wanted.contains(.delivery) { throw .requiresDelivery }
@@ -222,7 +223,7 @@ final class Negotiation: UnauthenticatedStage {
         return lacking.contains(.delivery) ? .lacksDelivery : nil
     }
 
-    private func handshake(_ protocolName: String, now: UInt64) -> Handshake {
+    private func makeHandshake(_ protocolName: String, now: UInt64) -> Handshake {
         Handshake(after: self, protocolName, transcript, features, now: now)
     }
 }

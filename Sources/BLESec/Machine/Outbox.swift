@@ -1,16 +1,16 @@
 /// Messages that wait to be sealed, first in, first out.
 struct Outbox {
-    private var waiting = MessageQueue()
+    private var messages = MessageQueue()
     /// How many bytes of the first message are already sealed.
-    private var sealed = 0
+    private var sealedCount = 0
     /// The bytes that are not sealed yet, plus ``Inbox/overhead`` for each message.
     private(set) var byteCount = 0
 
-    var isEmpty: Bool { waiting.isEmpty }
+    var isEmpty: Bool { messages.isEmpty }
 
     mutating func append(_ message: consuming [UInt8]) {
         byteCount += message.count + Inbox.overhead
-        waiting.append(message)
+        messages.append(message)
     }
 
     /// Passes at most `limit` bytes of the first message to `body`, and removes them if `body` does
@@ -18,16 +18,16 @@ struct Outbox {
     mutating func take<Failure: Error>(
         atMost limit: Int, _ body: (Span<UInt8>, _ isLast: Bool) throws(Failure) -> Void
     ) throws(Failure) -> Bool {
-        guard let bytes = waiting.first else { preconditionFailure("no message waits") }
-        let end = min(sealed + limit, bytes.count)
+        guard let bytes = messages.first else { preconditionFailure("no message waits") }
+        let end = min(sealedCount + limit, bytes.count)
         let isLast = end == bytes.count
-        try body(bytes.span.extracting(sealed..<end), isLast)
-        byteCount -= end - sealed
-        sealed = end
+        try body(bytes.span.extracting(sealedCount..<end), isLast)
+        byteCount -= end - sealedCount
+        sealedCount = end
         if isLast {
             byteCount -= Inbox.overhead
-            sealed = 0
-            _ = waiting.popFirst()
+            sealedCount = 0
+            _ = messages.popFirst()
         }
         return isLast
     }

@@ -79,7 +79,8 @@ final class PairingStage: UnauthenticatedStage {
         do throws(ChannelError) {
             try call()
         } catch {
-            // The peer must learn in which way this side pairs, even if the two ways differ.
+            // The records made before the error are sent too: they tell the peer in which way this
+            // side pairs, also if the peer pairs in another way.
             while let record = exchange.nextRecord() { try records.seal(.pair, record) }
             guard error.code != .protocolViolation, !exchange.isPeerInSession else { throw error }
             refusal = reason(for: error, whileBinding: exchange.isBinding)
@@ -159,7 +160,7 @@ final class PairingStage: UnauthenticatedStage {
         return result
     }
 
-    /// Whether the peer may have stored this side's key. If so, a listener does not end this
-    /// channel to make room for another one.
+    /// Whether this side has made its last confirmation, so that the peer may have stored this
+    /// side's key. If so, a listener does not end this channel to make room for another one.
     var hasConfirmed: Bool { exchange.hasConfirmed }
 }

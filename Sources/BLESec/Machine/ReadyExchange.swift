@@ -30,7 +30,7 @@ final class ReadyExchange: UnauthenticatedStage {
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
 
     override func step(now: UInt64) throws(ChannelError) -> Step {
-        // The session begins only when this side's `ready` is sealed, too.
+        // The next stage begins only when this side's `ready` is sealed, too.
         if isPeerReady {
             guard hasSealedReady else { return .wait }
             return .next(try nextStage(now: now))
@@ -58,7 +58,7 @@ final class ReadyExchange: UnauthenticatedStage {
         return true
     }
 
-    /// Whether a record is the peer's `ready`; before it, only ignorable records may arrive.
+    /// Whether a record is the peer's `ready`. False for an ignorable record; throws for any other.
     private func isReady(_ plaintext: Range<Int>) throws(ChannelError) -> Bool {
         guard !plaintext.isEmpty else { throw .violation("a record without a type") }
         let record = records.inbound.withBytes { $0.span.array(in: plaintext) }

@@ -80,7 +80,7 @@ final class ReassemblyBudget: Sendable {
         }
 
         /// The largest holding of the peer that holds most.
-        func largest() -> UInt64? {
+        func largestHolding() -> UInt64? {
             holdings.max { first, second in
                 let (firstSum, secondSum) = (sum(of: first.key), sum(of: second.key))
                 return (firstSum, first.value.bytes) < (secondSum, second.value.bytes)
@@ -89,7 +89,7 @@ final class ReassemblyBudget: Sendable {
     }
 
     private let state: Locked<State>
-    /// The most bytes of one share, unless a single message of the peer may be longer.
+    /// The most bytes of one share, or the maximum length of one message if that is more.
     private let shareLimit: Int
 
     init(bytes: Int, share: Int) {
@@ -117,8 +117,8 @@ final class ReassemblyBudget: Sendable {
         func giveBackAll() { budget.giveBackAll(token) }
     }
 
-    /// Makes the part for one channel to `peer`. `revoke` is called, on any thread, if the peer
-    /// holds most while another peer needs memory; the part has lost its bytes by then.
+    /// Makes the part for one channel to `peer`. `revoke` is called, on any thread, after the part
+    /// has lost its bytes to another peer.
     func part(for peer: PeerIdentity?, revoke: @escaping @Sendable () -> Void) -> Part {
         // Peers without a key cannot be told apart, so each of their channels counts as a peer.
         let owner = peer?.fingerprint == nil ? nil : peer
@@ -146,7 +146,7 @@ final class ReassemblyBudget: Sendable {
             var newState = state
             newState.add(count, to: token)
             var revoked: [Holding] = []
-            while newState.bytesLeft < 0, let largest = newState.largest() {
+            while newState.bytesLeft < 0, let largest = newState.largestHolding() {
                 // A peer loses nothing to another peer that holds as much or more.
                 guard newState.sum(of: largest) > newState.sum(of: token) else {
                     return (false, [])

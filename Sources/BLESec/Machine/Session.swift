@@ -51,7 +51,7 @@ class Session: ChannelStage {
         @safe @exclusivity(unchecked)
     #endif
     private var closing: (began: UInt64, lastProgress: UInt64)?
-    /// When the session began, so that the channel was ready.
+    /// When the session began; the channel has been ready since then.
     final let readyTime: UInt64
     /// How long closing may go without progress.
     private(set) final var closeTimeout: Duration
@@ -109,7 +109,7 @@ class Session: ChannelStage {
     func confirm(through count: UInt64, now: UInt64) {}
     /// How far the driver may close the link, now that nothing waits to be sent.
     func permittedLinkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
-    /// Called when the session has reached its maximum age, unless it closes already.
+    /// Called when the session has reached its maximum age, unless it is already closing.
     func expire(now: UInt64) throws(ChannelError) {
         end(.expired)
         beginClosing(now: now)
@@ -156,7 +156,8 @@ class Session: ChannelStage {
     }
 
     final override func didBlock() { activity.didBlock() }
-    /// Called after bytes were sent or processed, and when the link's end does not end the session.
+    /// Called after bytes were sent or processed, and after an end of the link that does not end
+    /// the session.
     func didProgress(now: UInt64) {}
 
     /// Called when a ``DeliveryPort`` may have got records to send.
@@ -170,10 +171,10 @@ class Session: ChannelStage {
     final override var wantsBytes: Bool { takesRecords && inbox.byteCount < readAhead }
 
     private var readAhead: Int {
-        // When the link is lost, an earlier wait for an acknowledgement may have filled one of the
-        // two rooms.
+        // A lost link gets a second extra room, because an earlier wait for an acknowledgement may
+        // have filled the first.
         let extraRooms = isLinkLost ? 2 : awaitsAcknowledgement ? 1 : 0
-        return limits.readAhead + extraRooms * ChannelLimits.extraReadAhead
+        return limits.readAhead.addingSaturating(extraRooms * ChannelLimits.extraReadAhead)
     }
 
     /// Whether this side waits for an acknowledgement, which may arrive after the peer's messages.

@@ -30,7 +30,7 @@ struct ChannelRegistry {
 
     /// What to do with a new channel.
     enum Admission {
-        /// It is the only channel to its peer.
+        /// The new channel stays, and no other channel to its peer is open.
         case only
         /// The new channel stays, and the older one ends.
         case ends(older: SecureChannel)

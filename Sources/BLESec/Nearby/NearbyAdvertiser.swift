@@ -6,9 +6,11 @@ internal import BLESecLinks
 /// Publishes an advertisement, and a GATT service with the PSM and a byte stream; renews the tag
 /// and the PSM.
 actor NearbyAdvertiser {
-    /// How long to wait after a failed request to bluetoothd, or a failed renewal of the PSM, before
-    /// it is repeated.
+    /// How long to wait after a failed request to bluetoothd, or a failed renewal of the PSM,
+    /// before it is repeated.
     private static let retryDelay = Duration.seconds(5)
+    /// The shortest time between two renewals: each opens another PSM.
+    private static let leastRenewal = Duration.seconds(1)
 
     private nonisolated let loop: EventLoop
     private let setup: NearbySetup
@@ -28,8 +30,8 @@ actor NearbyAdvertiser {
     /// The GATT service, as published.
     private var application: Registration?
     private var advertisement: Registration?
-    /// Two tasks that wake ``task`` when bluetoothd refuses to repeat the registration, or grants
-    /// it again.
+    /// Two tasks that wake ``task`` when bluetoothd refuses to repeat ``application`` or
+    /// ``advertisement``, or grants it again.
     private var applicationWatch: Task<Void, Never>?
     private var advertisementWatch: Task<Void, Never>?
     /// The payload of the published advertisement.
@@ -65,7 +67,7 @@ actor NearbyAdvertiser {
     func start() async throws(DiscoveryError) {
         try await publish(advertises: true)
         task = Task(executorPreference: loop) { [weak self] in
-            while let sleepTask = await self?.keepAdvertising() { await sleepTask.value }
+            while let sleepTask = await self?.update() { await sleepTask.value }
         }
     }
 
@@ -94,8 +96,8 @@ actor NearbyAdvertiser {
     /// published until the connection to bluetoothd ends, because open streams need it.
     func withdraw(hasOpenChannels: Bool = false) {
         if streams != nil, hasOpenChannels { keepsApplication = true }
-        let ended = [advertisement.take(), keepsApplication ? nil : application.take()]
-        for registration in ended.compactMap({ $0 }) {
+        let registrations = [advertisement.take(), keepsApplication ? nil : application.take()]
+        for registration in registrations.compactMap({ $0 }) {
             Task(executorPreference: loop) { await registration.end() }
         }
     }
@@ -107,18 +109,19 @@ actor NearbyAdvertiser {
     /// - Returns: a task that sleeps until the next time at which there is something to do, or
     ///   until ``updateSoon()`` cancels it; `nil` once the advertiser is closed, or the loop is
     ///   shut down: a loop that is shut down ends every sleep at once.
-    private func keepAdvertising() async -> Task<Void, Never>? {
+    private func update() async -> Task<Void, Never>? {
         guard !isClosed, !loop.isShutDown else { return nil }
         mustUpdate = false
-        let stop = throttle.resumptionTime(asOf: loop.now)
-        let isStopping = stop != nil && stop != lastResumption
+        let suspensionEnd = throttle.resumptionTime(asOf: loop.now)
+        let suspensionBegins = suspensionEnd != nil && suspensionEnd != lastResumption
         var renewalError: ChannelError?
-        if isStopping || loop.now >= renewal ?? .distantFuture {
+        if suspensionBegins || loop.now >= renewal ?? .distantFuture {
             renewal = nil
             do throws(LinkError) {
                 try await renew(
-                    grace: isStopping ? RenewableListener.graceInFlood : RenewableListener.grace)
-                lastResumption = stop ?? lastResumption
+                    grace: suspensionBegins
+                        ? RenewableListener.graceInFlood : RenewableListener.grace)
+                lastResumption = suspensionEnd ?? lastResumption
             } catch {
                 // The old PSM and tag stay in use until a later attempt succeeds.
                 renewalError = ChannelError(link: error)
@@ -126,7 +129,9 @@ actor NearbyAdvertiser {
         }
         let renewal =
             renewal
-            ?? loop.now.advanced(by: renewalError == nil ? setup.options.renewal : Self.retryDelay)
+            ?? loop.now.advanced(
+                by: renewalError == nil
+                    ? max(setup.options.renewal, Self.leastRenewal) : Self.retryDelay)
         self.renewal = renewal
         let resumption = throttle.resumptionTime(asOf: loop.now)
         var next = min(renewal, resumption ?? .distantFuture)
@@ -147,7 +152,7 @@ actor NearbyAdvertiser {
             withdraw(hasOpenChannels: true)
             return nil
         }
-        changed(to: state)
+        setState(state)
         if mustUpdate { next = loop.now }
         let sleepTask = Task(executorPreference: loop) { [loop] in
             do { try await loop.sleep(until: next) } catch {}
@@ -164,10 +169,10 @@ actor NearbyAdvertiser {
         makeTag()
     }
 
-    private func changed(to state: AdvertisingState) {
-        let isNews = !state.isSame(as: self.state)
+    private func setState(_ state: AdvertisingState) {
+        let isOtherCase = !state.isSame(as: self.state)
         self.state = state
-        if isNews { service?.assumeIsolated { $0.advertisingChanged(to: state) } }
+        if isOtherCase { service?.assumeIsolated { $0.advertisingChanged(to: state) } }
     }
 
     @discardableResult
@@ -205,8 +210,8 @@ actor NearbyAdvertiser {
         if !isClosed { advertisementWatch = watch(fresh) }
     }
 
-    /// A task that wakes the advertiser's task whenever bluetoothd refuses to repeat a registration,
-    /// or grants it again.
+    /// A task that wakes the advertiser's task whenever bluetoothd refuses to repeat a
+    /// registration, or grants it again.
     private func watch(_ registration: Registration) -> Task<Void, Never> {
         Task(executorPreference: loop) { [weak self] in
             var isRefused = false

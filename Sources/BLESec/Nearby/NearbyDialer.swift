@@ -24,7 +24,7 @@ actor NearbyDialer {
     /// Links that bluetoothd is ending, which takes 2 seconds.
     private var releases: [DeviceAddress: Task<Void, Never>] = [:]
     /// The addresses whose last connect collided with bluetoothd's own scan.
-    private var collided: Set<DeviceAddress> = []
+    private var collidedAddresses: Set<DeviceAddress> = []
     private var scan: ServiceScan?
     private var scanTask: Task<Void, Never>?
     private var timer: LoopTimer?
@@ -66,8 +66,8 @@ actor NearbyDialer {
     }
 
     /// Ends the links that no channel uses; returns when no dial is under way and no link is being
-    /// ended. The dialer is closed, and links are not accepted any more.
-    func waitUntilQuiet() async {
+    /// ended. Called when the dialer is closed, and no more links are accepted.
+    func endUnusedLinks() async {
         for task in Array(dials.values) { await task.value }
         for address in links.addresses { _ = beginRelease(address) }
         for task in Array(releases.values) { await task.value }
@@ -127,25 +127,30 @@ actor NearbyDialer {
     }
 
     private func dialSucceeded(_ candidate: Candidate, _ channel: SecureChannel) async {
-        dials[candidate] = nil
-        let identity = await channel.peer
-        policy.dialSucceeded(candidate, identity: identity.fingerprint?.description)
         if let service {
-            await service.admit(channel, candidate.address)
+            await service.admit(channel, candidate.address) { peer in
+                assumeIsolated { $0.dialSucceeded(candidate, peer) }
+            }
         } else {
+            dialSucceeded(candidate, await channel.peer)
             await channel.abort()
             await release(candidate.address)
         }
         run()
     }
 
+    private func dialSucceeded(_ candidate: Candidate, _ peer: PeerIdentity) {
+        dials[candidate] = nil
+        policy.dialSucceeded(candidate, identity: peer.fingerprint?.description)
+    }
+
     private func dialFailed(_ candidate: Candidate, _ error: ChannelError) async {
-        if let turn = links.peersTurn(at: candidate.address) {
+        if let wait = links.waitForPeer(at: candidate.address) {
             // Gives the peer time to open its own channel over the link. If the peer does, this
             // task is cancelled, and so the wait ends.
-            try? await loop.sleep(for: turn)
+            try? await loop.sleep(for: wait)
         }
-        let isCollision = collided.remove(candidate.address) != nil
+        let isCollision = collidedAddresses.remove(candidate.address) != nil
         await release(candidate.address)
         dials[candidate] = nil
         if error.code == .cancelled {
@@ -164,7 +169,7 @@ actor NearbyDialer {
 
     private func dial(_ candidate: Candidate) async throws(ChannelError) -> SecureChannel {
         let address = candidate.address
-        collided.remove(address)
+        collidedAddresses.remove(address)
         await scan?.pause()
         if try await connect(address) { links.insert(address) }
         if setup.options.accepts, !links.contains(address) {
@@ -192,7 +197,7 @@ actor NearbyDialer {
                 until: loop.now.advanced(by: Self.connectTimeout))
         } catch {
             if error.code == .collision {
-                collided.insert(address)
+                collidedAddresses.insert(address)
             } else if await setup.adapter.device(address).isConnected {
                 try await connectFailed(to: address, error)
             }
@@ -203,9 +208,9 @@ actor NearbyDialer {
     /// A connect has failed, or was called off, although there is a link to the address. The link
     /// may be the peer's, so the peer gets time to open its channel, which calls the dial off.
     ///
-    /// bluetoothd does not say who has made the link. In any case this side ends it when nothing
-    /// uses it any more: if both sides took it for the other's, nobody would end it, and neither
-    /// side could hear the other's advertisements.
+    /// bluetoothd does not say who has made the link. In any case this side ends the link when
+    /// nothing uses the link any more. If each side took the link for the other side's, nobody
+    /// would end it, and neither side could hear the other's advertisements.
     private func connectFailed(
         to address: DeviceAddress, _ error: DiscoveryError
     ) async throws(ChannelError) {
@@ -238,7 +243,7 @@ actor NearbyDialer {
     /// An accepted link has not become a channel.
     func acceptFailed(from address: DeviceAddress) {
         policy.acceptFailed(from: address)
-        // Begun now, so that `run()` cannot dial the address before.
+        // Begun now, so that `run()` does not dial the address before the link is down.
         let release = beginRelease(address)
         Task(executorPreference: loop) {
             await release?.value
@@ -248,7 +253,7 @@ actor NearbyDialer {
 
     /// A channel is over: ends its link, and tells the policy how the channel went.
     func ended(_ entry: ChannelRegistry.Entry) async {
-        let lasted = loop.now.duration(since: entry.history.ready)
+        let lasted = loop.now.duration(since: entry.history.readyTime)
         // A new dial to the address before the link is down would lose its channel with the link.
         await release(entry.address)
         let hasCarriedMessage = await entry.channel.hasCarriedMessage
@@ -270,7 +275,8 @@ actor NearbyDialer {
         await beginRelease(address)?.value
     }
 
-    /// Begins what ``release(_:)`` waits for; returns nil if there is nothing to wait for.
+    /// Begins to do what ``release(_:)`` does, and returns the task that ends the link; nil if the
+    /// link is not to be ended.
     private func beginRelease(_ address: DeviceAddress) -> Task<Void, Never>? {
         if let release = releases[address] { return release }
         guard links.take(address, isUsed: isUsed(address)) else { return nil }

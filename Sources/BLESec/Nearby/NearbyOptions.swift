@@ -23,7 +23,7 @@ public struct NearbyOptions: Sendable {
     /// a scan; `nil` leaves restarts to bluetoothd.
     public var scansAnewEvery: Duration?
     /// How long a tag (the random bytes that distinguish this side's advertisements) and a PSM are
-    /// used; 15 minutes.
+    /// used; 15 minutes, and at least 1 second.
     public var renewal = Duration.seconds(15 * 60)
 
     /// The transports of a channel.
@@ -69,7 +69,8 @@ package enum NearbyEvent: Sendable {
     case dialFailed(Candidate, ChannelError)
     /// A dial was called off, for example because a link of the candidate was accepted.
     case dialCancelled(Candidate)
-    /// An accepted link has not become a channel.
+    /// An accepted link has not become a channel, or a channel that has paired has ended before the
+    /// program had it.
     case acceptFailed(PeerFailure)
     /// The advertising state has changed.
     case advertising(AdvertisingState)

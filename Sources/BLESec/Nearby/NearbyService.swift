@@ -11,7 +11,8 @@ public import BLESecLinks
 /// The service keeps each channel alive until the channel is over, so the program has to close
 /// every channel that it has taken; ``close()`` ends only the channels that nobody has taken.
 public actor NearbyService {
-    /// How many ready channels may wait for ``next()``; at this limit no more are accepted or dialed.
+    /// How many ready channels may wait for ``next()``; at this limit no more are accepted or
+    /// dialed.
     private static let backlog = 16
 
     /// The loop on which the service and its channels run.
@@ -33,7 +34,7 @@ public actor NearbyService {
     private var secureListener: SecureListener?
     private var registry = ChannelRegistry()
     /// The channels that ``next()`` has not returned yet, the oldest first.
-    private var ready: [SecureChannel] = []
+    private var readyChannels: [SecureChannel] = []
     private let waiting: LoopCondition
     private var tasks: [Task<Void, Never>] = []
     private var isClosed = false
@@ -54,8 +55,8 @@ public actor NearbyService {
     ///   - options: whether and how to find peers and be found.
     ///   - loop: the loop on which the service and its channels run.
     /// - Throws: ``ChannelError``: `configuration`, `noSuchAdapter` if bluetoothd does not run or
-    ///   the adapter is off, `timedOut` if bluetoothd does not answer, `limitExceeded` if the adapter
-    ///   has no room for another advertisement, `permission`, `cancelled`.
+    ///   the adapter is off, `timedOut` if bluetoothd does not answer, `limitExceeded` if the
+    ///   adapter has no room for another advertisement, `permission`, `cancelled`.
     public static func start(
         _ service: BluetoothUUID = .blesec, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared
@@ -97,6 +98,8 @@ public actor NearbyService {
     isolated deinit {
         for task in tasks { task.cancel() }
         dialer?.assumeIsolated { $0.close() }
+        // A link that waits for room there keeps the listener alive.
+        if let listener { Task { await listener.close() } }
     }
 
     private func begin() async throws(ChannelError) {
@@ -123,7 +126,8 @@ public actor NearbyService {
                     await self?.adapterChanged(state)
                     last = state
                 }
-                // Without a cancellation, only the shutdown of the loop ends the sequence of states.
+                // Without a cancellation, only the shutdown of the loop ends the sequence of
+                // states.
                 if !Task.isCancelled { await self?.close() }
             })
     }
@@ -182,20 +186,20 @@ public actor NearbyService {
     ///
     /// - Throws: `closed` once the service is closed, `cancelled` when the task is cancelled.
     public func next() async throws(ChannelError) -> SecureChannel {
-        while ready.isEmpty {
+        while readyChannels.isEmpty {
             if isClosed { throw ChannelError(.closed, "the service is closed") }
-            try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
+            try await waiting.wait(for: .ready, on: self) { !readyChannels.isEmpty || isClosed }
         }
-        let channel = ready.removeFirst()
-        readyGotRoom()
+        let channel = readyChannels.removeFirst()
+        resumeAcceptingAndDialing()
         return channel
     }
 
     /// Whether another ready channel may wait for ``next()``.
-    var hasRoom: Bool { ready.count < Self.backlog }
+    var hasRoom: Bool { readyChannels.count < Self.backlog }
 
-    /// Continues to accept and to dial.
-    private func readyGotRoom() {
+    /// Continues to accept and to dial, because there is room for another ready channel.
+    private func resumeAcceptingAndDialing() {
         waiting.wake(.room)
         dialer?.assumeIsolated { $0.run() }
     }
@@ -206,11 +210,12 @@ public actor NearbyService {
         SecureChannels { [self] () throws(ChannelError) in try await next() }
     }
 
-    /// Ends advertising, scanning and dialing, the channels that nobody has taken, and the links that
-    /// this side has made and no channel uses. Channels that were returned and are not over stay open.
+    /// Stops advertising, scanning and dialing. Ends the channels that nobody has taken, and the
+    /// links that this side has made and no channel uses. Channels that were returned and are not
+    /// over stay open.
     ///
-    /// Waits for the channels that are being closed, and returns when the links are down, which takes
-    /// bluetoothd two seconds. A further call waits as well.
+    /// Waits for the channels that are being closed, and returns when the links are down, which
+    /// takes bluetoothd two seconds. A further call waits as well.
     public func close() async {
         isClosed = true
         let closing = closing ?? Task(executorPreference: loop) { await self.end() }
@@ -224,8 +229,8 @@ public actor NearbyService {
         for task in tasks { task.cancel() }
         await advertiser?.close()
         await dialer?.close()
-        let unclaimed = ready
-        ready = []
+        let unclaimed = readyChannels
+        readyChannels = []
         for channel in unclaimed { await discard(channel) }
         waiting.wake(.ready)
         waiting.wake(.room)
@@ -239,11 +244,12 @@ public actor NearbyService {
 
     /// Ends the links that no open channel uses; returns when they are down.
     private func endLinks() async {
-        // A closed connection may still be closing its channel, and its link is ended after that.
+        // A closed ``PeerConnection`` may still be closing its channel. The channel's link is ended
+        // after that.
         for channel in registry.closingChannels { try? await channel.waitUntilOver() }
         for channel in registry.endedChannels { await ended(channel) }
-        // Waits because a dial to an address whose link is not down yet would lose its channel.
-        await dialer?.waitUntilQuiet()
+        // Waits until the links are down, since a new dial over one of them would lose its channel.
+        await dialer?.endUnusedLinks()
         if registry.isEmpty { await setup.adapter.bluetoothd.close() }
     }
 
@@ -312,8 +318,9 @@ public actor NearbyService {
 
     private func acceptSucceeded(_ channel: SecureChannel) async {
         guard let address = channel.linkAddress?.device else { return await channel.abort() }
-        await dialer?.acceptSucceeded(from: address, await channel.peer)
-        await admit(channel, address)
+        await admit(channel, address) { [dialer] peer in
+            dialer?.assumeIsolated { $0.acceptSucceeded(from: address, peer) }
+        }
     }
 
     // MARK: - Advertising
@@ -330,8 +337,16 @@ public actor NearbyService {
     func usesLink(to address: DeviceAddress) -> Bool { registry.uses(address) }
 
     /// Admits a channel that became ready; if it duplicates another, ends one of the two.
-    func admit(_ channel: SecureChannel, _ address: DeviceAddress) async {
+    ///
+    /// - Parameter willAdmit: makes the dialer count the link as ready, and no longer as being
+    ///   dialed or accepted.
+    func admit(
+        _ channel: SecureChannel, _ address: DeviceAddress,
+        willAdmit: @Sendable (PeerIdentity) -> Void
+    ) async {
         let fresh = await ChannelRegistry.Entry(channel, to: address)
+        // Nothing suspends between the two calls, so that the link never counts as unused.
+        willAdmit(fresh.peer)
         let admission = registry.admit(fresh)
         Task(executorPreference: loop) {
             try? await channel.waitUntilOver()
@@ -351,7 +366,7 @@ public actor NearbyService {
             // but the program gets this channel only when the channel is over.
             try? await channel.finish(.duplicate)
             await channel.abort()
-            if await channel.hasWaitingMessages { offer(channel) }
+            if await channel.hasWaitingMessages, !isClosed { offer(channel) }
             return
         }
         guard !isClosed else { return await discard(channel) }
@@ -364,7 +379,7 @@ public actor NearbyService {
     }
 
     private func offer(_ channel: SecureChannel) {
-        ready.append(channel)
+        readyChannels.append(channel)
         waiting.wake(.ready)
     }
 
@@ -372,11 +387,11 @@ public actor NearbyService {
         guard let entry = registry.remove(channel) else { return }
         // A channel with unread messages can still be taken.
         if await !channel.hasWaitingMessages,
-            let index = ready.firstIndex(where: { $0 === channel })
+            let index = readyChannels.firstIndex(where: { $0 === channel })
         {
-            ready.remove(at: index)
-            readyGotRoom()
-            // Otherwise the program gets the other channel to the peer.
+            readyChannels.remove(at: index)
+            resumeAcceptingAndDialing()
+            // In place of a superseded channel, the program gets the other channel to the peer.
             if !entry.isSuperseded { await discard(channel) }
         }
         guard let dialer else { return }

@@ -36,7 +36,7 @@ actor RenewableListener: LinkListener {
         /// The device for which this PSM was opened, because the device had already used the
         /// previous one; nil if the PSM was not opened for one device.
         var openedFor: DeviceAddress?
-        /// Whether the PSM is no longer published, and the listener is closed after ``grace``.
+        /// Whether the PSM is no longer published, and the listener is closed after its grace.
         var isRetiring = false
     }
 
@@ -55,7 +55,7 @@ actor RenewableListener: LinkListener {
     /// ``advertisedListener`` and ``characteristicListener``, which may be the same, and the
     /// retiring listeners.
     private var servedPSMs: [ObjectIdentifier: ServedPSM] = [:]
-    private var arrived: [any Link] = []
+    private var arrivedLinks: [any Link] = []
     private let waiting: LoopCondition
     private var isClosed = false
     nonisolated let localDescription: String
@@ -108,15 +108,16 @@ actor RenewableListener: LinkListener {
     }
 
     func accept() async throws(LinkError) -> any Link {
-        while arrived.isEmpty {
+        while arrivedLinks.isEmpty {
             guard !isClosed else { throw LinkError(.closed, "the listener is closed") }
-            // A wait with a deadline ends at the loop's shutdown as well.
+            // The deadline never comes. But only a wait with a deadline ends at the loop's
+            // shutdown.
             let isCancelled = await waiting.wait(
                 for: .link, until: .distantFuture, isolation: self
-            ) { !arrived.isEmpty || isClosed }
+            ) { !arrivedLinks.isEmpty || isClosed }
             if isCancelled { throw LinkError(.cancelled, "the task that waited was cancelled") }
         }
-        let link = arrived.removeFirst()
+        let link = arrivedLinks.removeFirst()
         waiting.wake(.room)
         return link
     }
@@ -124,8 +125,8 @@ actor RenewableListener: LinkListener {
     func close() async {
         guard !isClosed else { return }
         isClosed = true
-        for link in arrived { link.close() }
-        arrived = []
+        for link in arrivedLinks { link.close() }
+        arrivedLinks = []
         waiting.wake(.link)
         waiting.wake(.room)
         for served in servedPSMs.values { await end(served.listener) }
@@ -133,9 +134,9 @@ actor RenewableListener: LinkListener {
 
     /// Queues a link that has arrived over any transport; closes the link if the queue is full.
     func admit(_ link: any Link) {
-        guard arrived.count < Self.backlog, !isClosed else { return link.close() }
+        guard arrivedLinks.count < Self.backlog, !isClosed else { return link.close() }
         onAccept(link)
-        arrived.append(link)
+        arrivedLinks.append(link)
         waiting.wake(.link)
     }
 
@@ -230,7 +231,9 @@ actor RenewableListener: LinkListener {
         if listener === characteristicListener, let device = link.peerAddress?.device {
             addUser(device)
         }
-        try? await waiting.wait(for: .room, on: self) { arrived.count < Self.backlog || isClosed }
+        try? await waiting.wait(for: .room, on: self) {
+            arrivedLinks.count < Self.backlog || isClosed
+        }
         if Task.isCancelled { link.close() } else { admit(link) }
     }
 }

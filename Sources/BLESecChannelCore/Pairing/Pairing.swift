@@ -49,8 +49,8 @@ extension TrustPolicy {
         /// `error`: either nobody can pair with this side any more, or a person has to act first.
         ///
         /// A listener gives up when no try of its code is left. But while the code is reserved for
-        /// a peer, the failure of another peer does not count, because the last confirmations of
-        /// the first peer may still be under way.
+        /// one peer, the failure of another peer does not count, because the last confirmations of
+        /// the peer with the reservation may still be under way.
         ///
         /// A dialer gives up when it is refused, so that it does not dial again with the same code
         /// before a person has checked the code. But a dialer that has used no try, or whose peer
@@ -65,11 +65,12 @@ extension TrustPolicy {
                 return error.isRefusal && code.triesLeft < PairingCode.maximumTries
             case (.invitation(let invitation), .dialer):
                 return error.isRefusal && error.claimed?.fingerprint == invitation.key
-            case (.comparing, .dialer): return error.isRefusal
+            case (.comparing(let comparison), .dialer):
+                return error.isRefusal && comparison.triesLeft < PairingTries.maximum
             }
         }
 
-        /// Ends the invitation, the code or the comparison, since a peer has paired with it.
+        /// Ends the invitation, the code or the comparison, since the pairing is complete.
         func didPair() {
             switch self {
             case .invitation(let invitation): invitation.close()

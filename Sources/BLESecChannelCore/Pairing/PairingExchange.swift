@@ -51,7 +51,7 @@ package final class PairingExchange {
         case binding(sendsDone: Bool)
         /// The store keeps the peer as verified; this side's proof is next.
         case settling
-        /// The store forgets the peer; then the exchange fails.
+        /// The store removes its pending entry for the peer; then the exchange fails.
         case failing(ChannelError)
         case complete
     }
@@ -60,8 +60,9 @@ package final class PairingExchange {
     private let parties: Parties
     private var state = State.lookingUp
     private var records: [[UInt8]] = []
-    /// What the store has kept of the peer's key; nil if nothing, and until the store has answered.
-    private let kept = Locked<TrustPolicy.KeptPeer?>(nil)
+    /// How the store keeps the peer's key; nil if it does not keep the key, and until the store has
+    /// answered.
+    private let keptPeer = Locked<TrustPolicy.KeptPeer?>(nil)
     /// The store's last error.
     private let storeError = Locked<ChannelError?>(nil)
     /// What this side has kept of an earlier pairing with the peer. This side's `begin` states it.
@@ -76,8 +77,8 @@ package final class PairingExchange {
     private var expectedConfirmation: [UInt8] = []
     /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``.
     private var transcript: [UInt8] = []
-    /// Whether this exchange has stored the peer as pending.
-    private var hasKeptPeer = false
+    /// Whether this exchange has asked the store to keep the peer as pending.
+    private var hasAskedToKeep = false
 
     /// What has to be asked now; nil if nothing.
     package private(set) var question: Question?
@@ -88,10 +89,10 @@ package final class PairingExchange {
     package init(_ rule: TrustPolicy.PairingRule, _ parties: Parties) {
         self.rule = rule
         self.parties = parties
-        let (key, kept) = (parties.peer, kept)
+        let (key, keptPeer) = (parties.peer, keptPeer)
         ask { () throws(ChannelError) in
             let peer = try rule.keptPeer(withKey: key)
-            kept.withLock { $0 = peer }
+            keptPeer.withLock { $0 = peer }
         }
     }
 
@@ -141,7 +142,7 @@ package final class PairingExchange {
         case .done:
             // Binding is also needed for a known peer if this exchange has kept it as pending,
             // since binding removes the pending entry.
-            if standing == .known, !hasKeptPeer {
+            if standing == .known, !hasAskedToKeep {
                 finish(sendsDone: false)
             } else {
                 bind(sendsDone: false)
@@ -182,7 +183,7 @@ package final class PairingExchange {
 
     private func begin() {
         standing =
-            switch kept.withLock({ $0 }) {
+            switch keptPeer.withLock({ $0 }) {
             case .known: .known
             case .pending(let peer): peer.isVerified ? .verified : .pending
             case nil: .nothing
@@ -203,7 +204,7 @@ package final class PairingExchange {
             hasConfirmed = true
             state = .awaiting(.done)
         case .settle:
-            if case .pending(let peer) = kept.withLock({ $0 }) { transcript = peer.transcript }
+            if case .pending(let peer) = keptPeer.withLock({ $0 }) { transcript = peer.transcript }
             if isDialer { sendProof() }
             state = .awaiting(.settle)
         case .full:
@@ -383,7 +384,7 @@ package final class PairingExchange {
                         + "pair again"))
         }
         if isDialer { return bind(sendsDone: true) }
-        guard case .pending(let peer) = kept.withLock({ $0 }), !peer.isVerified else {
+        guard case .pending(let peer) = keptPeer.withLock({ $0 }), !peer.isVerified else {
             sendProof()
             state = .awaiting(.done)
             return
@@ -402,7 +403,7 @@ package final class PairingExchange {
 
     private func keep(isVerified: Bool) throws(ChannelError) {
         if isVerified { try reserveForPeer() }
-        hasKeptPeer = true
+        hasAskedToKeep = true
         let peer = TrustPolicy.PendingPeer(
             name: rule.name, key: parties.peer, transcript: transcript, isVerified: isVerified)
         let store = rule.store
@@ -410,7 +411,7 @@ package final class PairingExchange {
         ask { () throws(ChannelError) in try store.keepPending(peer) }
     }
 
-    /// Removes what the store has kept of the peer; then the exchange fails with `error`.
+    /// Removes the store's pending entry for the peer; then the exchange fails with `error`.
     private func forget(failingWith error: ChannelError) {
         let (store, key) = (rule.store, parties.peer)
         state = .failing(error)

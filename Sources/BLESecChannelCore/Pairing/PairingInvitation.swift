@@ -107,9 +107,9 @@ public final class PairingInvitation: Sendable {
         return nil
     }
 
-    /// Decides about the key of a peer that has proven that it has the secret. On the inviter's
-    /// side, the first such key owns the invitation, and may try again. The reader admits only the
-    /// inviter's key.
+    /// Decides about a peer's key. On the inviter's side, the peer has proven that it has the
+    /// secret: the first such key owns the invitation, and may try again. The reader admits only
+    /// the inviter's key.
     func admit(_ peer: Fingerprint) -> TrustPolicy.Verdict {
         guard isOwn else {
             return peer == key ? .admit : .refuse("\(peer) is not the key of the invitation")

@@ -44,8 +44,8 @@ final class PairingTries: Sendable {
     }
 
     /// Reserves the code or the comparison for the first verified key that asks. Returns false for
-    /// any other key, and for every key once ``close()`` was called. So if two peers try at the
-    /// same time, this side pairs with only one of them.
+    /// any other key, and for every key once ``close()`` was called or the tries have ended without
+    /// a reservation. So if two peers try at the same time, this side pairs with only one of them.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isOver { state.owner = key }
@@ -53,7 +53,7 @@ final class PairingTries: Sendable {
         }
     }
 
-    /// Ends all tries, since the key that has reserved the code or the comparison has paired.
+    /// Ends all tries, since the pairing is complete; a reservation stays.
     func didPair() { state.withLock { $0.isOver = true } }
 
     /// Ends all tries and the reservation.

@@ -48,7 +48,7 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Throws if the directory belongs to another user, whose permissions must not be changed.
+    /// Throws if the directory belongs to another user: then this user must not change its mode.
     private func requireOwn() throws(ChannelError) {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { throw NewFile.cannotCreate(path, errno) }

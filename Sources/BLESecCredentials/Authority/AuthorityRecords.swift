@@ -46,7 +46,7 @@ struct AuthorityRecords: Sendable {
         }
     }
 
-    func revocations() throws(ChannelError) -> RevokedSerials {
+    func revocations() throws(ChannelError) -> SignedRevocationList {
         let path = folder.revocationListPath
         guard let listing = try ListFile(path) else {
             throw ChannelError(
@@ -58,7 +58,7 @@ struct AuthorityRecords: Sendable {
             guard let list = CertificateFile.revocationList(listing.text) else {
                 throw .badKey("is not one revocation list in PEM form")
             }
-            return try RevokedSerials(der: list, issuers: [authority])
+            return try SignedRevocationList(der: list, issuers: [authority])
         }
     }
 

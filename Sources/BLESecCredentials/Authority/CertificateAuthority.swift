@@ -64,7 +64,8 @@ package struct CertificateAuthority: Sendable {
         let folder = AuthorityFolder(directory)
         let name = try checkedName(name ?? uniqueName)
         let validity = try validity(days: days, from: now)
-        // For `.`, this would check the directory itself, which others may write to until `make()`.
+        // For `.`, this would check the directory itself. Others may be able to write to it until
+        // `make()` closes it.
         if folder.path != "." { try TrustedFile.requireDirectory(of: folder.path) }
         try folder.requireAbsentOrEmpty()
         let key = try SigningKey.generate()
@@ -168,10 +169,10 @@ package struct CertificateAuthority: Sendable {
         }
         let validity = try Self.validity(days: days, from: now)
         guard validity.upperBound <= own.upperBound else {
-            let days = (own.upperBound - now) / 86_400
+            let daysLeft = (own.upperBound - now) / 86_400
             let remedy =
-                days > 0
-                ? "issue for \(days) days at the most"
+                daysLeft > 0
+                ? "issue for \(daysLeft) days at the most"
                 : "that is in less than a day, so make a new authority"
             throw ChannelError(
                 .configuration,

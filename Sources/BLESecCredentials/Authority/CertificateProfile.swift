@@ -10,7 +10,8 @@ internal import BLESecPrimitives
 /// key may sign. It has the authority's key identifier, shortened to eight bytes, because strict
 /// verifiers refuse a certificate without one. The authority's certificate is never sent.
 enum CertificateProfile {
-    /// How many seconds a device's clock may be behind the authority's: an hour.
+    /// How many seconds before its issue a certificate's validity begins: an hour, since a device's
+    /// clock may be behind the authority's.
     static let backdating: Int64 = 3_600
 
     /// The certificate of an authority, which may issue certificates for devices, but not for other
@@ -22,9 +23,9 @@ enum CertificateProfile {
             serial: serial, issuer: name, subject: name, validity: validity, key: key,
             extensions: [
                 // basicConstraints: cA TRUE, pathLenConstraint 0.
-                critical(0x13, DER.sequence([0x01, 0x01, 0xFF], DER.number(0))),
+                criticalField(0x13, DER.sequence([0x01, 0x01, 0xFF], DER.number(0))),
                 // keyUsage: keyCertSign and cRLSign, bits 5 and 6.
-                critical(0x0F, [0x03, 0x02, 0x01, 0x06]),
+                criticalField(0x0F, [0x03, 0x02, 0x01, 0x06]),
                 extensionField(0x0E, DER.element(DER.octetString, keyIdentifier(key))),
             ])
     }
@@ -38,7 +39,7 @@ enum CertificateProfile {
             serial: serial, issuer: issuer, subject: DER.sequence(), validity: validity, key: key,
             extensions: [
                 // subjectAltName, critical because the subject is empty (§4.2.1.6).
-                critical(0x11, DER.sequence(DER.element(0x86, Array(uri.text.utf8)))),
+                criticalField(0x11, DER.sequence(DER.element(0x86, Array(uri.text.utf8)))),
                 // extKeyUsage: a device both dials and listens.
                 extensionField(0x25, DER.sequence(serverAuth, clientAuth)),
                 authorityKeyIdentifier(authorityKey),
@@ -87,7 +88,7 @@ enum CertificateProfile {
         DER.sequence(DER.identifier(0x55, 0x1D, arc), flag, DER.element(DER.octetString, value))
     }
 
-    private static func critical(_ arc: UInt8, _ value: [UInt8]) -> [UInt8] {
+    private static func criticalField(_ arc: UInt8, _ value: [UInt8]) -> [UInt8] {
         extensionField(arc, flag: [0x01, 0x01, 0xFF], value)
     }
 

@@ -59,7 +59,7 @@ enum DeviceKey {
         try unsafe requireSigning(key)
         let info = unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
         guard CanonicalKey.matches(info) else {
-            throw .badKey("holds a key that is \(CanonicalKey.inUnusualEncoding)")
+            throw .badKey("holds a key that is \(CanonicalKey.unusualEncodingReason)")
         }
         return info
     }

@@ -6,12 +6,14 @@ struct ReceivingHalf: Sendable {
     /// How many bytes have arrived.
     private(set) var received: UInt64 = 0
     /// How many of these bytes the program has read or this side has dropped.
-    private var read: UInt64 = 0
+    private var consumed: UInt64 = 0
     /// The limit that the peer was told last: the offset up to which it may send.
     private var toldLimit: UInt64
     /// How many bytes the direction has, once that is known.
     private var size: UInt64?
+    /// The code of the peer's `reset`.
     private(set) var resetCode: UInt32?
+    /// The code of this side's `stop`.
     private(set) var stopCode: UInt32?
     /// Whether `stop` has been sent on the current link.
     private var hasSentStop = false
@@ -45,14 +47,14 @@ struct ReceivingHalf: Sendable {
     var isDone: Bool { resetCode != nil || hasTakenAll }
     /// Whether the program has read to the regular end.
     var isAtEnd: Bool { resetCode == nil && hasTakenAll }
-    private var hasTakenAll: Bool { size == read && !hasDropped && isAccepted }
+    private var hasTakenAll: Bool { size == consumed && !hasDropped && isAccepted }
 
     /// Takes at most `most` bytes for the program.
     mutating func take(_ most: Int) -> [UInt8] {
         let count = min(most, keptCount)
         let bytes = Array(kept[head..<head + count])
         head += count
-        read += UInt64(count)
+        consumed += UInt64(count)
         if head == kept.count {
             kept.removeAll(keepingCapacity: true)
             head = 0
@@ -70,13 +72,13 @@ struct ReceivingHalf: Sendable {
         discard()
     }
 
-    /// Lets `stop` be sent again: the peer does not know the stream, so it has no `stop` either.
+    /// Lets `stop` be sent again: a peer that does not know the stream has not received the `stop`.
     mutating func forgetStop() { hasSentStop = false }
 
     private mutating func discard() {
         if hasBytes { hasDropped = true }
         (kept, head) = ([], 0)
-        read = received
+        consumed = received
     }
 
     // MARK: - The link
@@ -89,7 +91,7 @@ struct ReceivingHalf: Sendable {
             return .done
         }
         if size != nil { return .complete }
-        toldLimit = max(toldLimit, read + window)
+        toldLimit = max(toldLimit, consumed + window)
         return .receiving(count: received, limit: toldLimit)
     }
 
@@ -103,7 +105,7 @@ struct ReceivingHalf: Sendable {
         if stopCode == nil {
             kept += bytes
         } else {
-            read = received
+            consumed = received
             hasDropped = true
         }
     }
@@ -127,7 +129,7 @@ struct ReceivingHalf: Sendable {
     private var owesDone: Bool { isDone && !hasToldDone }
     /// Whether the limit has moved so far that the peer should know.
     private var owesLimit: Bool {
-        !isDone && size == nil && stopCode == nil && read + window >= toldLimit + step
+        !isDone && size == nil && stopCode == nil && consumed + window >= toldLimit + step
     }
     var owesRecord: Bool { owesStop || owesDone || owesLimit }
 
@@ -141,7 +143,7 @@ struct ReceivingHalf: Sendable {
             return .stop(id: id, code: stopCode)
         }
         guard owesLimit else { return nil }
-        toldLimit = read + window
+        toldLimit = consumed + window
         return .limit(id: id, received: received, limit: toldLimit)
     }
 }

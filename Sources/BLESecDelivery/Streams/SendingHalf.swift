@@ -12,8 +12,10 @@ struct SendingHalf: Sendable {
     /// The peer takes bytes up to this offset.
     private(set) var limit: UInt64 = 0
     private(set) var isFinished = false
+    /// The code of this side's `reset`.
     private(set) var resetCode: UInt32?
-    /// The code of the peer's first `stop`, if it came before the peer was done with this direction.
+    /// The code of the peer's first `stop`, if it came before the peer was done with this
+    /// direction.
     private(set) var stopCode: UInt32?
     /// Whether `fin` has been sent on the current link, or `reset` if the direction was reset.
     private var hasSentEnd = false

@@ -81,8 +81,7 @@ package struct StreamSummary: Sendable, Equatable {
         self.entries = entries
     }
 
-    /// The most entries: ``StreamLimits/mostStreams`` streams that each of the two sides has
-    /// opened.
+    /// The most entries: ``StreamLimits/mostStreams`` for the streams of each side.
     package static let mostEntries = 2 * StreamLimits.mostStreams
 }
 

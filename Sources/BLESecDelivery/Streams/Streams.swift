@@ -5,7 +5,7 @@ package final class Streams {
     /// Identifies a stream on this side, also before the stream has a number on the link.
     package typealias Handle = UInt64
 
-    /// Why a stream cannot be read or written to its regular end.
+    /// Why a direction of a stream does not reach its regular end.
     package enum Failure: Error, Equatable {
         /// The peer or this side has reset or stopped a direction.
         case reset(code: UInt32)
@@ -38,8 +38,9 @@ package final class Streams {
         /// Whether the stream is lost, or each side has told the other that it is done receiving.
         var isOver: Bool { isLost || sending.isDone && receiving.hasToldDone }
 
-        /// Marks the stream as being in the queues to which it has to be added now. Returns these
-        /// queues, and whether the stream is over.
+        /// Decides to which queues the caller has to add the stream, and marks the stream as being
+        /// in them: `controls` if `hasControl`, and the queue in `ready` for the priority `data`
+        /// unless that is nil. Also returns whether the stream is over.
         mutating func joinQueues() -> (hasControl: Bool, data: FramePriority?, isOver: Bool) {
             guard !isOver else { return (false, nil, true) }
             guard isOpened else { return (false, nil, false) }
@@ -56,7 +57,9 @@ package final class Streams {
         var isOwn: Bool
         var index: UInt64
 
-        static func < (left: Number, right: Number) -> Bool { left.index < right.index }
+        static func < (left: Number, right: Number) -> Bool {
+            (left.index, left.isOwn ? 0 : 1) < (right.index, right.isOwn ? 0 : 1)
+        }
     }
 
     private let limits: StreamLimits
@@ -188,7 +191,8 @@ package final class Streams {
         streams[handle].map { !$0.sending.isFinished } ?? true
     }
 
-    /// The code with which a direction was given up.
+    /// The code of the peer's `reset`; without a `reset`, that of its first `stop`; nil if the peer
+    /// has sent neither.
     package func resetCode(_ handle: Handle) -> UInt32? {
         streams[handle].flatMap { $0.receiving.resetCode ?? $0.sending.stopCode }
     }
@@ -307,7 +311,8 @@ package final class Streams {
             window: UInt64(limits.window),
             firstLimit: UInt64(min(limits.streams, limits.waiting)), peerToken: peerToken,
             opened: peerCount, limit: toldLimit)
-        for (number, handle) in handles where order != nil {
+        // Sorted, so that the order of what this side sends does not depend on the dictionary.
+        for (number, handle) in handles.sorted(by: { $0.key < $1.key }) where order != nil {
             guard streams[handle]?.isOpened == true else { continue }
             // The summary may tell the peer that this side is done with the stream. The stream may
             // then be over.
@@ -608,7 +613,8 @@ package final class Streams {
         return result
     }
 
-    /// Forgets the number of a stream that is over, and the stream unless the program has it.
+    /// Forgets the number of a stream that is over. Forgets the stream itself only if the program
+    /// does not have it, and will not get it.
     private func forget(_ handle: Handle) {
         guard let stream = streams[handle] else { return }
         if handles[stream.number] == handle {

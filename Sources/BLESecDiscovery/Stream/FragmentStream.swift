@@ -1,16 +1,16 @@
 internal import BLESecLinks
 
-/// One end of the byte stream over GATT, without I/O: fragments and bytes go in and come out. The
+/// One side of the byte stream over GATT, without I/O: fragments and bytes go in and come out. The
 /// value of each GATT write or notification is one fragment.
 ///
-/// Fragments may arrive in any order and more than once. Each end accepts a window of fragments,
-/// counted from the first one that has not been read to its end, and tells the peer the limit: the
-/// first number beyond that window. So each end holds a bounded number of the peer's bytes. A
+/// Fragments may arrive in any order and more than once. Each side accepts a window of fragments,
+/// counted from the first one that has not been read completely, and tells the peer the limit: the
+/// first number beyond that window. So each side holds a bounded number of the peer's bytes. A
 /// fragment that does not fit into the stream is ignored: it may be late, or come from another
 /// device nearby. Once a later fragment has arrived, the first missing fragment must arrive within
 /// ``gapTimeout``; otherwise the stream fails.
 struct FragmentStream: Sendable {
-    /// The most fragments that one end stores until they are read.
+    /// The most fragments that one side stores until they are read.
     static let window: UInt16 = 32
     /// The greatest distance of the peer's limit from the number of the next fragment to send; a
     /// limit further ahead is ignored.
@@ -18,11 +18,11 @@ struct FragmentStream: Sendable {
     /// How long a fragment may be missing after a later one has arrived.
     static let gapTimeout = Duration.seconds(10)
 
-    /// The number by which both ends identify the stream.
+    /// The number by which both sides identify the stream.
     let id: UInt16
-    /// The largest value that this end accepts, in bytes.
+    /// The largest value that this side accepts, in bytes.
     private let acceptedSize: Int
-    /// The largest value that this end can send, in bytes.
+    /// The largest value that this side can send, in bytes.
     private let sendableSize: Int
 
     // Sending
@@ -30,9 +30,9 @@ struct FragmentStream: Sendable {
     /// accepts.
     private var valueSize: Int?
     /// The number of the next data fragment.
-    private var next: UInt16 = 0
+    private var nextNumber: UInt16 = 0
     /// The first number beyond the peer's window.
-    private var limit: UInt16 = 0
+    private var peerLimit: UInt16 = 0
     /// Whether ``opening()`` was called.
     private(set) var hasSentOpening = false
     private var hasSentEnd = false
@@ -40,21 +40,21 @@ struct FragmentStream: Sendable {
     // Receiving
     /// The stored fragments, each at its number modulo the window.
     private var slots = [ArraySlice<UInt8>?](repeating: nil, count: Int(window))
-    /// The number of the first fragment that has not been read to its end.
-    private var first: UInt16 = 0
-    /// The number of stored fragments from `first` up to the first gap.
-    private var ready: UInt16 = 0
-    /// The number of all stored fragments.
-    private var stored: UInt16 = 0
+    /// The number of the first fragment that has not been read completely.
+    private var firstNumber: UInt16 = 0
+    /// How many fragments are stored from `firstNumber` up to the first gap.
+    private var readyCount: UInt16 = 0
+    /// How many fragments are stored in all.
+    private var storedCount: UInt16 = 0
     /// The limit that was last sent to the peer.
-    private var granted: UInt16 = 0
+    private var grantedLimit: UInt16 = 0
     /// The number that follows the peer's last data fragment; nil until the peer has ended the
     /// stream.
-    private var end: UInt16?
+    private var endNumber: UInt16?
     /// The time at which the stream fails, unless the first missing fragment arrives before.
     private(set) var deadline = MonotonicTime.distantFuture
 
-    /// Makes the dialer's end. `sendableSize` is the largest value that can be written, and
+    /// Makes the dialer's side. `sendableSize` is the largest value that can be written, and
     /// `acceptedSize` the largest value that a notification can carry, in bytes.
     init(dialing id: UInt16, sendableSize: Int, acceptedSize: Int) {
         self.id = id
@@ -62,7 +62,7 @@ struct FragmentStream: Sendable {
         self.acceptedSize = Self.clamp(acceptedSize)
     }
 
-    /// Makes the listener's end of a stream that a dialer opens; nil unless the fragment is an
+    /// Makes the listener's side of a stream that a dialer opens; nil unless the fragment is an
     /// opening.
     init?(answering opening: StreamFragment) {
         guard opening.number == 0, opening.acceptedSize != nil else { return nil }
@@ -78,14 +78,14 @@ struct FragmentStream: Sendable {
 
     // MARK: - Sending
 
-    /// Whether the peer has opened the stream, so that this end knows the size that the peer
+    /// Whether the peer has opened the stream, so that this side knows the size that the peer
     /// accepts.
     var isOpen: Bool { valueSize != nil }
     /// The number of stream bytes that fit into one fragment.
     var room: Int { (valueSize ?? StreamFragment.smallestSize) - StreamFragment.headerSize }
-    var canSend: Bool { isOpen && !hasSentEnd && next != limit }
+    var canSend: Bool { isOpen && !hasSentEnd && nextNumber != peerLimit }
 
-    /// This end's first fragment, which opens the stream.
+    /// This side's first fragment, which opens the stream.
     mutating func opening() -> [UInt8] {
         hasSentOpening = true
         return fragment(.open, number: 0, StreamFragment.openingPayload(acceptedSize: acceptedSize))
@@ -100,8 +100,8 @@ struct FragmentStream: Sendable {
             var payload: [UInt8] = []
             payload.reserveCapacity(piece.count)
             for index in piece.indices { payload.append(piece[index]) }
-            fragments.append(fragment(.data, number: next, payload[...]))
-            next &+= 1
+            fragments.append(fragment(.data, number: nextNumber, payload[...]))
+            nextNumber &+= 1
             taken += piece.count
         }
         return taken
@@ -110,23 +110,24 @@ struct FragmentStream: Sendable {
     /// A fragment with a new limit for the peer; nil if less than half a window has been read since
     /// the last limit was sent, or the stream is not open, or after ``finish()``.
     mutating func grant() -> [UInt8]? {
-        let readSinceGrant = first &+ Self.window &- granted
+        let readSinceGrant = firstNumber &+ Self.window &- grantedLimit
         guard isOpen, !hasSentEnd, readSinceGrant >= Self.window / 2 else { return nil }
-        return fragment(.grant, number: next)
+        return fragment(.grant, number: nextNumber)
     }
 
     /// The last fragment, after which nothing is sent.
     mutating func finish() -> [UInt8] {
         hasSentEnd = true
-        return fragment(.end, number: next)
+        return fragment(.end, number: nextNumber)
     }
 
     private mutating func fragment(
         _ kind: StreamFragment.Kind, number: UInt16, _ payload: ArraySlice<UInt8> = []
     ) -> [UInt8] {
-        granted = first &+ Self.window
-        return StreamFragment(kind, stream: id, number: number, limit: granted, payload: payload)
-            .bytes
+        grantedLimit = firstNumber &+ Self.window
+        return StreamFragment(
+            kind, stream: id, number: number, limit: grantedLimit, payload: payload
+        ).bytes
     }
 
     // MARK: - Receiving
@@ -148,27 +149,27 @@ struct FragmentStream: Sendable {
         case .grant: return raiseLimit(fragment.limit)
         case .data:
             raiseLimit(fragment.limit)
-            let distance = fragment.number &- first
+            let distance = fragment.number &- firstNumber
             let slot = Int(fragment.number % Self.window)
             guard distance < Self.window, slots[slot] == nil,
-                end.map({ distance < $0 &- first }) ?? true
+                endNumber.map({ distance < $0 &- firstNumber }) ?? true
             else { return false }
             slots[slot] = fragment.payload
-            stored += 1
+            storedCount += 1
         case .end:
-            // The end cannot lie beyond the granted window, or before a fragment that has arrived.
-            guard end == nil, fragment.number &- first <= Self.window,
-                fragment.number &- first >= storedExtent
+            // The end cannot lie beyond the window, or before a fragment that has arrived.
+            guard endNumber == nil, fragment.number &- firstNumber <= Self.window,
+                fragment.number &- firstNumber >= storedExtent
             else { return false }
-            end = fragment.number
+            endNumber = fragment.number
         }
         watchGap(now)
         return true
     }
 
-    /// The distance from `first` to the number after the last stored fragment.
+    /// The distance from `firstNumber` to the number after the last stored fragment.
     private var storedExtent: UInt16 {
-        let last = (0..<Self.window).last { slots[Int((first &+ $0) % Self.window)] != nil }
+        let last = (0..<Self.window).last { slots[Int((firstNumber &+ $0) % Self.window)] != nil }
         return last.map { $0 + 1 } ?? 0
     }
 
@@ -181,43 +182,47 @@ struct FragmentStream: Sendable {
     @discardableResult
     private mutating func raiseLimit(_ limit: UInt16) -> Bool {
         // Fragments may arrive out of order, so only a higher limit is new.
-        guard isOpen, limit &- next <= Self.furthestLimit, limit &- next > self.limit &- next
+        let distance = limit &- nextNumber
+        guard isOpen, distance <= Self.furthestLimit, distance > peerLimit &- nextNumber
         else { return false }
-        self.limit = limit
+        peerLimit = limit
         return true
     }
 
     private mutating func watchGap(_ now: MonotonicTime) {
-        let before = ready
-        while ready < stored, slots[Int((first &+ ready) % Self.window)] != nil { ready += 1 }
-        let isMissing = ready < stored || end.map { $0 != first &+ ready } ?? false
+        let oldReadyCount = readyCount
+        while readyCount < storedCount,
+            slots[Int((firstNumber &+ readyCount) % Self.window)] != nil
+        { readyCount += 1 }
+        let isMissing =
+            readyCount < storedCount || endNumber.map { $0 != firstNumber &+ readyCount } ?? false
         guard isMissing else { return deadline = .distantFuture }
-        if ready != before || deadline == .distantFuture {
+        if readyCount != oldReadyCount || deadline == .distantFuture {
             deadline = now.advanced(by: Self.gapTimeout)
         }
     }
 
-    var hasBytes: Bool { ready > 0 }
+    var hasBytes: Bool { readyCount > 0 }
     /// Whether the peer has ended the stream; some of its fragments may still be missing.
-    var hasPeerEnded: Bool { end != nil }
+    var hasPeerEnded: Bool { endNumber != nil }
     /// Whether every fragment up to the peer's end has arrived.
-    var hasReceivedAll: Bool { end == first &+ ready }
+    var hasReceivedAll: Bool { endNumber == firstNumber &+ readyCount }
     /// Whether the peer has ended the stream, and all of it was read.
-    var isReadToEnd: Bool { end == first }
+    var isReadToEnd: Bool { endNumber == firstNumber }
 
     /// Moves received bytes to `buffer`, in order, as far as there is room.
     mutating func read(into buffer: inout OutputSpan<UInt8>) {
-        while ready > 0, !buffer.isFull {
-            let slot = Int(first % Self.window)
+        while readyCount > 0, !buffer.isFull {
+            let slot = Int(firstNumber % Self.window)
             guard let payload = slots[slot] else { return }
             let piece = payload.prefix(buffer.freeCapacity)
             for byte in piece { buffer.append(byte) }
             let unread = payload.dropFirst(piece.count)
             if unread.isEmpty {
                 slots[slot] = nil
-                first &+= 1
-                ready -= 1
-                stored -= 1
+                firstNumber &+= 1
+                readyCount -= 1
+                storedCount -= 1
             } else {
                 slots[slot] = unread
             }

@@ -1,6 +1,6 @@
 package import BLESecLinks
 
-/// The dialer's end of byte streams over GATT.
+/// The dialer's side of byte streams over GATT.
 ///
 /// The dialer writes without response and receives notifications; see docs/wire-format.md. Nothing
 /// is authenticated.

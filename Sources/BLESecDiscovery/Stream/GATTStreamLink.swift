@@ -9,7 +9,7 @@ internal import BLESecLinks
 final class GATTStreamLink: Link, @unchecked Sendable {
     // Sendable because its state is used on the loop's thread only.
 
-    /// Sends fragments to the other end. Used on the loop's thread.
+    /// Sends fragments to the other side. Used on the loop's thread.
     struct Carrier: Sendable {
         /// Passes a fragment to bluetoothd; calls `done` once, with an error if that failed.
         var carry:
@@ -66,7 +66,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         if loop.isCurrent { close() } else { loop.execute(close) }
     }
 
-    /// Whether both ends have opened the stream; the link must not be used before that.
+    /// Whether the peer's `open` fragment has arrived; the link must not be used before that.
     var isOpen: Bool { stream.isOpen }
     func open() { carry(stream.opening()) }
 
@@ -122,7 +122,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         return unansweredCount
     }
 
-    /// Not supported: the end of a stream ends both directions.
+    /// Not supported: an `end` fragment ends both directions.
     func halfClose() -> Bool { false }
 
     func close() {
@@ -135,8 +135,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         carrier.close()
     }
 
-    /// Whether the peer has to be sent the end of the stream. Without this end's `open`, there is no
-    /// stream to end.
+    /// Whether the peer needs an `end` fragment from this side. Before this side has sent its
+    /// `open` fragment, the peer needs none.
     private var mustSendEnd: Bool { stream.hasSentOpening && !isLost && failure == nil }
 
     private func checkOpen() throws(LinkError) {

@@ -1,7 +1,7 @@
 internal import BLESecL2CAP
 package import BLESecLinks
 
-/// The listener's end of byte streams over GATT: two characteristics for the program's own GATT
+/// The listener's side of byte streams over GATT: two characteristics for the program's own GATT
 /// application.
 ///
 /// Any device nearby can use the characteristics. The server serves one device at a time,

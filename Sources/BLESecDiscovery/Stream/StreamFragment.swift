@@ -59,7 +59,7 @@ struct StreamFragment: Sendable, Hashable {
         switch kind {
         case .open: if acceptedSize == nil { return nil }
         case .data: if payload.isEmpty { return nil }
-        case .grant, .end: break
+        case .grant, .end: if !payload.isEmpty { return nil }
         }
     }
 

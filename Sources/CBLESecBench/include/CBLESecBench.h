@@ -110,12 +110,13 @@ void blesec_bench_tls_free(blesec_bench_tls *_Nullable tls);
 // Performs `repetitions` full handshakes. Each is over when client and server have the traffic keys.
 bool blesec_bench_tls_shake_hands(blesec_bench_tls *_Nonnull tls, int repetitions);
 
-// Makes the connection that carries records, in place of an earlier one. `gap` bytes are allocated
-// before its buffers, so that the buffers get other addresses than those of the earlier connection.
+// Makes a new connection for blesec_bench_tls_seal_and_open, and frees the earlier one. Before the
+// new connection's buffers, `gap` bytes are allocated, so that the buffers get other addresses than
+// those of the earlier connection.
 bool blesec_bench_tls_connect(blesec_bench_tls *_Nonnull tls, size_t gap);
 
-// Sends `count` bytes from the client to the server `repetitions` times, on the connection that
-// carries records.
+// Sends `count` bytes from the client to the server `repetitions` times, on the newest connection.
+// Makes a connection first if there is none.
 bool blesec_bench_tls_seal_and_open(blesec_bench_tls *_Nonnull tls, uint8_t *_Nonnull message,
                                     size_t count, int repetitions);
 

@@ -50,7 +50,7 @@ static inline int blesec_ioctl(int descriptor, unsigned long request, void *_Nul
     return ioctl(descriptor, request, argument);
 }
 
-// TIOCOUTQ: stores the number of bytes that a Unix socket's send queue holds, or the number of
+// TIOCOUTQ: stores the memory, in bytes, that a Unix socket's queued data take, or the number of
 // bytes that are free in a Bluetooth socket's send queue.
 static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);

@@ -10,7 +10,7 @@ struct Ratio: Sendable {
     enum Basis: String, Sendable, CaseIterable {
         /// Processor time of one thread.
         case processor
-        /// Elapsed time, which other threads and processes affect.
+        /// Elapsed time, or another figure that varies as much between runs, such as memory.
         case wall
         /// Counted or computed: the same in each run.
         case counted

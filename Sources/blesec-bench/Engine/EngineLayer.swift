@@ -63,8 +63,8 @@ final class TransportLayer: EngineLayer {
     private var receiver: TransportState
     private var buffer = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
 
-    init(_ suite: String) throws {
-        let ends = try NoiseHandshakes(suite).finishedSides()
+    init(_ protocolName: String) throws {
+        let ends = try NoiseHandshakes(protocolName).finishedSides()
         sender = try ends.dialer.take()
         receiver = try ends.acceptor.take()
     }
@@ -94,9 +94,9 @@ final class NoiseEngineLayer: EngineLayer {
     private var wire = RecordBuffer(capacity: EngineScenario.bufferSize)
     private let payload = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
 
-    init(_ suite: String) throws {
-        var dialer = try Self.engine(suite, .dialer)
-        var acceptor = try Self.engine(suite, .acceptor)
+    init(_ protocolName: String) throws {
+        var dialer = try Self.engine(protocolName, .dialer)
+        var acceptor = try Self.engine(protocolName, .acceptor)
         while !dialer.isEstablished || !acceptor.isEstablished {
             try Self.pass(from: &dialer, to: &acceptor)
             try Self.pass(from: &acceptor, to: &dialer)
@@ -105,11 +105,13 @@ final class NoiseEngineLayer: EngineLayer {
         receiver = acceptor
     }
 
-    private static func engine(_ suite: String, _ role: ChannelRole) throws -> NoiseEngine {
-        let name = try ProtocolName(suite)
+    private static func engine(
+        _ protocolName: String, _ role: ChannelRole
+    ) throws -> NoiseEngine {
+        let name = try ProtocolName(protocolName)
         let identity = try IdentityKey.generate(curve: name.curve, hash: name.hash)
         let plan = try NoisePlan(
-            suite, role: role, identity: identity, trust: .anyone, presharedKeys: [],
+            protocolName, role: role, identity: identity, trust: .anyone, presharedKeys: [],
             allowsExposedIdentity: true)
         return try NoiseEngine(plan, prologue: [])
     }

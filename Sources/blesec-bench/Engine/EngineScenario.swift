@@ -18,6 +18,7 @@ struct EngineScenario {
 
     /// The cost of one layer for a record of one size.
     struct Result: Sendable {
+        /// The name of the protocol.
         var suite: String
         var layer: String
         /// The name of the measured library, if this is the reference; otherwise nil.
@@ -30,8 +31,8 @@ struct EngineScenario {
     }
 
     /// Measures all layers of a protocol at one size, with interleaved samples.
-    func measure(_ suite: String, size: Int) throws -> [Result] {
-        let (reference, library, upper) = try layers(suite, size)
+    func measure(_ protocolName: String, size: Int) throws -> [Result] {
+        let (reference, library, upper) = try layers(protocolName, size)
         let layers =
             [reference] + (slowdown == 0 ? upper : upper.map { Slowdown($0, by: slowdown) })
         let repetitions = try layers.map { try calibrate($0, size) }
@@ -51,7 +52,7 @@ struct EngineScenario {
         }
         return layers.indices.map { index in
             Result(
-                suite: suite, layer: layers[index].name,
+                suite: protocolName, layer: layers[index].name,
                 library: index == 0 ? library.rawValue : nil, size: size,
                 time: Summary(samples[index]), ratio: Summary(samples[index], over: samples[0]))
         }
@@ -59,16 +60,16 @@ struct EngineScenario {
 
     /// The reference, its library, and this package's layers above that library.
     private func layers(
-        _ suite: String, _ size: Int
+        _ protocolName: String, _ size: Int
     ) throws -> (reference: any EngineLayer, library: RawCipher.Library, upper: [any EngineLayer]) {
-        guard suite != TLSContext.protocolName else {
+        guard protocolName != TLSContext.protocolName else {
             let devices = try TLSDevices.shared()
             return (devices.rawTLS, .openSSL, [try TLSEngineLayer(devices)])
         }
-        let algorithm = try ProtocolName(suite).aead
+        let algorithm = try ProtocolName(protocolName).aead
         let reference = try fastest(algorithm, size: size)
         let upper: [any EngineLayer] = try [
-            AEADLayer(algorithm), TransportLayer(suite), NoiseEngineLayer(suite),
+            AEADLayer(algorithm), TransportLayer(protocolName), NoiseEngineLayer(protocolName),
         ]
         return (reference, reference.library, upper)
     }

@@ -40,8 +40,9 @@ struct BlockingPeers {
     }
 
     private func sample(isSealed: Bool, _ samples: inout Samples) {
-        // The library that `AEAD` in BLESecPrimitives uses at this size.
-        let library = size < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
+        // The library that `AEAD` in BLESecPrimitives uses for a message of this size and its type
+        // byte.
+        let library = size + 1 < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
         let messageTime = time { blesec_bench_blocking_stream(size, $0, isSealed, library) }
         if let messageTime { samples.goodput.append(Double(size) / messageTime * 1e9) }
         guard measuresRoundTrips else { return }

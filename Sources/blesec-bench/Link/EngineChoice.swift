@@ -23,7 +23,7 @@ struct EngineChoice: Sendable, Hashable {
     ///
     /// - Throws: `configuration`.
     init(handshake name: String) throws(ChannelError) {
-        if name != Self.tls.name { _ = try Self.noise(name) }
+        if name != Self.tls.name { _ = try Self.noiseProtocol(name) }
         self.name = name
     }
 
@@ -32,7 +32,7 @@ struct EngineChoice: Sendable, Hashable {
     /// - Throws: `configuration`.
     init(protocol name: String) throws(ChannelError) {
         if name != Self.tls.name {
-            let pattern = try Self.noise(name).pattern
+            let pattern = try Self.noiseProtocol(name).pattern
             guard !pattern.isOneWay, !pattern.isFallback, pattern.pskCount == 0,
                 !pattern.requiresRemoteStatic(.initiator), !pattern.requiresRemoteStatic(.responder)
             else {
@@ -44,7 +44,7 @@ struct EngineChoice: Sendable, Hashable {
         self.name = name
     }
 
-    private static func noise(_ name: String) throws(ChannelError) -> ProtocolName {
+    private static func noiseProtocol(_ name: String) throws(ChannelError) -> ProtocolName {
         do throws(ProtocolNameError) {
             return try ProtocolName(name)
         } catch {

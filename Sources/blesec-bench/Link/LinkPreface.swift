@@ -12,7 +12,7 @@ enum LinkPreface {
         while !rest.isEmpty {
             let sent = try link.send(Array(rest).span)
             rest = rest.dropFirst(sent)
-            if sent == 0 { await LinkEvent.writable(link) }
+            if sent == 0 { await LinkEvent.waitUntilWritable(link) }
         }
     }
 
@@ -39,7 +39,7 @@ enum LinkPreface {
             }
             switch result {
             case .bytes: continue
-            case .wouldBlock: await LinkEvent.readable(link, until: deadline)
+            case .wouldBlock: await LinkEvent.waitUntilReadable(link, until: deadline)
             case .end: throw BenchError.notABench
             }
         }
@@ -57,7 +57,7 @@ final class LinkEvent: LinkHandler, @unchecked Sendable {
     private init(_ link: any Link) { self.link = link }
 
     /// Waits until the link is readable or hangs up, or until the deadline.
-    static func readable(_ link: any Link, until deadline: MonotonicTime) async {
+    static func waitUntilReadable(_ link: any Link, until deadline: MonotonicTime) async {
         let event = LinkEvent(link)
         let alarm = Task(executorPreference: link.loop) {
             guard (try? await link.loop.sleep(until: deadline)) != nil else { return }
@@ -67,7 +67,7 @@ final class LinkEvent: LinkHandler, @unchecked Sendable {
         alarm.cancel()
     }
 
-    static func writable(_ link: any Link) async {
+    static func waitUntilWritable(_ link: any Link) async {
         await LinkEvent(link).wait { $0.wantsWrite = true }
     }
 

@@ -27,8 +27,8 @@ struct LinkTarget: Sendable {
         remote = try Self.endpoint(text, arguments, MeasureCommand.adapter)
     }
 
-    /// The endpoint that `text` names, with the value of the option `adapter`, which only Bluetooth
-    /// has.
+    /// The endpoint that `text` names, with the adapter that the option `adapter` names. The option
+    /// is refused unless the endpoint is an l2cap: endpoint.
     static func endpoint(
         _ text: String, _ arguments: Arguments, _ adapter: Option
     ) throws(ChannelError) -> Endpoint {

@@ -11,9 +11,9 @@ struct PacketScenario: Sendable {
         let acceptor: MeteredLink
     }
 
-    /// All links from the adapter. Each computed number includes the packets of all links, because
-    /// the driver counts these together. While one link is measured, another may still send
-    /// acknowledgements.
+    /// All links from the adapter. The driver counts the packets of all links together, and another
+    /// link may still send acknowledgements while one is measured. So each computed number includes
+    /// the packets of all links.
     var links: [Ends] = []
     /// The adapter of the dialing ends.
     let adapter: Adapter

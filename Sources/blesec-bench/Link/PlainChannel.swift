@@ -1,13 +1,13 @@
 internal import BLESec
 internal import BLESecPrimitives
 
-/// A channel without protection: it sends messages in the same pieces as a secure channel, but
-/// without sealing, acknowledgements or handshake.
+/// A channel without protection: it sends messages in the same pieces as a secure channel over a
+/// link with SDUs of at least 4 KiB, but without sealing, acknowledgements or handshake.
 ///
 /// A record is a u16 length, a byte for its kind and up to 16 KiB of a message. The difference
 /// between the figures of a secure channel and of this channel is the cost of security.
 @safe actor PlainChannel: MessageChannel {
-    /// The kind of a record: the last piece of a message, another piece, or the end of messages.
+    /// The kind of a record: the last piece of a message, an earlier piece, or the end of messages.
     private enum Kind { static let last: UInt8 = 0, more: UInt8 = 1, end: UInt8 = 2 }
 
     private static let header = 3
@@ -39,7 +39,7 @@ internal import BLESecPrimitives
     private var reader: UnsafeContinuation<Void, Never>?
     private var writer: UnsafeContinuation<Void, Never>?
 
-    /// Whether the record `Kind.end` is not wanted yet, has to be queued, or was queued.
+    /// The state of this side's record `Kind.end`: not wanted yet, still to be queued, or queued.
     private enum EndState { case open, wanted, queued }
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -215,15 +215,17 @@ private final class EventForwarder: LinkHandler {
 struct MessageQueue {
     private var messages: [[UInt8]] = []
     private var head = 0
-    /// The number of bytes of the queued messages.
+    /// The number of bytes of the queued messages, with ``overhead`` for each message.
     private(set) var byteCount = 0
+    /// Limits the memory of a queue of empty messages.
+    private static let overhead = 32
 
     var isEmpty: Bool { head == messages.count }
     var first: [UInt8]? { isEmpty ? nil : messages[head] }
 
     mutating func append(_ message: [UInt8]) {
         messages.append(message)
-        byteCount += message.count
+        byteCount += message.count + Self.overhead
     }
 
     mutating func next() -> [UInt8]? {
@@ -231,8 +233,8 @@ struct MessageQueue {
         let message = messages[head]
         messages[head] = []
         head += 1
-        byteCount -= message.count
-        if head == messages.count || head >= 64 {
+        byteCount -= message.count + Self.overhead
+        if head == messages.count || head >= max(64, messages.count / 2) {
             messages.removeSubrange(..<head)
             head = 0
         }

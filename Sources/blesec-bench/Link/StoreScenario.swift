@@ -27,7 +27,7 @@ struct StoreScenario: Sendable {
 
     static let sizes = [64, 1_024]
 
-    /// The most rounds. Each round takes one sample with stores and one without.
+    /// The largest number of rounds. Each round takes one sample with stores and one without.
     let rounds: Int
     /// The number of messages in each sample.
     let messages: Int
@@ -183,10 +183,15 @@ private final class ScratchDirectory: Sendable {
     init() throws {
         let parent = unsafe getenv("TMPDIR").map { unsafe String(cString: $0) } ?? "/tmp"
         var template = Array("\(parent)/blesec-bench-XXXXXX".utf8CString)
-        guard let made = unsafe mkdtemp(&template) else {
+        let made = unsafe template.withUnsafeMutableBufferPointer { buffer in
+            unsafe buffer.baseAddress.flatMap { unsafe mkdtemp($0) }.map {
+                unsafe String(cString: $0)
+            }
+        }
+        guard let made else {
             throw ChannelError(.cannotCreate, "no directory can be made in \(parent)")
         }
-        path = unsafe String(cString: made)
+        path = made
     }
 
     deinit {

@@ -30,7 +30,8 @@ struct StreamPair: Sendable {
     static let urgentSize = 64
     /// How many bytes one call writes to a bulk stream.
     private static let bulkSize = 16 << 10
-    /// How long a measurement waits for bulk bytes after its time, and the pause between two looks.
+    /// How long a measurement waits for bulk bytes once its time is over, and the pause between two
+    /// checks.
     private static let arrivalLimit = Duration.seconds(10)
     private static let arrivalPause = Duration.microseconds(100)
     private static let urgentLabel = "urgent"

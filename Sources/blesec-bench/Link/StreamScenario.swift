@@ -87,9 +87,10 @@ struct StreamScenario: Sendable {
         {
             try await pair.measure(after: settling, for: time, pause: pause)
         }
-        let (idle, pacedIdle) = (
-            try await measurement(.zero), try await measurement(Self.pause)
-        )
+        // Like the other measurements, on the thread of the connection that sends.
+        let (idle, pacedIdle) = try await pair.withBulk(streams: 0) {
+            (try await measurement(.zero), try await measurement(Self.pause))
+        }
         let besideBulk = try await pair.withBulk(streams: bulkStreams) {
             let (alone, busy) = (try await measurement(), try await measurement(.zero))
             return (alone: alone, busy: busy, paced: try await measurement(Self.pause))

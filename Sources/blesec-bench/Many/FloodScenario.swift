@@ -9,7 +9,7 @@ struct FloodScenario: Sendable {
     var nanoseconds: UInt64
 
     /// The number of descriptors that are needed: both ends of each link.
-    static let descriptors = 2 * (UnauthenticatedFlood.allCases.map(\.allLinks).max() ?? 0)
+    static let descriptors = 2 * (UnauthenticatedFlood.allCases.map(\.mostLinks).max() ?? 0)
 
     struct Result: Sendable {
         var engine: String
@@ -53,8 +53,8 @@ struct FloodScenario: Sendable {
                 try await floodLoop.sleep(for: .milliseconds(300))
                 let (start, before) = (Clock.time, await attackers.endedLinks)
                 for kind in flood.knownPeers {
-                    let count = try await knownPeers(kind).dial(for: nanoseconds)
-                    outcomes.append(Result.Outcome(kind: kind, flood: flood, count: count))
+                    let outcome = try await knownPeers(kind).dial(for: nanoseconds)
+                    outcomes.append(Result.Outcome(kind: kind, flood: flood, count: outcome))
                 }
                 if flood == .fullSpeed {
                     let ended = Double(await attackers.endedLinks - before)

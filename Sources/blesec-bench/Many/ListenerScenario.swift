@@ -64,11 +64,11 @@ struct ListenerScenario: Sendable {
             // The first channels take longer, as does the first use of memory.
             _ = try await dial(for: nanoseconds / 8)
             let start = await loops.acceptor.run { Clock.threadTime }
-            let count = try await dial(for: nanoseconds)
+            let outcome = try await dial(for: nanoseconds)
             let time = await loops.acceptor.run { Clock.threadTime } - start
             await listener.close()
             await host.value
-            return (time, count.served)
+            return (time, outcome.served)
         }
         await loops.shutdown()
         guard served > 0 else { throw BenchError.failed("every dial to the listener") }

@@ -16,11 +16,12 @@ enum UnauthenticatedFlood: String, CaseIterable, Sendable {
     var linkLifetime: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
     /// The known peers that dial during the flood.
     var knownPeers: [KnownPeers.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
-    /// The most links at the same time: one for each known peer of a group, besides the others.
-    var allLinks: Int { links + (knownPeers.map(\.count).max() ?? 0) }
+    /// The largest number of links at the same time: those of the unauthenticated peers, and one for
+    /// each known peer of the larger group.
+    var mostLinks: Int { links + (knownPeers.map(\.count).max() ?? 0) }
 }
 
-/// Bytes that any peer can send.
+/// Bytes that an unauthenticated peer can send.
 struct FloodMessage: Sendable {
     /// A hello and the first handshake message of a dialer, recorded once and replayed.
     let firstFlight: [UInt8]

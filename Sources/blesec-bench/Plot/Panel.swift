@@ -6,7 +6,7 @@ struct Panel {
         var value: Double
         /// Percentiles above `value`, in ascending order. A bar rises from `value` to the last of
         /// them, and has a mark at each.
-        var above: [Double] = []
+        var upperPercentiles: [Double] = []
     }
 
     struct Series {
@@ -33,7 +33,7 @@ struct Panel {
         guard let least = sizes.first, let most = sizes.last else { return }
         let xAxis = Axis(
             least: Double(least), most: Double(most), start: left + 14, end: right - 14)
-        let yAxis = Axis(points.flatMap { [$0.value] + $0.above }, from: bottom, to: top)
+        let yAxis = Axis(points.flatMap { [$0.value] + $0.upperPercentiles }, from: bottom, to: top)
         drawing.text(title, .title, x: x + 8, y: y + 24)
         drawing.text(unit, .small, x: x + 8, y: top - 10)
         for tick in yAxis.ticks {
@@ -73,7 +73,7 @@ struct Panel {
         _ series: Series, _ colour: Int?, index: Double, _ drawing: inout Drawing,
         _ xAxis: Axis, _ yAxis: Axis
     ) {
-        let hasBars = series.points.contains { !$0.above.isEmpty }
+        let hasBars = series.points.contains { !$0.upperPercentiles.isEmpty }
         // Without a shift, the bars of several series would cover each other.
         let shift = hasBars ? 7 * (index - Double(self.series.count - 1) / 2) : 0
         let places = series.points.map { point in
@@ -83,9 +83,9 @@ struct Panel {
         let style = colour.map(Drawing.Style.series) ?? .axis
         for (point, place) in zip(series.points, places) {
             if let colour { drawing.dot(place.x, place.y, series: colour) }
-            guard let last = point.above.last else { continue }
+            guard let last = point.upperPercentiles.last else { continue }
             drawing.line(style, place.x, place.y, place.x, yAxis.position(last))
-            for tickY in point.above.map(yAxis.position) {
+            for tickY in point.upperPercentiles.map(yAxis.position) {
                 drawing.line(style, place.x - 3, tickY, place.x + 3, tickY)
             }
         }

@@ -30,15 +30,15 @@ struct ReportPlots {
             let results = report.engine.filter { $0.suite == suite }
             let layers = results.map(\.layer).unique
             // The raw primitive, and the layer that does all the work of a channel's engine.
-            let drawn = [layers.first, layers.last].compactMap(\.self).unique
+            let drawnLayers = [layers.first, layers.last].compactMap(\.self).unique
             return Panel(
                 title: "Records: \(suite.shortProtocol)", unit: "MB/s sealed and opened",
-                series: drawn.map { layer in
-                    let ofLayer = results.filter { $0.layer == layer }
-                    let isLimit = ofLayer.contains { $0.library != nil }
+                series: drawnLayers.map { layer in
+                    let layerResults = results.filter { $0.layer == layer }
+                    let isLimit = layerResults.contains { $0.library != nil }
                     return Panel.Series(
                         name: isLimit ? "raw primitive (limit)" : layer,
-                        points: ofLayer.map {
+                        points: layerResults.map {
                             Panel.Point(
                                 size: $0.size, value: 1e3 * Double($0.size) / $0.time.median)
                         },
@@ -57,7 +57,8 @@ struct ReportPlots {
         linkPanels("Round trip", unit: "µs: p50; the bar's ticks are p90 and p99") { result in
             result.roundTrip.map {
                 Panel.Point(
-                    size: result.size, value: $0.p50 / 1e3, above: [$0.p90 / 1e3, $0.p99 / 1e3])
+                    size: result.size, value: $0.p50 / 1e3,
+                    upperPercentiles: [$0.p90 / 1e3, $0.p99 / 1e3])
             }
         }
     }
@@ -66,9 +67,9 @@ struct ReportPlots {
     private func linkPanels(
         _ title: String, unit: String, _ point: (LinkScenario.Result) -> Panel.Point?
     ) -> [Panel] {
-        let drawn = report.link.filter { point($0) != nil }
-        return drawn.map(\.transport).unique.map { transport in
-            let results = drawn.filter { $0.transport == transport }
+        let drawnResults = report.link.filter { point($0) != nil }
+        return drawnResults.map(\.transport).unique.map { transport in
+            let results = drawnResults.filter { $0.transport == transport }
             let series = results.map(\.engine).unique.map { engine in
                 let isLimit = engine == EngineChoice.plain.name
                 return Panel.Series(

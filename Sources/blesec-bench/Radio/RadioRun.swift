@@ -21,7 +21,7 @@ struct RadioRun: Sendable {
     private static let step = Duration.milliseconds(100)
     /// A pause before a measurement. It is longer than the delay of acknowledgements, so the
     /// measurement counts no acknowledgement of an earlier message.
-    private static let quiet = Duration.seconds(1)
+    private static let pause = Duration.seconds(1)
 
     init(_ parameters: RadioParameters) async throws {
         let clock = ManualClock()
@@ -41,12 +41,14 @@ struct RadioRun: Sendable {
         await loop.shutdown()
     }
 
-    /// Bytes a second of the L2CAP channel alone, with SDUs of the largest size.
+    /// Bytes a second of the bare L2CAP channel, with SDUs of the largest size.
     func bareGoodput(volume: Int, keepsQueueShort: Bool = false) async throws -> Double {
         try await onLoop {
             central.keepsQueueShort = keepsQueueShort
             let source = BareSource(central, volume: volume)
             let sink = BareSink(peripheral)
+            // The link holds its handlers weakly.
+            defer { withExtendedLifetime((source, sink)) {} }
             let start = await waitForAnchor()
             source.start()
             sink.start()
@@ -72,13 +74,13 @@ struct RadioRun: Sendable {
             acceptor.open(andSend: message)
             let acceptorReceived = try await advanceClock { try acceptor.arrival(of: 1) }
             let dialerReceived = try await advanceClock { try dialer.arrival(of: 1) }
-            await clock.advance(by: Self.quiet)
+            await clock.advance(by: Self.pause)
 
-            let before = central.count
+            let countBefore = central.count
             dialer.send(message, count: 1)
             _ = try await advanceClock { try acceptor.arrival(of: 2) }
-            await clock.advance(by: Self.quiet)
-            let short = central.count - before
+            await clock.advance(by: Self.pause)
+            let shortMessageTraffic = central.count - countBefore
 
             let messageSize = RadioScenario.messageSize
             let count = max(1, volume / messageSize)
@@ -89,7 +91,7 @@ struct RadioRun: Sendable {
                 firstMessage: BothSides(
                     dialer: Double(acceptorReceived - openingTime),
                     acceptor: Double(dialerReceived - openingTime)),
-                shortMessageTraffic: short)
+                shortMessageTraffic: shortMessageTraffic)
             return (costs, Double(count * messageSize) / Double(end - start) * 1e9)
         }
     }

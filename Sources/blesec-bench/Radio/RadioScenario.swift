@@ -17,11 +17,11 @@ struct RadioScenario: Sendable {
     /// counted.
     static let shortMessageSize = 100
 
-    /// The engines to measure besides the L2CAP channel alone.
+    /// The engines to measure in addition to the bare L2CAP channel.
     static let engines =
         ["XX", "IK", "KK"].map { "Noise_\($0)_25519_ChaChaPoly_SHA256" } + [TLSContext.protocolName]
 
-    /// The figures of one engine on one connection; the engine is nil for the L2CAP channel alone.
+    /// The figures of one engine on one connection; the engine is nil for the bare L2CAP channel.
     struct Result: Sendable {
         var parameters: RadioParameters
         /// What differs from the default parameters; nil in the table of PHYs and intervals.
@@ -29,7 +29,7 @@ struct RadioScenario: Sendable {
         var engine: String?
         /// The payload in bytes a second, in one direction.
         var goodput: Double
-        /// Goodput divided by that of the L2CAP channel alone.
+        /// Goodput divided by that of the bare L2CAP channel.
         var ratio: Double?
         /// What the first messages and a short message cost; nil without an engine.
         var messageCosts: MessageCosts?
@@ -43,7 +43,7 @@ struct RadioScenario: Sendable {
         var shortMessageTraffic: RadioLink.Count
     }
 
-    /// Measures the L2CAP channel alone, and then each engine, each on a connection of its own.
+    /// Measures the bare L2CAP channel, and then each engine, each on a connection of its own.
     func measure(
         _ parameters: RadioParameters, _ peers: [String: PeerConfigurations], engines: [String],
         variation: String? = nil
@@ -74,8 +74,8 @@ struct RadioScenario: Sendable {
         return Int(messages.rounded(.up)) * Self.messageSize
     }
 
-    /// One connection to measure, and the engines to measure besides the L2CAP channel alone. For
-    /// `variation`, see ``Result/variation``.
+    /// One connection to measure, and the engines to measure in addition to the bare L2CAP channel.
+    /// For `variation`, see ``Result/variation``.
     typealias Setup = (parameters: RadioParameters, engines: [String], variation: String?)
 
     /// The connections of the table of PHYs and intervals, and the variations unless `isQuick`.

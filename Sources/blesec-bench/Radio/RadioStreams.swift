@@ -28,14 +28,15 @@ struct RadioStreams: Sendable {
         var goodput: Double
         var busyGoodput: Double
 
-        /// The limit for the longest time beside a bulk stream: two connection intervals plus the
-        /// time that the bytes of a ``ShortQueue`` take at the goodput of the bulk stream alone.
+        /// The limit for the longest time of ``busy``: two connection intervals, plus the time that
+        /// the bytes of a ``ShortQueue`` take at the rate ``goodput``.
         var longestAllowed: Double {
             2 * Double(parameters.interval) + Double(ShortQueue.payload) / goodput * 1e9
         }
-        /// The longest time beside a bulk stream, in connection intervals.
+        /// The longest time of ``busy``, in connection intervals.
         var busyIntervals: Double { busy.longest / Double(parameters.interval) }
-        /// The bytes that the bulk stream alone sends in the longest time beside a bulk stream.
+        /// The bytes that the bulk stream sends at the rate ``goodput`` in the longest time of
+        /// ``busy``.
         var queuedBytes: Double { busy.longest / 1e9 * goodput }
         /// The bulk stream's goodput beside urgent messages, as a fraction of its goodput alone.
         var share: Double { busyGoodput / goodput }

@@ -5,6 +5,7 @@ internal import Glibc
 /// The destination of a report: standard output, or a file that is created before the measurement
 /// and written after it.
 struct ReportFile {
+    private let path: String
     private let descriptor: Int32
     let isStandardOutput: Bool
 
@@ -12,6 +13,7 @@ struct ReportFile {
     ///
     /// - Throws: `cannotCreate`.
     init(_ path: String) throws(ChannelError) {
+        self.path = path
         isStandardOutput = path == "-"
         guard !isStandardOutput else {
             descriptor = STDOUT_FILENO
@@ -34,8 +36,17 @@ struct ReportFile {
     }
 
     func write(_ text: String) throws(ChannelError) {
-        if !isStandardOutput { _ = ftruncate(descriptor, 0) }
-        try StandardOutput.write(Array(text.utf8), to: descriptor)
-        if !isStandardOutput { close(descriptor) }
+        guard !isStandardOutput else {
+            return try StandardOutput.write(Array(text.utf8), to: descriptor)
+        }
+        // A pipe or a device cannot be truncated.
+        if ftruncate(descriptor, 0) != 0, errno != EINVAL { throw failure }
+        try StandardOutput.write(Array(text.utf8), to: descriptor, named: path)
+        // Some file systems report only here that the disk is full.
+        if close(descriptor) != 0 { throw failure }
+    }
+
+    private var failure: ChannelError {
+        .system(.inputOutput, "\(path) cannot be written", errno)
     }
 }

@@ -252,7 +252,7 @@ struct ReportText {
             "engine", "alone, /s", "in a flood, /s", "failed in a flood, %",
             "ended flood links, /s",
         ])
-        var known = Table(
+        var knownPeers = Table(
             ["flood", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
         for result in report.flood {
             table.append([
@@ -263,7 +263,7 @@ struct ReportText {
                 let (least, most) = (
                     group.kind.roundTrip.lowerBound, group.kind.roundTrip.upperBound
                 )
-                known.append([
+                knownPeers.append([
                     group.flood.rawValue, least == most ? "\(least)" : "\(least)-\(most)",
                     "\(group.count.dials)", (100 * group.count.servedAtOnceShare).fixed(1),
                     (100 * group.count.servedShare).fixed(1),
@@ -274,7 +274,7 @@ struct ReportText {
         return "Handshakes of a listener, alone and among \(links) links of "
             + "unauthenticated peers, which stay until the listener closes them\n\n\(table.text)\n"
             + "Dials of known peers that opened a channel, by flood and simulated round trip\n\n"
-            + known.text
+            + knownPeers.text
     }
 
     private var unauthenticatedCostText: String {
@@ -290,7 +290,7 @@ struct ReportText {
             + "the processor time until the answer\n\n\(table.text)"
     }
 
-    /// The results of each connection, in order: first the L2CAP channel alone, then the engines.
+    /// The results of each connection, in order: first the bare L2CAP channel, then the engines.
     private var connections: [[RadioScenario.Result]] {
         var groups: [[RadioScenario.Result]] = []
         for result in report.radio {
@@ -301,13 +301,13 @@ struct ReportText {
     }
 
     private var radioText: String {
-        let common = connections.filter { $0[0].variation == nil }
+        let unvaried = connections.filter { $0[0].variation == nil }
         let varied = connections.filter { $0[0].variation != nil }
-        let engines = common.first?.compactMap(\.engine) ?? []
+        let engines = unvaried.first?.compactMap(\.engine) ?? []
         let connection = "PHY, interval in ms"
         var goodput = Table([connection, "limit", "bare L2CAP"] + engines.map(\.shortEngine))
         var firstMessages = Table([connection] + engines.map(\.shortEngine))
-        for group in common {
+        for group in unvaried {
             let parameters = group[0].parameters
             goodput.append(
                 [parameters.name, kilobits(parameters.goodputLimit)]

@@ -37,8 +37,9 @@ extension Int {
 }
 
 extension Double {
-    /// The number with `digits` digits after the point; `-` if it is not finite. From 2^63
-    /// divided by 10^`digits` on, a number is too large for this, and is written as Swift prints it.
+    /// The number with `digits` digits after the point; `-` if it is not finite. A
+    /// magnitude of 2^63 / 10^`digits` or more is too large for this, and the number is written as
+    /// Swift prints it.
     func fixed(_ digits: Int) -> String {
         guard isFinite else { return "-" }
         var scale = 1

@@ -11,8 +11,8 @@ final class TLSDevices: Sendable {
 
     static func shared() throws -> TLSDevices { try instance.get() }
 
-    /// How many days the devices' certificates are valid: longer than a run takes, which may be a
-    /// day, and for a `blesec-bench serve` that is left running.
+    /// How many days the devices' certificates are valid. A run may take a day, and a `blesec-bench
+    /// serve` may be left running for longer.
     private static let days = 30
 
     let contexts: BothSides<TLSContext>
@@ -21,18 +21,23 @@ final class TLSDevices: Sendable {
 
     private init() throws {
         var template = Array("/tmp/blesec-bench-XXXXXX".utf8CString)
-        guard let made = unsafe mkdtemp(&template) else {
+        let made = unsafe template.withUnsafeMutableBufferPointer { buffer in
+            unsafe buffer.baseAddress.flatMap { unsafe mkdtemp($0) }.map {
+                unsafe String(cString: $0)
+            }
+        }
+        guard let made else {
             throw ChannelError(
                 .cannotCreate, "no folder can be made in /tmp", underlying: .errno(errno))
         }
-        let folder = unsafe String(cString: made)
-        // The files can be removed, since their contents are in memory.
+        let folder = made
+        // At the end of this initializer, all files have been read into memory.
         defer { unsafe blesec_bench_remove(folder) }
         let now = Int64(time(nil))
         let authority = try CertificateAuthority.create(
             folder + "/ca", name: nil, days: Self.days + 1, passphrase: nil, now: now)
         let authorities = try CertificateFile.authorities(authority.certificatePath)
-        func device(_ name: String) throws -> TLSContext {
+        func makeContext(ofDevice name: String) throws -> TLSContext {
             _ = try authority.issue(
                 SubjectURI("blesec://devices/\(name)"), days: Self.days, key: nil,
                 to: "\(folder)/\(name)", passphrase: nil, now: now)
@@ -41,7 +46,8 @@ final class TLSDevices: Sendable {
                     certificate: "\(folder)/\(name).pem", key: "\(folder)/\(name).key", now: now),
                 authorities: authorities)
         }
-        contexts = try BothSides(dialer: device("dialer"), acceptor: device("acceptor"))
+        contexts = try BothSides(
+            dialer: makeContext(ofDevice: "dialer"), acceptor: makeContext(ofDevice: "acceptor"))
         rawTLS = try RawTLS(
             authority: authority.certificatePath, dialer: "\(folder)/dialer",
             acceptor: "\(folder)/acceptor")

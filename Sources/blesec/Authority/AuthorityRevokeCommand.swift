@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// `blesec ca revoke DIR SERIAL`
+/// `blesec ca revoke DIR SERIAL|FILE`
 enum AuthorityRevokeCommand {
     static let command = Command(
         name: "blesec ca revoke", summary: "revoke a device's certificate",

@@ -2,8 +2,8 @@
 struct BluetoothdArguments {
     /// The program, as it was started.
     let program: String
-    /// The configuration file: the value of `--configfile`, or the default.
-    private(set) var configuration = "/etc/bluetooth/main.conf"
+    /// The path of the configuration file: the value of `--configfile`, or the default.
+    private(set) var configurationPath = "/etc/bluetooth/main.conf"
     /// Whether `--experimental` is given.
     private(set) var isExperimental = false
     /// The patterns of `--plugin`: only matching plugins run. Nil without the option.
@@ -34,34 +34,43 @@ struct BluetoothdArguments {
         case "--plugin", "--noplugin", "--configfile":
             let value = parts.count > 1 ? String(parts[1]) : rest.popFirst() ?? ""
             set(String(parts[0]), value)
+        case "--debug", "--kernel":
+            others.append(word)
+            if parts.count == 1, let value = Self.takeOptionalValue(&rest) { others.append(value) }
         default:
             if word == "--experimental" { isExperimental = true }
             others.append(word)
         }
     }
 
+    /// Takes the next word as the value of an option whose value is optional, unless the word is an
+    /// option itself.
+    private static func takeOptionalValue(_ rest: inout ArraySlice<String>) -> String? {
+        guard let next = rest.first, !next.isEmpty, !next.hasPrefix("-") else { return nil }
+        return rest.popFirst()
+    }
+
     private mutating func readShort(_ word: String, _ rest: inout ArraySlice<String>) {
         var letters = word.dropFirst()
         var kept = "-"
+        var optionalValue: String?
         while let letter = letters.popFirst() {
             switch letter {
             case "p", "P", "f":
-                let value = letters.isEmpty ? rest.popFirst() ?? "" : String(letters)
                 let names: [Character: String] = [
                     "p": "--plugin", "P": "--noplugin", "f": "--configfile",
                 ]
-                set(names[letter] ?? "", value)
-                letters = ""
+                set(names[letter] ?? "", rest.popFirst() ?? "")
             case "d", "K":
-                // The value of these options is optional, and follows the letter in the same word.
-                kept += String(letter) + letters
-                letters = ""
+                kept.append(letter)
+                optionalValue = Self.takeOptionalValue(&rest)
             default:
                 if letter == "E" { isExperimental = true }
                 kept.append(letter)
             }
         }
         if kept != "-" { others.append(kept) }
+        if let optionalValue { others.append(optionalValue) }
     }
 
     private mutating func set(_ name: String, _ value: String) {
@@ -72,7 +81,7 @@ struct BluetoothdArguments {
             others.append("--plugin=" + value)
         case "--noplugin": disabled = patterns
         default:
-            configuration = value
+            configurationPath = value
             others.append("--configfile=" + value)
         }
     }

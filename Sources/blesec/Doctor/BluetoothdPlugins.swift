@@ -26,7 +26,7 @@ enum BluetoothdPlugins {
             guard !compiledIn.isEmpty else { return nil }
             let isExperimental =
                 arguments.isExperimental
-                || configuration?.text("General", "Experimental") == "true"
+                || ["true", "1"].contains(configuration?.text("General", "Experimental"))
             return all.filter { plugin in
                 compiledIn.contains(plugin.source) && arguments.runs(plugin.name)
                     && (isExperimental || !plugin.isExperimental)

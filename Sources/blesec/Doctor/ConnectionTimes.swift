@@ -7,8 +7,8 @@ struct ConnectionTimes: Equatable {
     /// In units of 10 ms.
     var supervisionTimeout = 42
 
-    /// The longest interval that is not slow, in units of 1.25 ms: 50 ms, the kernel's default for
-    /// the longest interval.
+    /// The longest interval that is not slow, in units of 1.25 ms: 50 ms, which is the kernel's
+    /// default for ``maximumInterval``.
     private static let longestFastInterval = 40
 
     /// The settings below `[LE]` in main.conf, and their valid numbers (Core Specification, volume
@@ -50,13 +50,13 @@ struct ConnectionTimes: Equatable {
     /// Whether the other side may be reached less often than every 50 ms.
     var isSlow: Bool { maximumInterval * (latency + 1) > Self.longestFastInterval }
 
-    /// Why the kernel refuses these parameters together; nil if it accepts them.
+    /// How these parameters contradict each other; nil if they do not.
     var contradiction: String? {
         if minimumInterval > maximumInterval {
             return "the shortest interval is longer than the longest"
         }
-        // The timeout has to be longer than 2 × (latency + 1) × the longest interval. Its unit,
-        // 10 ms, is 8 units of the interval.
+        // The timeout has to be longer than 2 × (latency + 1) × the maximum interval. The timeout's
+        // unit, 10 ms, is 8 units of the interval.
         if supervisionTimeout * 8 <= maximumInterval * (latency + 1) * 2 {
             return "the supervision timeout is not longer than twice the longest interval, times "
                 + "the latency plus 1"

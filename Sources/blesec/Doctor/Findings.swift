@@ -82,12 +82,12 @@ struct Findings {
         }
         var count = 0
         for name in names {
-            let file = "\(folder)/\(name)/"
-            guard facts.firstLine(of: file + "type") == "bluetooth" else { continue }
+            let switchFolder = "\(folder)/\(name)"
+            guard facts.firstLine(of: switchFolder + "/type") == "bluetooth" else { continue }
             count += 1
-            let device = facts.firstLine(of: file + "name") ?? name
-            let soft = facts.number(in: file + "soft")
-            let hard = facts.number(in: file + "hard")
+            let device = facts.firstLine(of: switchFolder + "/name") ?? name
+            let soft = facts.number(in: switchFolder + "/soft")
+            let hard = facts.number(in: switchFolder + "/hard")
             if hard == 1 {
                 add(
                     .bad, "rfkill", "a switch of the machine, or its firmware, blocks \(device)",
@@ -180,7 +180,7 @@ struct Findings {
                     : "bluetoothd's command line cannot be read: which plugins run is not known")
         }
         let arguments = BluetoothdArguments(words ?? [])
-        let configuration = readConfiguration(arguments.configuration)
+        let configuration = readConfiguration(arguments.configurationPath)
         if words != nil { addPlugins(arguments, configuration) }
         guard let configuration else { return }
         if words != nil, (configuration.number("GATT", "Channels") ?? 3) != 1 {
@@ -188,9 +188,9 @@ struct Findings {
                 .note, "bluetoothd",
                 "it opens channels of its own to a device that connects, which may confuse the "
                     + "kernel",
-                remedy: "`Channels = 1` below `[GATT]` in \(arguments.configuration) ends that")
+                remedy: "`Channels = 1` below `[GATT]` in \(arguments.configurationPath) ends that")
         }
-        addConnectionTimes(configuration, arguments.configuration)
+        addConnectionTimes(configuration, arguments.configurationPath)
     }
 
     /// Reads the configuration file, and adds its faults; nil if the file cannot be read.

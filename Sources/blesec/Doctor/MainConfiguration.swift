@@ -16,10 +16,12 @@ struct MainConfiguration {
         var group: String?
         let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
         for (index, line) in lines.enumerated() {
-            let text = Self.trimmed(line)
-            if text.isEmpty || text.first == UInt8(ascii: "#") { continue }
+            let trimmedLine = Self.trimmed(line)
+            if trimmedLine.isEmpty || trimmedLine.first == UInt8(ascii: "#") { continue }
             // GLib refuses a line that is not UTF-8.
-            guard let text = String(validating: text, as: UTF8.self) else { return index + 1 }
+            guard let text = String(validating: trimmedLine, as: UTF8.self) else {
+                return index + 1
+            }
             if text.hasPrefix("["), text.hasSuffix("]"), text.utf8.count > 2 {
                 group = String(text.dropFirst().dropLast())
                 continue
@@ -45,8 +47,8 @@ struct MainConfiguration {
     func text(_ group: String, _ key: String) -> String? { values[group]?[key] }
 
     /// A value that is a number, as bluetoothd reads it: hexadecimal after 0x, octal after another
-    /// leading 0, and otherwise decimal. Nil if the file does not set the key, or if the value is no
-    /// number.
+    /// leading 0, and otherwise decimal. Nil if the file does not set the key, or if the value is
+    /// no number.
     func number(_ group: String, _ key: String) -> Int? {
         guard let text = text(group, key) else { return nil }
         if text.hasPrefix("0x") || text.hasPrefix("0X") {

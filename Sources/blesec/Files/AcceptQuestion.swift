@@ -56,8 +56,8 @@ actor AcceptQuestion {
     /// What becomes of an offer. It is withdrawn if its sender no longer waits for an answer.
     enum Decision: Sendable { case accepted, refused(reason: String), withdrawn }
 
-    /// Decides about an offer. A question ends if its offer is withdrawn. It also ends when the task
-    /// is cancelled, and then the result means nothing.
+    /// Decides about an offer. A question ends if its offer is withdrawn. It also ends when the
+    /// task is cancelled, and then the result means nothing.
     func decision(on offer: FileOffer, from peer: PeerIdentity?) async -> Decision {
         switch choice {
         case .upTo(let limit):
@@ -69,7 +69,7 @@ actor AcceptQuestion {
                 group.addTask { await self.answer(to: offer, from: peer, isGone) }
                 group.addTask {
                     await offer.waitUntilGone()
-                    // Ctrl-C ends the wait too.
+                    // A cancellation ends the wait too, and is no withdrawal.
                     if !Task.isCancelled { isGone.withLock { $0 = true } }
                     return .withdrawn
                 }
@@ -94,7 +94,8 @@ actor AcceptQuestion {
         let isWithdrawn = isGone.withLock { $0 }
         if answer != .notAsked { wasWithdrawn = isWithdrawn }
         if isWithdrawn, answer != .notAsked {
-            // Before the next question, so that nobody answers it in place of this one.
+            // Printed before the next question is asked, so that nobody takes that question for
+            // this one.
             Diagnostics.note(
                 "\(offer.name) is no longer offered", "withdrawn", [("name", .string(offer.name))])
         }
@@ -139,15 +140,15 @@ actor AcceptQuestion {
         case notAsked
     }
 
-    /// How long what is typed may still be meant for a question whose offer was withdrawn, in
-    /// microseconds: a person needs about a second to notice the withdrawal.
+    /// The time, in microseconds, that a person needs to notice that an offer was withdrawn. What
+    /// is typed within this time may still be an answer to that offer's question.
     private static let reactionTime: UInt32 = 1_000_000
     /// How long to wait, in microseconds, before the terminal is read again after a failure.
     private static let readRetryDelay: UInt32 = 200_000
 
-    /// Asks on the terminal. What was typed before the question is discarded. After a question whose
-    /// offer was withdrawn, the next question waits for ``reactionTime``. The thread that asks does
-    /// nothing else, so it may sleep.
+    /// Asks on the terminal. What was typed before the question is discarded. After a question
+    /// whose offer was withdrawn, the next question waits for ``reactionTime``. The thread that
+    /// asks does nothing else, so it may sleep.
     private func ask(
         _ offer: FileOffer, _ peer: PeerIdentity?, afterWithdrawal: Bool
     ) async -> Answer {
@@ -207,9 +208,10 @@ actor AcceptQuestion {
             var byte: UInt8 = 0
             let count = unsafe read(terminal, &byte, 1)
             if count < 0, errno == EINTR { continue }
-            // The line was typed for another program, as long as this one is in the background.
-            // Since this thread blocks SIGTTIN, the read fails, and does not stop the process. One
-            // failure in the foreground can come from the moment before it was put there.
+            // While this process is in the background, lines are typed for another program. Since
+            // this thread blocks SIGTTIN, a read then fails, and does not stop the process. One
+            // failure in the foreground is ignored: the process may have been put there only after
+            // the read had failed.
             if count < 0, errno == EIO {
                 failures = tcgetpgrp(terminal) == getpgrp() ? failures + 1 : 0
                 if failures < 2 {
@@ -225,7 +227,7 @@ actor AcceptQuestion {
     }
 }
 
-/// Checks of a folder that a path names.
+/// Checks of the folder at a path.
 enum FolderPath {
     static func isFolder(_ path: String) -> Bool {
         var status = stat()

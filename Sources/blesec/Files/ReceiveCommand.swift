@@ -1,6 +1,7 @@
 internal import BLESec
 internal import BLESecFiles
 internal import BLESecJSON
+internal import BLESecLinks
 internal import BLESecLocking
 internal import BLESecToolKit
 
@@ -53,9 +54,12 @@ enum ReceiveCommand {
         ],
         statuses: ChannelOptions.statuses, run: run)
 
+    /// With --keep, the shortest time from the beginning of a connection that fails to the next.
+    private static let leastPause = Duration.seconds(1)
+
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         var operands = arguments.operands
-        let target = try TransferConnection.takeTarget(&operands, arguments)
+        let target = try TransferSetup.takeTarget(&operands, arguments)
         guard let folder = operands.first else { throw arguments.usage("DIR is missing") }
         guard operands.count == 1 else {
             throw arguments.usage("unexpected argument `\(operands[1])`")
@@ -74,20 +78,26 @@ enum ReceiveCommand {
         }
         let inbox = Inbox(folder: folder, options: options, question: AcceptQuestion(choice))
         try inbox.check()
+        let setup = try TransferSetup(arguments, target: target)
         let interruption = Interruption()
+        let loop = EventLoop.shared
         repeat {
-            let transferConnection = try await TransferConnection.start(
-                arguments, target: target, interruption)
+            let earliestRepetition = loop.now.advanced(by: leastPause)
+            let transferConnection = try await setup.connect(interruption)
             do throws(ChannelError) {
                 try await transferConnection.run { () async throws(ChannelError) in
                     try await inbox.receive(from: transferConnection.connection)
                 }
             } catch {
-                // As in `listen`, the time limit ends the command even with --keep.
+                // As in `listen`, the time limit ends the command even with --keep. An error of
+                // configuration would only come again.
                 guard arguments.has(keep), interruption.error == nil,
-                    !transferConnection.hasReachedTimeLimit
+                    !transferConnection.hasReachedTimeLimit, error.code != .configuration
                 else { throw error }
                 Diagnostics.print(error)
+                _ = try? await interruption.cancelling { () async throws(ChannelError) in
+                    try? await loop.sleep(until: earliestRepetition)
+                }
             }
             if let error = inbox.takeFailure() {
                 guard arguments.has(keep) else { throw error }
@@ -150,7 +160,8 @@ private final class Inbox: Sendable {
         }
     }
 
-    /// Receives files until the sender has ended, and then returns true.
+    /// Receives files until the sender has ended, or throws. Returns true, which tells
+    /// ``TransferConnection/run(endsWhenInterrupted:_:)`` to close the connection in good order.
     func receive(from connection: PeerConnection) async throws(ChannelError) -> Bool {
         let display = TransferDisplay()
         await withDiscardingTaskGroup { group in
@@ -158,7 +169,7 @@ private final class Inbox: Sendable {
                 // The peer's end follows all messages of the peer, so these are read and discarded.
                 do { while try await connection.receive() != nil {} } catch {}
             }
-            group.addTask { await TransferConnection.refuseOthers(connection) }
+            group.addTask { await TransferConnection.refuseOtherStreams(connection) }
             for await offer in connection.incomingFiles {
                 group.addTask { await self.handle(offer, from: connection, display) }
             }
@@ -190,7 +201,11 @@ private final class Inbox: Sendable {
         case .withdrawn: return
         }
         let start = ContinuousClock.now
-        let transfer = offer.accept(into: folder, options)
+        // The answer is forgotten before the sender learns that its file is stored, and can offer
+        // other bytes as the same file.
+        let transfer = offer.accept(into: folder, options) { [question] in
+            await question.noteStored(identity)
+        }
         let showing = Task(executorPreference: connection.loop) { await display.follow(transfer) }
         let result = await withTaskCancellationHandler {
             await Self.result(transfer)
@@ -274,8 +289,8 @@ private struct ReportedOffers {
 }
 
 /// The accepted files and folders whose transfer has failed, and that were not stored later. The
-/// sender may offer such a file again: after a restart of the sender, or while an earlier transfer
-/// of the file ends here.
+/// sender may offer such a file again: after its process was replaced, or because this side was
+/// `busy`, since its earlier transfer of the file had not ended.
 private struct MissingFiles {
     /// What identifies an offer. The name is compared too, since a peer may give the same id to
     /// different files, by mistake or to deceive.

@@ -45,12 +45,11 @@ enum SendCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         var files = arguments.operands
-        let target = try TransferConnection.takeTarget(&files, arguments)
+        let target = try TransferSetup.takeTarget(&files, arguments)
         guard !files.isEmpty else { throw arguments.usage("FILE is missing") }
         try checkReadable(files)
-        let interruption = Interruption()
-        let transferConnection = try await TransferConnection.start(
-            arguments, target: target, interruption)
+        let setup = try TransferSetup(arguments, target: target)
+        let transferConnection = try await setup.connect(Interruption())
         let paths = files
         let sendsHidden = arguments.has(hidden)
         let firstError = Locked<ChannelError?>(nil)
@@ -77,7 +76,7 @@ enum SendCommand {
     ) async throws(ChannelError) {
         let display = TransferDisplay(total: (paths.count, totalBytes(paths)))
         let refusing = Task(executorPreference: connection.loop) {
-            await TransferConnection.refuseOthers(connection)
+            await TransferConnection.refuseOtherStreams(connection)
         }
         defer { refusing.cancel() }
         for path in paths {
@@ -90,7 +89,7 @@ enum SendCommand {
                     Diagnostics.note(
                         "not sent: \(omission.path): \(omission.text)", "omitted",
                         [("path", .string(omission.path)), ("reason", .string(omission.text))])
-                    // Symbolic links, devices and pipes are never sent.
+                    // Symbolic links, devices and pipes are never sent, so this is no error.
                     guard omission.problem != .other else { return }
                     let error = ChannelError(
                         .incomplete, "some files of \(path) were not sent")

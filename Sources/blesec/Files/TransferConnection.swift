@@ -24,63 +24,17 @@ struct TransferConnection: Sendable {
     /// Whether the time limit has ended the connection.
     var hasReachedTimeLimit: Bool { timeIsOver.withLock { $0 } }
 
-    /// Removes TARGET from the operands, and returns it. With --service, returns nil unless the
-    /// first operand is peer:NAME or peer:KEY.
-    static func takeTarget(
-        _ operands: inout [String], _ arguments: Arguments
-    ) throws(ChannelError) -> String? {
-        if arguments.has(NearbyArguments.service), operands.first?.hasPrefix("peer:") != true {
-            return nil
-        }
-        guard !operands.isEmpty else { throw arguments.usage("TARGET is missing") }
-        return operands.removeFirst()
-    }
-
-    /// Starts a connection: dials the target or, with --listen, waits there. Without a target, both
-    /// sides look for each other.
-    static func start(
-        _ arguments: Arguments, target text: String?, _ interruption: Interruption
-    ) async throws(ChannelError) -> TransferConnection {
-        let memory = try PeerMemory(arguments)
-        let failures = FailureLog()
-        let notes = ConnectionNotes(memory, failures)
-        let isWaiting = arguments.has(RouteArguments.listen)
-        if isWaiting, let text, let peer = PeerMemory.peer(text) {
-            throw arguments.usage(
-                "--listen waits at an endpoint, and not at \(text): name the endpoint, and "
-                    + "`--remember \(peer)` to accept only that peer")
-        }
-        let dialTarget =
-            try isWaiting
-            ? nil
-            : text.map { text throws(ChannelError) in
-                try Target(text, arguments, memory)
-            }
-        let remembered = try dialTarget?.peer == nil ? memory.rememberedKey : nil
-        let options = try ChannelOptions(
-            arguments, operandKey: dialTarget?.peer, onlyKey: remembered, memory)
-        var configuration = try PersistentArguments.configuration(options, arguments)
-        if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
-        let route: PeerRoute
-        var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
-        let end: @Sendable () async -> Void
-        if let dialTarget {
-            let dialer = try TargetDialer(
-                dialTarget, arguments, options, configuration, isOnlyAttempt: false,
-                rememberedKey: remembered, memory, notes)
-            (route, explained, end) = (.dialing(dialer.dial), dialer.explained, dialer.end)
-        } else {
-            let routing = try await RouteArguments(
-                arguments, endpoint: text, options, configuration, notes, failures, interruption)
-            (route, end) = (routing.route, routing.end)
-        }
-        var delivery = PeerConnection.DeliveryOptions()
-        delivery.streams.window = 1 << 20
-        let connection = await PeerConnection.start(
-            route, to: dialTarget?.peer ?? remembered, delivery: .exactlyOnce(delivery))
-        return TransferConnection(
-            connection: connection, interruption: interruption, timeLimit: options.timeLimit,
-            notes: notes, explained: explained, end: end)
+    fileprivate init(
+        _ connection: PeerConnection, _ interruption: Interruption, _ timeLimit: TimeLimit?,
+        _ notes: ConnectionNotes, explained: @escaping @Sendable (ChannelError) -> ChannelError,
+        end: @escaping @Sendable () async -> Void
+    ) {
+        self.connection = connection
+        self.interruption = interruption
+        self.timeLimit = timeLimit
+        self.notes = notes
+        self.explained = explained
+        self.end = end
     }
 
     /// Reports the connection's states while `body` runs, and then ends the connection. If `body`
@@ -154,7 +108,7 @@ struct TransferConnection: Sendable {
 
     /// Resets the streams that the peer opens for anything but files, so that the peer does not
     /// wait for them.
-    static func refuseOthers(_ connection: PeerConnection) async {
+    static func refuseOtherStreams(_ connection: PeerConnection) async {
         for await stream in connection.incomingStreams {
             await stream.reset()
             await stream.stop()
@@ -165,4 +119,88 @@ struct TransferConnection: Sendable {
     private static let closeTimeout: Duration = .seconds(10)
     /// How long `close` waits after a signal, when the user waits for the command to exit.
     private static let interruptedCloseTimeout: Duration = .seconds(1)
+}
+
+/// What the connections of one command are made with: the options, the keys and the target. They
+/// are read once, since reading a key can ask for its passphrase. The ``Interruption`` is made only
+/// after that: until then, Ctrl-C has its default effect, and ends the command at the question.
+struct TransferSetup {
+    private let arguments: Arguments
+    private let memory: PeerMemory
+    /// The operand TARGET; nil if both sides look for each other.
+    private let operand: String?
+    /// The target to dial; nil with --listen, or without an operand.
+    private let target: Target?
+    private let options: ChannelOptions
+
+    /// Removes TARGET from the operands, and returns it. With --service, returns nil unless the
+    /// first operand is peer:NAME or peer:KEY.
+    static func takeTarget(
+        _ operands: inout [String], _ arguments: Arguments
+    ) throws(ChannelError) -> String? {
+        if arguments.has(NearbyArguments.service), operands.first?.hasPrefix("peer:") != true {
+            return nil
+        }
+        guard !operands.isEmpty else { throw arguments.usage("TARGET is missing") }
+        return operands.removeFirst()
+    }
+
+    /// - Parameter operand: the operand TARGET, as ``takeTarget(_:_:)`` returns it.
+    init(_ arguments: Arguments, target operand: String?) throws(ChannelError) {
+        self.arguments = arguments
+        self.operand = operand
+        let memory = try PeerMemory(arguments)
+        self.memory = memory
+        let isWaiting = arguments.has(RouteArguments.listen)
+        if isWaiting, let operand, let peer = PeerMemory.peer(operand) {
+            throw arguments.usage(
+                "--listen waits at an endpoint, and not at \(operand): name the endpoint, and "
+                    + "`--remember \(peer)` to accept only that peer")
+        }
+        let target =
+            try isWaiting
+            ? nil
+            : operand.map { text throws(ChannelError) in
+                try Target(text, arguments, memory)
+            }
+        self.target = target
+        let remembered = try target?.peer == nil ? memory.rememberedKey : nil
+        options = try ChannelOptions(
+            arguments, operandKey: target?.peer, onlyKey: remembered, memory)
+    }
+
+    /// Starts a connection: dials the target or, with --listen, waits there. Without a target, both
+    /// sides look for each other.
+    func connect(_ interruption: Interruption) async throws(ChannelError) -> TransferConnection {
+        let failures = FailureLog()
+        let notes = ConnectionNotes(memory, failures)
+        var configuration = try PersistentArguments.configuration(options, arguments)
+        let remembered = try target?.peer == nil ? memory.rememberedKey : nil
+        if let remembered {
+            // An earlier connection may have remembered the peer.
+            configuration.trust = .pinned([remembered])
+            configuration.certificateTrust = nil
+        } else if !options.acceptsOnlyCertainPeers {
+            configuration.trust = notes.onlyFirstPeer
+        }
+        let route: PeerRoute
+        var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
+        let end: @Sendable () async -> Void
+        if let target {
+            let dialer = try TargetDialer(
+                target, arguments, options, configuration, isOnlyAttempt: false,
+                rememberedKey: remembered, memory, notes)
+            (route, explained, end) = (.dialing(dialer.dial), dialer.explained, dialer.end)
+        } else {
+            let routing = try await RouteArguments(
+                arguments, endpoint: operand, options, configuration, notes, failures, interruption)
+            (route, end) = (routing.route, routing.end)
+        }
+        var delivery = PeerConnection.DeliveryOptions()
+        delivery.streams.window = 1 << 20
+        let connection = await PeerConnection.start(
+            route, to: target?.peer ?? remembered, delivery: .exactlyOnce(delivery))
+        return TransferConnection(
+            connection, interruption, options.timeLimit, notes, explained: explained, end: end)
+    }
 }

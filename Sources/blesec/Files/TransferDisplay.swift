@@ -68,7 +68,8 @@ final class TransferDisplay: Sendable {
         }
     }
 
-    /// Writes an object with the newest progress each second, and at once when the state has changed.
+    /// Writes an object with the newest progress each second, and at once when the state has
+    /// changed.
     private func writeObjects(_ transfer: FileTransfer) async {
         let written = Locked<FileTransfer.State?>(nil)
         let ticking = Task(executorPreference: EventLoop.shared) {

@@ -119,8 +119,8 @@ enum ForwardCommand {
     }
 
     /// Carries local connections until the connection to the peer is closed, a signal is received,
-    /// or the first channel takes too long. Returns the error that ended the connection to the peer,
-    /// if any.
+    /// or the first channel takes too long. Returns the error that ended the connection to the
+    /// peer, if any.
     private static func carry(
         _ forwarder: Forwarder, _ local: (ForwardListener, ForwardTarget)?,
         _ timeLimit: TimeLimit?, _ interruption: Interruption, _ notes: ConnectionNotes

@@ -149,9 +149,10 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
         return descriptor
     }
 
-    /// Lets the connection be reset when it is closed, until ``ForwardedSocket/close(inOrder:)``: if
-    /// this process is killed, the connection must not look complete. Sets TCP_NODELAY too, so that
-    /// small pieces are sent at once; a failure only delays them, and is ignored.
+    /// Has the kernel reset the connection when the socket is closed, so that the connection does
+    /// not look complete if this process is killed. ``ForwardedSocket/close(inOrder:)`` undoes this
+    /// for a connection that has ended in good order. Sets TCP_NODELAY too, so that small pieces
+    /// are sent at once; a failure only delays them, and is ignored.
     static func prepare(_ descriptor: Int32) {
         Socket.resetAtClose(descriptor)
         try? Socket.setOption(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, to: 1)

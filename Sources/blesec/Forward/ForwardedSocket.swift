@@ -63,8 +63,8 @@ actor ForwardedSocket {
     func finish() { _ = link.halfClose() }
 
     /// Closes the connection. If `inOrder` is false, a TCP connection is reset, so that a program
-    /// that still reads gets an error, and not an end that looks complete. If `inOrder` is true, the
-    /// kernel still sends what was written.
+    /// that still reads gets an error, and not an end that looks complete. If `inOrder` is true,
+    /// the kernel still sends what was written.
     func close(inOrder: Bool) {
         if inOrder, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
             Socket.resetAtClose(socket.fileDescriptor, false)

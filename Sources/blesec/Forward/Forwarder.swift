@@ -78,6 +78,8 @@ struct Forwarder: Sendable {
                 until: loop.now.advanced(by: Self.dialTimeout), on: loop)
             await splice(ForwardedSocket(link), stream)
         } catch {
+            // This side's end has cancelled the dial, so it says nothing about the target.
+            guard error.code != .cancelled else { return await refuse(stream, .broken) }
             Self.note("forward-failed", "\(error)", "\(target)", at: -1)
             await refuse(stream, .notReached)
         }

@@ -130,7 +130,8 @@ enum PairCommand {
             do throws(ChannelError) {
                 return try await session.pair { () throws(ChannelError) in try offer?.show() }
             } catch {
-                // After a signal, the command ends with the signal's error, which does not say this.
+                // After a signal, the command ends with the signal's error, which does not say that
+                // the peer may be paired.
                 if error.code == .mayBePaired, interruption.error != nil {
                     Diagnostics.note(error.reason, "may-be-paired", error.members, at: -1)
                 }
@@ -163,18 +164,19 @@ enum PairCommand {
 
         /// How long this side waits for the other side: the value of `--timeout`, if it was given.
         ///
-        /// - Throws: `usage` when the code or the new invitation ends earlier.
+        /// - Throws: `usage` when the code or the new invitation expires before that.
         func limit(_ arguments: Arguments) throws(ChannelError) -> Duration {
             let time = try Seconds.read(arguments, PairCommand.timeout)
             let lifetime: Duration
-            let end: String
+            /// The rest of the error's text.
+            let ending: String
             switch self {
             case .newInvitation(let validity):
                 lifetime = validity
-                end = "the invitation is valid: use --expires"
+                ending = "the invitation is valid: use --expires"
             case .newCode, .code:
                 lifetime = TrustPolicy.PairingCode.defaultLifetime
-                end = "a code is valid"
+                ending = "a code is valid"
             // Only the inviter decides how long the invitation is valid.
             case .invitation: return time ?? PairingInvitation.defaultLifetime
             }
@@ -182,7 +184,7 @@ enum PairCommand {
             guard time <= lifetime else {
                 let seconds = lifetime.components.seconds
                 throw arguments.usage(
-                    "--timeout is longer than the \(seconds) seconds for which \(end)")
+                    "--timeout is longer than the \(seconds) seconds for which \(ending)")
             }
             return time
         }
@@ -243,7 +245,7 @@ enum PairCommand {
     }
 
     /// The method of pairing that `request` asks for. Makes the code or the invitation if a new one is
-    /// asked for. The lifetime of a code or of a new invitation begins.
+    /// asked for. The lifetime of a code or of a new invitation begins with this call.
     private static func pairingMethod(
         _ request: Request, _ identity: IdentityKey, _ place: PairingPlace
     ) throws(ChannelError) -> TrustPolicy.Pairing {

@@ -11,13 +11,13 @@ final class PairingSession: Sendable {
     private let limit: Duration
     private let remedyAfterLimit: String
     private let log = FailureLog()
-    /// Closes the listener or the service.
-    private let ending = Locked<(@Sendable () async -> Void)?>(nil)
+    /// Closes the listener or the service; nil if there is none.
+    private let closing = Locked<(@Sendable () async -> Void)?>(nil)
     /// The endpoint that was last dialed, and the description of the link to it.
     private let dialed = Locked<(linkDescription: String, endpoint: Endpoint)?>(nil)
     /// The errors that end the wait for a peer; only the first one counts.
-    private let failed: AsyncStream<ChannelError>
-    private let fail: AsyncStream<ChannelError>.Continuation
+    private let finalErrors: AsyncStream<ChannelError>
+    private let finalErrorFeed: AsyncStream<ChannelError>.Continuation
     /// The first error `mayBePaired`: a peer may have completed a pairing that failed here.
     private let uncertainty = Locked<ChannelError?>(nil)
 
@@ -33,7 +33,7 @@ final class PairingSession: Sendable {
         self.configuration = configuration
         self.limit = limit
         remedyAfterLimit = remedy
-        (failed, fail) = AsyncStream.makeStream()
+        (finalErrors, finalErrorFeed) = AsyncStream.makeStream()
     }
 
     /// The endpoint at which this side has dialed the channel's peer; nil if the peer has dialed, or
@@ -47,8 +47,8 @@ final class PairingSession: Sendable {
 
     /// Closes the listener or the service.
     func end() async {
-        let end = ending.withLock { $0.take() }
-        await end?()
+        let close = closing.withLock { $0.take() }
+        await close?()
     }
 
     /// Waits until a peer is paired. `show` is called as soon as peers can connect.
@@ -56,19 +56,23 @@ final class PairingSession: Sendable {
         _ show: @escaping @Sendable () throws(ChannelError) -> Void
     ) async throws(ChannelError) -> SecureChannel {
         do throws(ChannelError) {
-            let next = try await begin()
+            let meet = try await begin()
             try show()
-            return try await waitForPeer(next)
+            return try await waitForPeer(meet)
         } catch {
             await end()
-            // The end may have interrupted the last confirmations with a peer.
+            // `end()` may have interrupted the last confirmations with a peer, and so have set
+            // `uncertainty`.
             throw uncertainty.withLock { $0 } ?? error
         }
     }
 
-    private typealias Next = @Sendable () async throws(ChannelError) -> SecureChannel
+    /// Dials, or waits until a peer has connected; returns the channel of the paired peer.
+    private typealias Meet = @Sendable () async throws(ChannelError) -> SecureChannel
 
-    private func begin() async throws(ChannelError) -> Next {
+    /// Starts the listener or the service, if there is one, and returns the function that meets
+    /// the peer.
+    private func begin() async throws(ChannelError) -> Meet {
         let configuration = configuration
         switch place.meeting {
         case .dialing(let endpoint):
@@ -84,7 +88,7 @@ final class PairingSession: Sendable {
             let watching = Task(executorPreference: listener.loop) { [weak self] in
                 for await failure in failures { self?.note(failure, as: .acceptor) }
             }
-            ending.withLock {
+            closing.withLock {
                 $0 = {
                     await listener.close()
                     await watching.value
@@ -96,7 +100,7 @@ final class PairingSession: Sendable {
             let service = try await NearbyService.start(
                 settings.service, configuration: configuration, options: settings.options
             ) { [weak self] event in self?.note(event) }
-            ending.withLock { $0 = { await service.close() } }
+            closing.withLock { $0 = { await service.close() } }
             if advertises {
                 await NearbyNotes.advertising(service)
             } else {
@@ -108,17 +112,17 @@ final class PairingSession: Sendable {
 
     /// Waits for a paired peer, for an error that ends the wait, or for the time limit, whichever
     /// comes first.
-    private func waitForPeer(_ next: @escaping Next) async throws(ChannelError) -> SecureChannel {
+    private func waitForPeer(_ meet: @escaping Meet) async throws(ChannelError) -> SecureChannel {
         let result = await withTaskGroup(of: Result<SecureChannel, ChannelError>.self) { group in
             group.addTask {
                 do throws(ChannelError) {
-                    return .success(try await next())
+                    return .success(try await meet())
                 } catch {
                     return .failure(error)
                 }
             }
-            group.addTask { [failed] in
-                for await error in failed { return .failure(error) }
+            group.addTask { [finalErrors] in
+                for await error in finalErrors { return .failure(error) }
                 return .failure(ChannelError(.cancelled, "interrupted"))
             }
             group.addTask { [limit, remedyAfterLimit] in
@@ -164,10 +168,10 @@ final class PairingSession: Sendable {
         let error = failure.error
         if error.code == .mayBePaired {
             uncertainty.withLock { $0 = $0 ?? error }
-            fail.yield(error)
+            finalErrorFeed.yield(error)
         } else {
             log.note(failure)
-            if method.isOver(after: error, as: role) { fail.yield(error) }
+            if method.isOver(after: error, as: role) { finalErrorFeed.yield(error) }
         }
     }
 }

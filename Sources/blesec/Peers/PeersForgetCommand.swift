@@ -45,7 +45,7 @@ enum PeersForgetCommand {
 
     /// The messages that wait for the peer in a directory. As long as this value exists, no other
     /// process can use the peer's stores there.
-    private struct Waiting {
+    private struct WaitingMessages {
         let directory: String
         let outboxes: [Outbox]
 
@@ -62,7 +62,7 @@ enum PeersForgetCommand {
             arguments.operands[0], arguments, orUnfinished: true)
         let others = remembered.peers.filter { $0.key == peer.key && $0.name != peer.name }
         // The stores are opened before anything is removed: a store in use stops the command.
-        var waiting: [Waiting] = []
+        var waiting: [WaitingMessages] = []
         // A directory that is given twice is opened only once: the first opening locks its stores.
         for directory in arguments.values(store)
         where !waiting.contains(where: { $0.directory == directory }) {
@@ -80,7 +80,7 @@ enum PeersForgetCommand {
         let (isAddressRemoved, removedPairings) = try forget(peer, folder)
         for (directory, sum) in kept {
             Diagnostics.note(
-                stays(sum, in: directory), "not-dropped",
+                textOfKept(sum, in: directory), "not-dropped",
                 [
                     ("store", .string(directory)), ("count", .number(sum.count)),
                     ("bytes", .number(sum.bytes)),
@@ -104,15 +104,16 @@ enum PeersForgetCommand {
     /// - Throws: when any store there cannot be opened, since it may be the peer's.
     private static func open(
         _ directory: String, _ key: Fingerprint
-    ) throws(ChannelError) -> Waiting {
+    ) throws(ChannelError) -> WaitingMessages {
         let (outboxes, failures) = try Outbox.open(in: directory)
         if let failure = failures.first { throw failure }
-        return Waiting(directory: directory, outboxes: outboxes.filter { $0.peer == key })
+        return WaitingMessages(
+            directory: directory, outboxes: outboxes.filter { $0.peer == key })
     }
 
     /// The lines that say what will be removed and dropped, and what stays.
     private static func description(
-        of peer: RememberedPeer, _ others: [RememberedPeer], _ waiting: [Waiting],
+        of peer: RememberedPeer, _ others: [RememberedPeer], _ waiting: [WaitingMessages],
         _ unfinished: [Fingerprint], in folder: StateFolder
     ) -> [String] {
         var lines = ["This will be removed from \(folder.path):"]
@@ -127,45 +128,45 @@ enum PeersForgetCommand {
         } else if let address = peer.addressText {
             lines.append("  the last address of the key, \(address)")
         }
-        for waiting in waiting {
-            let (queued, mayHaveArrived) = waiting.sums
+        for messages in waiting {
+            let (queued, mayHaveArrived) = messages.sums
             if queued.count > 0 {
-                lines.append("This will be dropped from \(waiting.directory):")
+                lines.append("This will be dropped from \(messages.directory):")
                 lines.append("  \(OutboxCommand.text(queued)), which the peer will not get")
             }
             if mayHaveArrived.count > 0 {
-                lines.append(stays(mayHaveArrived, in: waiting.directory))
+                lines.append(textOfKept(mayHaveArrived, in: messages.directory))
             }
             if queued.count + mayHaveArrived.count == 0 {
-                lines.append("Nothing waits for the key in \(waiting.directory).")
+                lines.append("Nothing waits for the key in \(messages.directory).")
             }
         }
         return lines
     }
 
     /// The line for messages that stay in `directory`, because they may have arrived.
-    private static func stays(_ sum: OutboxCommand.Sum, in directory: String) -> String {
+    private static func textOfKept(_ sum: OutboxCommand.Sum, in directory: String) -> String {
         "\(OutboxCommand.text(sum)) may have arrived, and cannot be dropped from \(directory)"
     }
 
     /// Drops all messages that can be dropped. Returns their sum, and for each directory the sum of
     /// the messages that stay.
     private static func drop(
-        _ waiting: [Waiting]
+        _ waiting: [WaitingMessages]
     ) throws(ChannelError) -> (
         dropped: OutboxCommand.Sum, kept: [(directory: String, sum: OutboxCommand.Sum)]
     ) {
         var dropped: OutboxCommand.Sum = (0, 0)
         var kept: [(directory: String, sum: OutboxCommand.Sum)] = []
-        for waiting in waiting {
-            for outbox in waiting.outboxes {
+        for messages in waiting {
+            for outbox in messages.outboxes {
                 let queued = outbox.messages.filter { !$0.mayHaveLeft }
                 if !queued.isEmpty { try outbox.drop(Set(queued.map(\.number))) }
             }
-            let sums = waiting.sums
+            let sums = messages.sums
             dropped = (dropped.count + sums.queued.count, dropped.bytes + sums.queued.bytes)
             if sums.mayHaveArrived.count > 0 {
-                kept.append((waiting.directory, sums.mayHaveArrived))
+                kept.append((messages.directory, sums.mayHaveArrived))
             }
         }
         return (dropped, kept)

@@ -47,7 +47,7 @@ struct RememberedPeers: Sendable {
     func find(
         _ operand: String, _ arguments: Arguments, orUnfinished: Bool = false
     ) throws(ChannelError) -> (peer: RememberedPeer, folder: StateFolder) {
-        let peers = try orUnfinished ? peers + unfinished() : peers
+        let peers = try orUnfinished ? peers + unfinishedPairings() : peers
         let found = peers.filter { $0.name == operand || $0.listedName == operand }
         guard let folder, let peer = found.first else {
             throw ChannelError(
@@ -66,7 +66,7 @@ struct RememberedPeers: Sendable {
     }
 
     /// The unfinished pairings whose names no remembered peer has: of each name, the newest pairing.
-    private func unfinished() throws(ChannelError) -> [RememberedPeer] {
+    private func unfinishedPairings() throws(ChannelError) -> [RememberedPeer] {
         var names = Set(peers.map(\.name))
         let pending = try folder?.knownPeers.pendingPeers() ?? []
         return pending.reversed().filter { names.insert($0.name).inserted }

@@ -10,8 +10,9 @@ of bytes, and resumes on the next link: a dialer dials again, an acceptor accept
 in memory. What the peer sends is checked against the pages, and the program ends with an error if a rule
 is broken, or if the peer closes a link.
 
-With --late the last cut comes when this side is complete and the two sides say so. With --restarts the
-peer may close links too, and its process may be replaced, which leaves the fate of messages unknown.
+With --late the last cut comes after this side is complete, while the two sides end the channel. With
+--restarts the peer may close links too, and its process may be replaced, which leaves the fate of messages
+unknown.
 --features N offers or accepts these bits, 3 by default; the bit of weight 2 is *delivery*.
 
 Beside the messages the program opens --streams streams with random labels and classes, of at most --most
@@ -141,7 +142,7 @@ class Sender:
         self.end = len(messages) + 1
         self.confirmed = 0
         # The last message whose last byte may have left, and the bytes that may have left of the next one.
-        self.left = self.left_part = 0
+        self.last_sent = self.part_sent = 0
 
     @property
     def is_end_confirmed(self):
@@ -152,28 +153,29 @@ class Sender:
             self.messages.pop(confirmed, None)
         self.confirmed = number
 
-    def has_sent(self, number, offset):
+    def note_sent(self, number, offset):
         """Notes that the message has been sent up to this offset, or that the end has been sent."""
         if number == self.end or offset == len(self.messages[number]):
-            if number > self.left:
-                self.left, self.left_part = number, 0
-        elif number == self.left + 1:
-            self.left_part = max(self.left_part, offset)
+            if number > self.last_sent:
+                self.last_sent, self.part_sent = number, 0
+        elif number == self.last_sent + 1:
+            self.part_sent = max(self.part_sent, offset)
 
     def check_positions(self, held, offset):
         """Checks positions that the peer shows in this epoch."""
-        check(held <= self.left, "*held* exceeds what may have left")
+        check(held <= self.last_sent, "*held* exceeds what may have left")
         if offset:
-            check(held + 1 < self.end, "*offset* is not 0, although only the end is left")
+            check(held + 1 < self.end, "*offset* is not 0, although only the end remains")
             check(offset < len(self.messages[held + 1]), "*offset* is not less than the length")
-            check(held < self.left or offset <= self.left_part, "*offset* exceeds what may have left")
+            check(
+                held < self.last_sent or offset <= self.part_sent, "*offset* exceeds what may have left")
 
     def lose_peer(self):
         """Decides the fate of each message, since the peer's state is lost."""
         pending = sorted(self.messages)
-        self.unknown += sum(number <= self.left for number in pending)
+        self.unknown += sum(number <= self.last_sent for number in pending)
         self.past_epochs.add(self.epoch)
-        self.begin([self.messages[number] for number in pending if number > self.left])
+        self.begin([self.messages[number] for number in pending if number > self.last_sent])
 
 
 class Receiver:
@@ -236,11 +238,12 @@ class DeliveryPeer(Peer):
         self.is_known = self.may_exit = False
         # Whether the peer's `ready` was verified on the link in use.
         self.is_ready = False
-        # On how many links a message has continued from an earlier link: one of this side, one of the peer.
+        # Two counts of the links on which a message has continued from an earlier link: a message of this
+        # side, and a message of the peer.
         self.continued = [0, 0]
 
     def limit_time(self, seconds):
-        """Sets for how long the program runs."""
+        """Sets for how long the program may run."""
         self.most_seconds, self.deadline = seconds, time.monotonic() + seconds
 
     # Negotiation
@@ -323,7 +326,7 @@ class DeliveryPeer(Peer):
             check(before == 0, "the peer forgets this side's epoch")
             self.cursor = (1, 0)
         else:
-            has_pending = any(number <= sender.left for number in sender.messages)
+            has_pending = any(number <= sender.last_sent for number in sender.messages)
             shown = confirmed if peer_epoch == sender.epoch else 0
             if has_pending or shown < before:
                 sender.lose_peer()
@@ -523,13 +526,13 @@ class DeliveryPeer(Peer):
             self.begun_number = number
         if number == sender.end:
             self.send(FINISH, write_number(number))
-            sender.has_sent(number, 0)
+            sender.note_sent(number, 0)
             self.cursor = (number + 1, 0)
             return
         data = message[offset:offset + self.generator.choice(CHUNKS)]
         self.send(CHUNK, write_numbers(number, offset, len(message)) + data)
         offset += len(data)
-        sender.has_sent(number, offset)
+        sender.note_sent(number, offset)
         self.cursor = (number, offset) if offset < len(message) else (number + 1, 0)
 
     # Links
@@ -641,7 +644,8 @@ def carry(peer, options, cuts, late=None):
             say(cut)
             cuts_made += 1
         except (EOFError, ConnectionError):
-            # When this side is complete, the peer may exit. A link then ends before its `ready` has come.
+            # When this side is complete, the peer may exit. A link that is opened then ends before the peer's
+            # `ready` has come.
             check(
                 peer.is_end_acknowledged or peer.has_restarts or peer.is_complete and not peer.is_ready,
                 "the peer has closed the link")

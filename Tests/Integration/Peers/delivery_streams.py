@@ -11,9 +11,11 @@ from collections import namedtuple
 from delivery_fields import NOBODY, check, write_number, write_numbers
 
 OPEN, BYTES, FIN, RESET, STOP, LIMIT, DONE, STREAMS = KINDS = range(0x0F, 0x17)
+# The states of an entry in `resume`. `TAKEN` is the page's *done*.
 RECEIVING, COMPLETE, TAKEN = range(3)
 MOST_ENTRIES = 512
-# The classes are 0, 1 and 2. This many frames of more urgent classes may overtake a class that waits.
+# The classes are 0, the most urgent one, 1 and 2. `OVERTAKING` frames of more urgent classes may overtake a
+# class that waits.
 CLASSES = 3
 OVERTAKING = 8
 # The messages take turns with the streams, and have every second frame of their class.
@@ -96,7 +98,8 @@ class Outgoing:
         self.acknowledged, self.limit = received, limit
 
     def resume(self, entry):
-        """Takes what the peer's `resume` says of this direction; no entry means that it is done."""
+        """Takes the entry for this direction in the peer's `resume`. The caller passes a `TAKEN` entry if the
+        peer sent none."""
         self.is_fin_on_link = self.is_reset_on_link = self.has_stop = False
         if entry.state == RECEIVING:
             check(not self.is_done and not self.is_complete, "a direction was further on an earlier link")
@@ -119,14 +122,15 @@ class Incoming:
         self.window = self.limit = window
         # What the program has not taken.
         self.data = bytearray()
-        # What has arrived, and what the peer was told of it.
+        # How many bytes have arrived, and how many the peer was told of.
         self.received = self.told_received = 0
-        self.has_fin = self.is_complete_said = False
+        # Whether `fin` has come, and whether the peer was told so.
+        self.has_fin = self.told_complete = False
         # The code of the peer's `reset`, and the code of this side's `stop`.
         self.reset_code = self.stop_code = None
         # Whether `reset` has come on this link, and whether `stop` was sent on it.
         self.has_reset = self.is_stop_on_link = False
-        # Whether the program had taken all bytes when it wanted no more.
+        # If `stop_code` is set: whether the program has taken all bytes that have arrived, before and since.
         self.had_all = False
         # Whether the program has taken everything or has learned of the reset, and whether `done` or
         # `resume` has said so.
@@ -160,7 +164,7 @@ class Incoming:
             self.is_done = True
             return [TAKEN]
         if self.has_fin:
-            self.is_complete_said = True
+            self.told_complete = True
             return [COMPLETE]
         self.told_received = self.received
         return [RECEIVING, self.received, self.limit]
@@ -168,7 +172,7 @@ class Incoming:
     def drop(self):
         """Drops what the peer was not told of."""
         if (self.reset_code is None and self.stop_code is None and not self.is_taken
-                and not self.is_complete_said):
+                and not self.told_complete):
             count = min(self.received - self.told_received, len(self.data))
             del self.data[len(self.data) - count:]
             self.received -= count
@@ -194,17 +198,18 @@ class Streams:
         # What `resume` says, and how many streams of the peer may be open at a time.
         self.window, self.first_limit, self.most = window, first_limit, most
         self.parity = None
-        # The token of the peer's last `resume`, and whether the peer surely has one of this side.
+        # The token of the peer's last `resume`, and whether the peer has surely received a `resume` of this side.
         self.peer_token = NOBODY
         self.is_known = False
         self.begin()
 
     def begin(self):
-        """Numbers streams from the start."""
+        """Forgets all streams, and numbers new ones from the start."""
         # The streams that each side has opened, in their order.
         self.own, self.peers = [], []
-        # How many streams the peer may open as far as it was told, and this side may open.
+        # How many streams the peer was told that it may open, and how many this side may open.
         self.granted, self.allowed = self.first_limit, None
+        # The peer's last *opened*.
         self.opened_there = 0
         self.peers_window = self.peers_first_limit = None
         # For each class, how many frames have overtaken it; and whose frames have left, the latest last.
@@ -271,7 +276,7 @@ class Streams:
         return window, first_limit, stream_peer, opened, limit, entries
 
     def resume(self, token, peers_fields, may_be_lost):
-        """Continues, after the steps for messages."""
+        """Continues the streams, or loses them, after the steps for messages."""
         window, first_limit, stream_peer, opened, limit, entries = peers_fields
         is_replaced = token != self.peer_token != NOBODY
         if is_replaced or self.is_known and stream_peer != self.token:
@@ -445,7 +450,7 @@ class Streams:
             send(STOP, write_numbers(stream.identifier, incoming.stop_code))
             incoming.is_stop_on_link = True
         limit = incoming.next_limit
-        # The peer may keep less than the window, and then it waits for an acknowledgement.
+        # The peer may keep fewer bytes than this side's window, and then waits for an acknowledgement.
         is_due = (
             2 * (limit - incoming.limit) >= incoming.window
             or not incoming.data and incoming.received > incoming.told_received

@@ -118,12 +118,12 @@ class FakeBluetoothd:
 
     def authenticate(self):
         """The server's side of the D-Bus specification's "Authentication Protocol"."""
-        self.socket.recv(1)
+        self.read(1)
         line = b""
         while line != b"BEGIN":
             line = b""
             while not line.endswith(b"\r\n"):
-                line += self.socket.recv(1)
+                line += self.read(1)
             line = line.strip()
             if line.startswith(b"AUTH"):
                 self.socket.sendall(b"DATA\r\n")

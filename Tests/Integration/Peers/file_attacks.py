@@ -14,14 +14,15 @@ from delivery_fields import check, write_number
 from delivery_streams import GivenUp
 from file_frames import (
     ACCEPT, AGAIN, AGREED, BAD_NAME, CHANGED, DATA, DONE, END, ENDED_BY_USER, FAILED, FAILURE, FILE,
-    FIRST_TOO_LARGE, FOLDER, FROM, HAVE, IN_USE, MOST_BYTES, MOST_OPEN_FILES, NOT_WANTED, OFFER, ONE_FILE,
+    FIRST_TOO_LARGE, FOLDER, FROM, HAVE, IN_USE, MOST_BYTES, MOST_ENTRIES, MOST_OPEN_FILES, NOT_WANTED, OFFER,
+    ONE_FILE,
     PREFIX, PROBLEMS, RECEIVED, RECEIVERS, REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, VIOLATION,
     WRONG_HASH, read_text, write_frame)
 from file_streams import FrameStream
 from negotiated_peer import say
 
 CONTENT = b"12345"
-GOOD = b"good"
+GOOD_CONTENT = b"good"
 MOST_NUMBER = (1 << 62) - 1
 # The numbers of files and bytes in an offer of a tree. Fewer are sent.
 TREE_FILES, TREE_SIZE = 1_000, 100_000
@@ -98,7 +99,7 @@ def an_end(content=CONTENT):
     return write_frame(END, digest(content))
 
 
-WHOLE = a_file() + data() + an_end()
+WHOLE_FILE = a_file() + data() + an_end()
 
 
 # What a receiver does
@@ -163,7 +164,8 @@ def expect_violation(frames, codes=(VIOLATION,)):
     # A direction of the peer that has not ended is given up as well.
     while not has_reset and not frames.has_ended:
         try:
-            frames.take()
+            frame = frames.take()
+            check(frame is None or frame[0] != DONE, "`done` in spite of a violation")
         except GivenUp as error:
             check(error.args[0] in codes, f"the peer gives up with code {error.args[0]}")
             has_reset = True
@@ -186,12 +188,12 @@ class RawFrames(FrameStream):
 
 
 def send_good(frames):
-    frames.write(an_offer(b"good", size=len(GOOD)))
+    frames.write(an_offer(b"good", size=len(GOOD_CONTENT)))
     yield from expect(frames, ACCEPT)
-    frames.write(a_file(b"good", len(GOOD)))
+    frames.write(a_file(b"good", len(GOOD_CONTENT)))
     offset = (yield from expect(frames, FROM)).number()
     check(offset == 0, "the receiver says that it holds bytes of a file that was never sent")
-    frames.write(data(GOOD), an_end(GOOD))
+    frames.write(data(GOOD_CONTENT), an_end(GOOD_CONTENT))
     yield from expect_done(frames, "good")
 
 
@@ -212,7 +214,7 @@ def tree_violation_attack(*sent):
 
 
 def immediate_violation_attack(*sent):
-    """As `violation_attack`, but sends no offer first."""
+    """As `violation_attack`, but sends only these frames."""
     def attack(frames):
         frames.write(*sent)
         yield from expect_violation(frames)
@@ -253,7 +255,8 @@ def failure_attack(problems, *sent, offer=an_offer, number=0, answers=()):
 
 
 def not_stored_attack(*sent, offer=an_offer):
-    """The page leaves open how such a transfer ends, but nothing gets its final name."""
+    """Sends these frames after an offer. The peer may refuse the offer, end the stream or give it up, but
+    sends no `done`."""
     def attack(frames):
         frames.write(offer())
         try:
@@ -306,7 +309,8 @@ def same_id_attack(first, second):
 # Programs of a sender, with as many streams as they need
 
 def offer_until_accepted(open_stream, offer):
-    """Repeats an offer until an earlier transfer of it has ended. Returns the stream with the answer."""
+    """Repeats an offer until an earlier transfer of it has ended. Returns the stream on which the offer was
+    accepted."""
     while True:
         frames = RawFrames(open_stream(), RECEIVERS)
         frames.write(offer)
@@ -319,12 +323,12 @@ def offer_until_accepted(open_stream, offer):
 
 def send_whole(frames, name):
     """Sends the file of an accepted offer, which is then stored under this name."""
-    frames.write(WHOLE)
+    frames.write(WHOLE_FILE)
     yield from expect(frames, FROM)
     yield from expect_done(frames, name)
 
 
-def be_refused(open_stream, offer):
+def offer_unwanted(open_stream, offer):
     """Makes an offer that the receiver's user does not want."""
     frames = RawFrames(open_stream(), RECEIVERS)
     frames.write(offer)
@@ -338,7 +342,7 @@ def same_file_program(open_stream):
     offers = [an_offer(identifier=identifier, version=version) for version in versions]
     frames = yield from offer_until_accepted(open_stream, offers[0])
     yield from send_whole(frames, "bad")
-    yield from be_refused(open_stream, offers[0])
+    yield from offer_unwanted(open_stream, offers[0])
     frames = yield from offer_until_accepted(open_stream, offers[1])
     frames.write(a_file())
     yield from expect(frames, FROM)
@@ -347,14 +351,14 @@ def same_file_program(open_stream):
     # The transfer has failed, so the answer to the offer is still valid.
     frames = yield from offer_until_accepted(open_stream, offers[1])
     yield from send_whole(frames, "bad (2)")
-    yield from be_refused(open_stream, offers[2])
+    yield from offer_unwanted(open_stream, offers[2])
 
 
 def unread_program(open_stream):
-    """Offers a stored file again before it takes the answer that the file is stored."""
+    """Offers a stored file again before it reads, on the first stream, that the file is stored."""
     offer = an_offer(identifier=os.urandom(16), version=os.urandom(16))
     first = yield from offer_until_accepted(open_stream, offer)
-    first.write(WHOLE)
+    first.write(WHOLE_FILE)
     yield from first.finish()
     second = yield from offer_until_accepted(open_stream, offer)
     second.write(a_file())
@@ -371,13 +375,13 @@ def stored_then_reset_program(open_stream):
     file again."""
     offer = an_offer(identifier=os.urandom(16), version=os.urandom(16))
     frames = yield from offer_until_accepted(open_stream, offer)
-    frames.write(WHOLE)
+    frames.write(WHOLE_FILE)
     yield from expect(frames, FROM)
     frame = yield from next_frame(frames, (RECEIVED,))
     check(frame and frame[0] == STORED, f"{frame and frame[0]} instead of `stored`")
     frames.stream.outgoing.reset(ENDED_BY_USER)
     frames.stream.incoming.stop(ENDED_BY_USER)
-    yield from be_refused(open_stream, an_offer(b"other"))
+    yield from offer_unwanted(open_stream, an_offer(b"other"))
     frames = yield from offer_until_accepted(open_stream, offer)
     frames.write(a_file())
     yield from expect(frames, HAVE)
@@ -411,24 +415,26 @@ SENDER_PROGRAMS = {
 }
 
 
-MANY = b"".join(a_file(b"%d" % number) for number in range(MOST_OPEN_FILES + 1))
+TOO_MANY_FILES = b"".join(a_file(b"%d" % number) for number in range(MOST_OPEN_FILES + 1))
 SENDER_ATTACKS = {
     "no-offer": immediate_violation_attack(a_file()),
     "offer-of-kind-2": immediate_violation_attack(an_offer(kind=2)),
     "offer-of-2^61-bytes": immediate_violation_attack(an_offer(size=FIRST_TOO_LARGE)),
     "offer-of-2^61-files": immediate_violation_attack(an_offer(kind=TREE, files=FIRST_TOO_LARGE)),
+    "offer-of-too-many-files": immediate_violation_attack(an_offer(kind=TREE, files=MOST_ENTRIES + 1)),
+    "offer-of-two-files-as-one": immediate_violation_attack(an_offer(files=2)),
     "offer-of-2^62-1-bytes": immediate_violation_attack(an_offer(size=MOST_NUMBER)),
     "offer-without-name-and-numbers": immediate_violation_attack(write_frame(OFFER, bytes(16))),
     "offer-twice": violation_attack(an_offer()),
     "offer-twice-at-once": immediate_violation_attack(an_offer(), an_offer()),
-    "file-before-accept": immediate_violation_attack(an_offer(), WHOLE),
-    "second-file": violation_attack(WHOLE, a_file(b"other")),
+    "file-before-accept": immediate_violation_attack(an_offer(), WHOLE_FILE),
+    "second-file": violation_attack(WHOLE_FILE, a_file(b"other")),
     "folder-of-file": violation_attack(write_frame(FOLDER, b"bad")),
     "data-without-file": violation_attack(data()),
     "end-without-file": violation_attack(an_end()),
     "skip-without-file": violation_attack(write_frame(SKIP, CHANGED)),
-    "data-behind-end": violation_attack(WHOLE, data()),
-    "end-twice": violation_attack(WHOLE, an_end()),
+    "data-behind-end": violation_attack(WHOLE_FILE, data()),
+    "end-twice": violation_attack(WHOLE_FILE, an_end()),
     "nanoseconds": violation_attack(a_file(nanoseconds=1_000_000_000)),
     "mode": violation_attack(a_file(mode=2)),
     "more-data": violation_attack(a_file(), data(CONTENT + b"6")),
@@ -449,7 +455,7 @@ SENDER_ATTACKS = {
     "end-in-frame": violation_and_end_attack(a_file() + data()[:-1]),
     "end-in-file": violation_and_end_attack(a_file(), data()),
     "end-without-file-at-all": violation_and_end_attack(),
-    "257-files": tree_violation_attack(MANY),
+    "257-files": tree_violation_attack(TOO_MANY_FILES),
     "other-path": not_stored_attack(a_file(b"other")),
     "skip-0": not_stored_attack(a_file(), write_frame(SKIP, 0)),
     "skip-10": not_stored_attack(a_file(), write_frame(SKIP, 10)),
@@ -495,7 +501,7 @@ def answer_attack(*sent, after=FILE, ends=False):
             frames.put(ACCEPT)
             yield from expect(frames, FILE)
         if after in (PREFIX, END):
-            frames.put(FROM, HELD if after == PREFIX else 0)
+            frames.put(FROM, HELD_COUNT if after == PREFIX else 0)
             frame = yield from next_frame(frames, [DATA])
             check(frame and frame[0] == after, f"no frame of type {after}")
         try:
@@ -519,7 +525,7 @@ def refusal_attack(*parts):
 
 
 # How many bytes a receiver says that it holds.
-HELD = 10
+HELD_COUNT = 10
 FROM_ZERO = write_frame(FROM, 0)
 RECEIVER_ATTACKS = {
     "from-above-size": answer_attack(write_frame(FROM, MOST_NUMBER)),

@@ -19,7 +19,8 @@ FAILURE, ENDED_BY_USER, VIOLATION = range(3)
 # The most bytes of a frame after its length, and the most announced files that have not ended.
 MOST_BYTES = 65_536
 MOST_OPEN_FILES = 256
-# Sizes, times and sums of bytes are below this, and there are at most so many files and folders.
+# The first number that is too large for a size, a time or a sum of bytes, and the most files, or folders, of
+# a tree.
 FIRST_TOO_LARGE = 1 << 61
 MOST_ENTRIES = 1_000_000
 BILLION = 1_000_000_000
@@ -65,7 +66,7 @@ def read_offer(fields):
     identifier, version = fields.identifier(), fields.identifier()
     kind, files, size = fields.numbers(3)
     check(kind in (ONE_FILE, TREE), "an offer of another kind")
-    check(max(files, size) < FIRST_TOO_LARGE, "an offer has too many files or bytes")
+    check(files <= MOST_ENTRIES and size < FIRST_TOO_LARGE, "an offer has too many files or bytes")
     return Offer(identifier, version, kind, files, size, read_text(fields))
 
 

@@ -7,12 +7,13 @@ The key is raw X25519, in base64. `send` offers each PATH, a file or a folder, o
 at once. `receive` stores what the peer offers in the folder PATH. What the peer sends is checked against
 the pages, and the program ends with an error if a rule is broken.
 
-With --give-up a sender resets its stream once N bytes of data have arrived at the peer, with --settle once
-the files that these bytes complete are stored there as well. With --prefix early it sends `prefix` before
-any data, and with --prefix wrong it sends a wrong hash. With --hold a receiver claims to hold the bytes in
-FILE as the beginning of the first file that is not empty. --attack runs programs in `file_attacks.py`
-instead, one after another: each in a stream of its own that this side opens, or that the peer opens. NAME
-may be a pattern, as in a shell. --cuts closes so many links abruptly, after random numbers of bytes.
+With --give-up a sender resets its stream when it has sent at least N bytes of data and the peer has received
+them. With --settle it also waits until the peer has stored the files that have ended. With --prefix early it
+sends `prefix` before any data, and with --prefix wrong it sends a wrong hash. With --hold a receiver claims
+to hold the bytes in FILE as the beginning of the first file that is not empty. With --attack the programs in
+`file_attacks.py` that match NAME, a pattern as in a shell, run in place of transfers: `send` runs one after
+another, in streams that it opens, and `receive` runs one in each stream that the peer opens. --cuts closes so
+many links abruptly, after random numbers of bytes.
 
 Standard error gets `listening` when the program can be dialed, `ready KEY PROTOCOL` on each link, a line
 for each thing that happens to a file, and `complete` when both sides have ended the connection. The exit
@@ -36,7 +37,7 @@ from negotiated_peer import TAKEN, say
 
 WINDOW = 65_536
 STREAMS = 16
-# For how long the program runs, in seconds.
+# For how long the program may run, in seconds.
 MOST_SECONDS = 25
 
 

@@ -19,7 +19,7 @@ from negotiated_peer import say
 # The bytes in a frame of data, and how many bytes of frames wait for the stream.
 PIECES = [1, 1_000, 16_384, MOST_BYTES]
 QUEUE = 100_000
-# How many bytes may be written before the receiver says so.
+# A receiver sends `received` at least once for so many bytes.
 MEBIBYTE = 1 << 20
 
 Source = namedtuple("Source", "offer entries")
@@ -85,7 +85,7 @@ class FrameStream:
         self.stream.outgoing.finish()
 
     def expect_end(self):
-        """Waits until the other side has ended its direction, and has taken this one's bytes."""
+        """Waits until the other side has ended its direction, and has taken this side's bytes."""
         frame = yield from self.wait()
         check(frame is None, "a frame where the stream should end")
         while not self.stream.outgoing.is_done:
@@ -97,7 +97,8 @@ class FrameStream:
 # The sender
 
 def find_source(path):
-    """What is offered of a file or a folder."""
+    """What is offered of a file or a folder. An entry is a `File` with its place on the disk, or the path of a
+    folder with `None`."""
     path = os.path.abspath(path)
     kind = TREE if os.path.isdir(path) else ONE_FILE
     entries = []
@@ -145,7 +146,7 @@ class FileSender:
         self.give_up, self.settles, self.prefix = give_up, settles, prefix
         self.sent = 0
         self.files = [entry for entry in self.source.entries if entry[1]]
-        # For each file that was announced, its answer: an offset, or the type `HAVE` or `FAILED`.
+        # The answers to the announced files: the type `FROM` with an offset, or `HAVE` or `FAILED` with `None`.
         self.answers = []
         # How many files, counted from the first, have ended, and how many the peer has stored; how many bytes
         # it has received; and which files have failed.
@@ -258,7 +259,7 @@ class FileSender:
                     self.answers.append((FAILED, None))
             elif kind == STORED:
                 stored = read_count(fields)
-                check(self.stored <= stored <= self.may_be_stored(), "`stored` counts other files")
+                check(self.stored <= stored <= self.storable_count(), "`stored` counts other files")
                 self.stored = stored
             elif kind == DONE:
                 self.name = read_text(fields)
@@ -267,8 +268,9 @@ class FileSender:
             else:
                 check(False, f"a frame of type {kind} out of place")
 
-    def may_be_stored(self):
-        """How many files from the first have ended as far as the receiver knows."""
+    def storable_count(self):
+        """The most files, counted from the first, that `stored` may count: those that have ended, and those
+        directly behind them that were answered with `have` or `failed`."""
         number = self.ended
         while number < len(self.answers) and self.answers[number][0] != FROM:
             number += 1
@@ -300,6 +302,7 @@ class FileSender:
                 owes_prefix, self.is_prefix_unanswered = False, True
             if self.prefix_answer == RESTART:
                 frames.put(AGAIN)
+                # `end` needs no further answer.
                 cursor, self.prefix_answer = 0, AGREED
             if cursor < file.size:
                 piece = content[cursor:cursor + self.generator.choice(PIECES)]
@@ -332,9 +335,11 @@ class FileReceiver:
         self.failed = set()
         # How many bytes are written, how many the peer was told of, and how many files it knows as stored.
         self.written = self.told_received = self.stored = 0
-        # The content of the current file, and what its `prefix` is compared with.
+        # The content of the current file, and the held bytes, with which its `prefix` is compared.
         self.content, self.held = None, b""
-        self.has_prefix = self.is_dropping = self.is_agreed = False
+        # Whether `prefix` is still to come, whether data is dropped until `again`, and whether the held bytes
+        # are agreed on, or none are held.
+        self.expects_prefix = self.is_dropping = self.is_agreed = False
 
     def run(self):
         frames = self.frames
@@ -427,7 +432,7 @@ class FileReceiver:
         """Begins the current file."""
         offset = self.offsets[self.ended]
         self.content = bytearray(self.held[:offset])
-        self.has_prefix, self.is_dropping, self.is_agreed = offset == 0, False, offset == 0
+        self.expects_prefix, self.is_dropping, self.is_agreed = offset != 0, False, offset == 0
 
     def end(self, failed):
         if failed:
@@ -448,8 +453,8 @@ class FileReceiver:
             check(len(self.content) <= file.size, "a file has more data than its size")
         elif kind == PREFIX:
             digest = read_hash(fields)
-            check(not self.has_prefix, "a `prefix` without need, or a second one")
-            self.has_prefix = True
+            check(self.expects_prefix, "a `prefix` without need, or a second one")
+            self.expects_prefix = False
             self.is_agreed = digest == hashlib.sha256(self.held).digest()
             say(f"agreed to {offset} bytes, {len(self.content) - offset} behind them"
                 if self.is_agreed else "restart")

@@ -87,7 +87,7 @@ class Peer:
         return bytes([FEATURES, 1, self.supported]) if self.supported else b""
 
     def read_features(self, extensions):
-        """The bits in the peer's extensions, with which its hello or its answer ends."""
+        """The peer's feature bits. `extensions` is the end of its hello or of its answer."""
         found = {}
         while extensions:
             kind, length = extensions[:2]
@@ -185,7 +185,7 @@ class Peer:
     def receive(self):
         while True:
             plaintext = bytes(self.noise_state.decrypt(self.link.read_framed()))
-            # The other types are ignored, as the wire format requires.
+            # Types from 0x80 on are ignored, as the wire format requires.
             if plaintext[0] < 0x80:
                 return plaintext[0], plaintext[1:]
 

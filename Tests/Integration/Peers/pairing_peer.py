@@ -18,8 +18,8 @@ and how many it keeps as pending.
     N outcome refuses known=0 pending=0         this side has sent `reject`
     N outcome closed known=0 pending=0          the peer has closed the link
     N outcome unreadable known=0 pending=0      the handshake has failed
-    N outcome cut known=0 pending=1             this side has closed the link: it was told so, or the
-                                                acceptor is not the inviter
+    N outcome cut known=0 pending=1             this side has closed the link: the request has `cut`, or
+                                                the acceptor is not the inviter
 
 A comparison writes `N digits DIGITS` before that line. Further values of dial and accept:
 
@@ -77,7 +77,7 @@ class RefusesPeer(Exception):
 
 
 class Cut(Exception):
-    """This side closes the link without a word to the peer."""
+    """This side closes the link, and sends nothing more."""
 
 
 def label(word):
@@ -209,7 +209,7 @@ class Channel:
         if self.role == 0:
             self.noise.read_message(self.link.read_framed())
             if self.expected not in (None, fingerprint(state.rs.public_bytes)):
-                # Nothing has told the peer this side's key.
+                # This side has not sent its key yet.
                 raise Cut
             self.link.stream.sendall(framed(bytes(self.noise.write_message())))
         else:
@@ -395,7 +395,7 @@ class Pairing:
         self.dialer_confirms(VERIFIED) if self.role == 0 else self.acceptor_confirms()
 
     def settle(self):
-        # Whoever only claims to have kept something has no transcript.
+        # If the request has `claim`, this side may have no transcript.
         transcript, _ = self.device.pending.get(self.peer, (bytes(32), PENDING))
 
         def proof(role):

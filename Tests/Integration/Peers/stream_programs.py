@@ -5,7 +5,7 @@ kind but `quit`, the opener of the stream sends COUNT bytes. The program at the 
 
     echo    sends them back, and both read to the end
     reset   sends back what comes, and the opener resets its direction after its bytes
-    waver   as `reset`, but the opener finishes first and then resets, so that either may arrive
+    waver   as `reset`, but the opener finishes first and then resets, so that the end or the reset arrives
     refuse  reads half of them, and then stops the opener's direction; the opener does not finish
     leave   as `refuse`, but the opener finishes
     enough  reads all of them, and then stops the opener's direction; if the end has arrived by then, the
@@ -60,8 +60,7 @@ def read_piece(stream, random, most=1 << 20):
 
 
 def read_all(stream, random):
-    """All bytes up to the end or the `reset`, and the code of the `reset`, or `None` in place of the code if it
-    was the end."""
+    """All bytes up to the `reset` or the end, and the code of the `reset`, or `None` at the end."""
     everything = b""
     try:
         while (data := (yield from read_piece(stream, random))) is not None:

@@ -1,8 +1,8 @@
-"""Runs a command whose use of one system call fails, as on a kernel without it.
+"""Runs a command in which one system call fails, as on a kernel that lacks the call.
 
     without_syscall.py NUMBER COMMAND [ARGUMENT ...]
 
-The call fails with ENOSYS. Needs x86-64 or AArch64, and the number of the call there.
+The call fails with ENOSYS. Needs x86-64 or AArch64; NUMBER is the call's number there.
 """
 
 import ctypes

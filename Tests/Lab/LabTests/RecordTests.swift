@@ -8,8 +8,8 @@ extension Laboratory {
     @Suite struct RecordTests {
         /// What a record adds to a message: the length field, the type and the tag.
         private static let overhead = 19
-        /// How many bytes one packet of a virtual controller carries. The SDU's length field, two
-        /// bytes in an SDU's first packet, is counted.
+        /// How many bytes one packet of a virtual controller carries. In an SDU's first packet, two
+        /// of them are the SDU's length field.
         private static let mps = 188
 
         /// The lengths of the SDUs that carry the record of a message of `size` bytes.

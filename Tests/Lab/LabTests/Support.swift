@@ -54,7 +54,7 @@ func withChannel(
 /// Runs `body` with an open channel from hci0 to a socket of hci1 that gives more credits than this
 /// package's sockets give, and then closes the channel.
 ///
-/// The peer's MTU is 65,535, so its first credits are for as many bytes, which fill the sender's
+/// The peer's MTU is 65,535, so its first credits are for 65,535 bytes, enough to fill the sender's
 /// queue. A smaller MTU gives fewer credits, and without credits the sender's kernel takes nothing.
 func withGenerousPeer(
     maximumSDU: Int, _ body: @escaping @Sendable (SocketLink, SocketLink) async throws -> Void

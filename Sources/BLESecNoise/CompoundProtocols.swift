@@ -1,5 +1,13 @@
 public import BLESecPrimitives
 
+/// The ephemeral key of an earlier handshake, reused by a fallback pattern; Noise §10.
+package enum CarriedEphemeral: Sendable {
+    /// The key pair of this party, which was the initiator.
+    case local(DHKeyPair)
+    /// The peer's public key, from the first message, which this party could not read.
+    case remote([UInt8])
+}
+
 /// Compound protocols; Noise §10.
 ///
 /// The initiator, Alice, sends the first message of one handshake. The responder, Bob, cannot or
@@ -16,8 +24,8 @@ extension HandshakeState {
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
     ) throws(NoiseError) {
-        // `attempt` must not be a fallback itself: its initiator has read the first message, instead
-        // of sending it.
+        // `attempt` must not be a fallback itself: in a fallback, the first message is the
+        // responder's, so an initiator with one message done has read it and sent none.
         guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
             let ephemeral = attempt.localEphemeral
         else { throw .missingKey(.localEphemeral) }

@@ -1,12 +1,9 @@
 internal import BLESecChannelCore
+internal import BLESecDiscovery
 internal import BLESecLinks
 internal import Glibc
 
-/// Throws `configuration` with `reason` unless `condition` is true.
-func require(_ condition: Bool, _ reason: @autoclosure () -> String) throws(ChannelError) {
-    guard condition else { throw ChannelError(.configuration, reason()) }
-}
-
+// The errors of links and of discovery as channel errors.
 extension ChannelError {
     package init(link error: LinkError) {
         let code: Code
@@ -29,5 +26,24 @@ extension ChannelError {
         self.init(
             code, error.reason,
             underlying: error.systemError == 0 ? nil : .errno(error.systemError))
+    }
+
+    package init(discovery error: DiscoveryError) {
+        let code: Code
+        switch error.code {
+        case .noService, .noAdapter, .adapterOff: code = .noSuchAdapter
+        case .permission: code = .permission
+        case .exhausted: code = .limitExceeded
+        case .notFound, .unreachable, .collision: code = .noSuchPeer
+        case .timedOut: code = .timedOut
+        case .cancelled: code = .cancelled
+        case .malformed, .notSupported: code = .protocolViolation
+        case .closed: code = .closed
+        default: code = .link
+        }
+        var underlying: Underlying?
+        if !error.busError.isEmpty { underlying = .dbus(error.busError) }
+        if !error.loaderError.isEmpty { underlying = .loader(error.loaderError) }
+        self.init(code, error.reason, underlying: underlying)
     }
 }

@@ -2,7 +2,7 @@ package import BLESecChannelCore
 internal import CBLESecOpenSSL
 
 /// A certificate revocation list (RFC 5280 §5), read from its DER form and checked.
-package struct RevokedSerials: Sendable {
+package struct SignedRevocationList: Sendable {
     /// The date on which the authority revoked each certificate, in seconds since 1970.
     package let dates: [SerialNumber: Int64]
     /// The list's CRL number, which counts the authority's lists; 0 if the list has no CRL number,
