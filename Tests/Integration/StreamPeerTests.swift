@@ -80,7 +80,7 @@ private struct StreamSide {
         // the number that this side opens.
         let numbers = [
             "--cuts": 8, "--seed": Int(seed), "--streams": peersStreamCount,
-            "--peers-streams": plans.count, "--longest": most, "--window": window,
+            "--peers-streams": plans.count, "--most": longest, "--window": window,
             "--first-limit": [0, 1, 2, 100].randomElement(using: &generator) ?? 0,
             "--open": [1, 3, 100].randomElement(using: &generator) ?? 1,
         ]
