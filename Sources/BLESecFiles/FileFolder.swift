@@ -181,15 +181,7 @@ final class FileFolder {
         fileprivate func check(_ held: Descriptor) throws(FileFailure) {
             let room = try folder.room(forOffer: folderName, key)
             if expected > room.inQuota, offered <= room.inQuota { try removeAll(in: held) }
-            guard granted <= room.inQuota else {
-                throw FileFailure(
-                    .noSpace,
-                    "the quota of \(folder.rules.quota) bytes for this peer does not allow that")
-            }
-            guard granted <= room.onDisk else {
-                throw FileFailure(
-                    .noSpace, "\(granted) bytes are needed, and there is too little space")
-            }
+            try folder.require(granted, in: room)
         }
 
         /// Removes everything that earlier transfers have left in `held`.
@@ -277,10 +269,28 @@ final class FileFolder {
         var offered = offer.bytes
         // A tree has a folder of its own.
         offered.add((offer.files + (offer.isFolder ? 1 : 0)) * Self.block)
+        // An offer that is too large by itself must not take the space of other transfers, not even
+        // until it is refused.
+        var available = try room(forOffer: Self.folderName(offer), Self.key(held))
+        available.onDisk.add(Self.size(of: held))
+        try require(offered, in: available)
         let reservation = try Reservation(
             self, Self.folderName(offer), offered: offered, in: held)
         try reservation.check(held)
         return reservation
+    }
+
+    private func require(
+        _ bytes: UInt64, in room: (inQuota: UInt64, onDisk: UInt64)
+    ) throws(FileFailure) {
+        guard bytes <= room.inQuota else {
+            throw FileFailure(
+                .noSpace, "the quota of \(rules.quota) bytes for this peer does not allow that")
+        }
+        guard bytes <= room.onDisk else {
+            throw FileFailure(
+                .noSpace, "\(bytes) bytes are needed, and there is too little space")
+        }
     }
 
     /// How many bytes an offer may take in all, by the peer's quota and by the free space of the

@@ -6,15 +6,14 @@ internal import Glibc
 /// files in the folder. Used on one thread.
 final class TreeFolder {
     private let folder: Descriptor
-    /// Whether the folder was empty before this transfer.
+    /// Whether nothing of this offer had been stored before this transfer; the folder is then empty.
     private let isFresh: Bool
     /// The space for the tree; each new folder takes some.
     private let reservation: FileFolder.Reservation
     /// The hashes of the paths of files and of folders that belong to the tree.
     private var files: Set<Int> = []
     private var folders: Set<Int> = []
-    /// The inodes of the tree's files and folders; empty if the folder was empty before this
-    /// transfer.
+    /// The inodes of the tree's files and folders; empty if ``isFresh``.
     ///
     /// What is found in the folder belongs to the tree if its path or its inode is recorded. The
     /// path alone is not enough: some file systems change the form of a name, or ignore the case of

@@ -137,7 +137,11 @@ public final class FaultyLink: Link, @unchecked Sendable {
             return .end
         }
         let before = buffer.count
-        defer { receivedBytes += buffer.count - before }
+        defer {
+            receivedBytes += buffer.count - before
+            // The wrapped link has ended.
+            if handler != nil, wantsRead, !link.wantsRead { wantsRead = false }
+        }
         let limit = nextReadLimit()
         guard limit < buffer.freeCapacity else { return try link.receive(into: &buffer) }
         var outcome = LinkReceive.wouldBlock
@@ -186,6 +190,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     public func halfClose() -> Bool {
         loop.assertCurrent()
         guard !isCut else { return false }
+        if let link = link as? any HalfClosingLink, !link.canHalfClose { return false }
         passOnSwapped(at: loop.now.advanced(by: delay ?? .zero))
         flush()
         if outbox.isEmpty {

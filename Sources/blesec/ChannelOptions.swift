@@ -55,7 +55,7 @@ struct ChannelOptions: Sendable {
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
     /// Whether only certain peers are accepted: without `--anyone`, or with a given `onlyKey`.
-    let acceptsOnlyCertainPeers: Bool
+    var acceptsOnlyCertainPeers: Bool
 
     /// Reads the options, and the files of keys and certificates.
     ///

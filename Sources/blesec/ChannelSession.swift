@@ -79,8 +79,8 @@ struct ChannelSession: Sendable {
             case .cannotReceive(let error):
                 await leave()
                 throw error
-            // This side is ending the channel already, since the session is too old. What is queued
-            // still leaves, and then the channel ends.
+            // The channel is over, or this side is ending it already, since the session is too old.
+            // What is queued still leaves, and then the channel ends.
             case .cannotSend(let error) where error.code == .closed: break
             case .cannotSend(let error), .channelEnded(let error?): failure = failure ?? error
             case .channelEnded(nil): isOver = true

@@ -31,10 +31,11 @@ struct PeerList {
         let payload = sighting.advertisement.payload
         if let known = printed[candidate], known == payload { return }
         // One part of an advertisement may be lost, so the same peer can be heard without a payload.
-        let isKnownAddress = printed.contains {
-            $0.key.address == candidate.address && $0.value != nil
+        if payload == nil,
+            printed.contains(where: { $0.key.address == candidate.address && $0.value != nil })
+        {
+            return
         }
-        if payload == nil, isKnownAddress { return }
         // The dictionary is limited, since unauthenticated peers can invent any number of
         // candidates.
         if printed.count >= table.capacity { printed = [:] }

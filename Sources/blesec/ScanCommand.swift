@@ -49,10 +49,10 @@ enum ScanCommand {
         let list = Locked(PeerList(isTable: isTable))
         if isTable {
             // A message is printed in place of the table, which is drawn again below the message.
-            Diagnostics.show { line in
+            Diagnostics.show { printLine in
                 list.withLock { list in
                     try? StandardOutput.print(list.erasing())
-                    line()
+                    printLine()
                 }
             }
         }

@@ -27,7 +27,7 @@ struct AttackRun {
 
     var dialer = SideResult()
     var acceptor = SideResult()
-    /// What each side has sent, before the attacker changed it.
+    /// The bytes that each side has sent, as they were before the attacker changed them.
     var sent: [ChannelRole: [UInt8]] = [:]
     /// How much time passed on the clock of the machines.
     var elapsed: Duration = .zero
@@ -160,7 +160,7 @@ struct SentPieces {
         var readyLength: Int { headerLength + 1 + 32 + 16 + (self == .noise ? 0 : 3) }
     }
 
-    /// The offsets of each piece.
+    /// The range of each piece in these bytes.
     let pieces: [Range<Int>]
     let framing: Framing
 

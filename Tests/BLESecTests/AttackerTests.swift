@@ -38,13 +38,13 @@ struct AttackerTests {
         }
         // Fallbacks to XX. Both sides pin a key. So the first offer is always a pattern in which
         // the dialer proves its own key and already knows the acceptor's key.
-        for attempt in SourceProperties.all
-        where attempt.provesKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
-            try fixture.run(Scenario(fallingBackFrom: attempt, .dialer), &tally)
+        for firstOffer in SourceProperties.all
+        where firstOffer.provesKey(.initiator) && firstOffer.name.filter(\.isLetter).last == "K" {
+            try fixture.run(Scenario(fallingBackFrom: firstOffer, .dialer), &tally)
             // If any acceptor can read the first message, whatever its key is, then an honest
             // acceptor does not fall back, and only the attack on the dialer is possible.
-            if Scenario.needsAcceptorKey(attempt) {
-                try fixture.run(Scenario(fallingBackFrom: attempt, .acceptor), &tally)
+            if Scenario.needsAcceptorKey(firstOffer) {
+                try fixture.run(Scenario(fallingBackFrom: firstOffer, .acceptor), &tally)
             }
         }
         // A fallback cannot be offered by name.
@@ -63,7 +63,7 @@ struct AttackerTests {
         #expect(tally.count == 8_956, "docs/noise.md names this number of cases")
     }
 
-    @Test("a party is proven at the message that the specification's tables name")
+    @Test("after each message, a party counts as proven if, and only if, the tables say so")
     func provenMessageByMessage() throws {
         for properties in Self.protocols where !properties.isOneWay {
             let pattern = try ProtocolName(properties.protocolName).pattern
@@ -117,42 +117,44 @@ private struct Scenario: CustomStringConvertible {
     let mode: ChannelConfiguration.Mode
     /// In a fallback, the first offer. The acceptor cannot read this offer's first message, or is
     /// an attacker that pretends that it cannot.
-    let attempt: SourceProperties?
+    let firstOffer: SourceProperties?
 
     init(_ properties: SourceProperties, _ role: ChannelRole, _ mode: ChannelConfiguration.Mode) {
         self.properties = properties
         victimRole = role
         self.mode = mode
-        attempt = nil
+        firstOffer = nil
     }
 
-    init(fallingBackFrom attempt: SourceProperties, _ role: ChannelRole) throws {
+    init(fallingBackFrom firstOffer: SourceProperties, _ role: ChannelRole) throws {
         properties = try #require(SourceProperties.named("XX")).fallback
         victimRole = role
         mode = .negotiated
-        self.attempt = attempt
+        self.firstOffer = firstOffer
     }
 
     /// Whether only the holder of the acceptor's key can read the offer's first message.
-    static func needsAcceptorKey(_ attempt: SourceProperties) -> Bool {
-        attempt.handshake[0].destination == 2
+    static func needsAcceptorKey(_ firstOffer: SourceProperties) -> Bool {
+        firstOffer.handshake[0].destination == 2
     }
 
     /// Whether two honest peers can reach this handshake: they fall back only if the acceptor
     /// cannot read the first message.
-    var isReachedByHonestPeers: Bool { attempt.map(Self.needsAcceptorKey) ?? true }
+    var isReachedByHonestPeers: Bool { firstOffer.map(Self.needsAcceptorKey) ?? true }
 
     /// The role of the attacker, or of the honest peer in its place, in the handshake.
     var attackerRole: Role { victimRole == .dialer ? .responder : .initiator }
 
-    var offers: [String] { (attempt.map { [$0.protocolName] } ?? []) + [properties.protocolName] }
+    var offers: [String] {
+        (firstOffer.map { [$0.protocolName] } ?? []) + [properties.protocolName]
+    }
 
     /// The name of the protocol that the handshake runs.
     var protocolName: ProtocolName {
         get throws {
             let name = properties.protocolName
             return try ProtocolName(
-                attempt == nil ? name : name.replacing("Noise_XX_", with: "Noise_XXfallback_"))
+                firstOffer == nil ? name : name.replacing("Noise_XX_", with: "Noise_XXfallback_"))
         }
     }
 
@@ -177,17 +179,17 @@ private enum Attacker: CaseIterable {
     /// Shows the peer's public key, but computes with its own key; knows the psks.
     case peerKeyClaimer
     /// Shows its own key and computes with it; knows the psks.
-    case otherKey
+    case ownKeyPresenter
     /// Replays everything that the peer sent in an earlier session.
-    case recording
+    case sessionReplayer
     /// Replays the first SDU that the peer sent in an earlier session, and sends nothing more.
-    case firstMessage
+    case firstMessageReplayer
     /// Sends the victim's messages back to the victim. An acceptor sends nothing before it has
     /// received something, so it first gets the peer's recorded first SDU.
     case mirror
 
     /// Whether the attacker only repeats recorded or reflected messages, and has no keys.
-    var onlyRepeats: Bool { [.recording, .firstMessage, .mirror].contains(self) }
+    var onlyRepeats: Bool { [.sessionReplayer, .firstMessageReplayer, .mirror].contains(self) }
     /// Whether the attacker has the peer's static private key.
     var hasPeerKey: Bool { self == .honest || self == .keyHolder }
     var hasPSKs: Bool { !onlyRepeats && self != .keyless && self != .keyHolder }
@@ -221,7 +223,7 @@ private struct AttackFixture {
     ) throws -> ChannelConfiguration {
         let peerKey = try PeerKey(publicKey: identity(role.peer).publicKey)
         var trust = TrustPolicy.pinned([peerKey])
-        if scenario.attempt != nil, role == .dialer {
+        if scenario.firstOffer != nil, role == .dialer {
             // The dialer trusts both keys of the acceptor. It has the old public key, which the
             // first message needs; of the new key it has only the fingerprint.
             trust = .pinned([
@@ -261,32 +263,37 @@ private struct AttackFixture {
 
     /// Runs the honest peer and every attacker, each against a new victim.
     func run(_ scenario: Scenario, _ tally: inout Tally) throws {
-        let honest = identityProven(by: .honest, scenario)
+        let honestIdentity = identityProven(by: .honest, scenario)
         let recording = scenario.isReachedByHonestPeers ? try record(scenario, &tally) : []
         for attacker in Attacker.allCases {
             if scenario.properties.psks.isEmpty, attacker == .pskHolder || attacker == .keyHolder {
                 continue
             }
-            if recording.isEmpty, attacker == .recording || attacker == .firstMessage { continue }
+            if recording.isEmpty,
+                attacker == .sessionReplayer || attacker == .firstMessageReplayer
+            {
+                continue
+            }
             let victim = try Victim(
                 configuration(scenario, scenario.victimRole), scenario.victimRole)
             let expected = identityProven(by: attacker, scenario)
             var isExpected: Bool
             if !attacker.onlyRepeats {
-                let reportedByHandshake = try attack(attacker, scenario, victim)
+                let reportedAtHandshakeEnd = try attack(attacker, scenario, victim)
                 isExpected = victim.reported == expected
                 // When the handshake ends, the peer is already reported only in direct mode, and
                 // only if the tables call it proven by then.
-                let isProvenByHandshake =
+                let isProvenAtHandshakeEnd =
                     scenario.mode == .direct
                     && scenario.properties.isProven(
                         scenario.attackerRole, after: scenario.properties.handshake.count)
                 isExpected =
-                    isExpected && reportedByHandshake == (isProvenByHandshake ? expected : nil)
+                    isExpected
+                    && reportedAtHandshakeEnd == (isProvenAtHandshakeEnd ? expected : nil)
             } else {
                 try replay(attacker, scenario, victim, recording)
                 // If the pattern does not prove the peer, a replay may complete the handshake. The
-                // victim then reports an anonymous peer, as it may.
+                // victim may then report an anonymous peer.
                 isExpected = victim.reported == nil || victim.reported == expected
             }
             if attacker == .honest { tally.controls += 1 } else { tally.attacks += 1 }
@@ -298,7 +305,7 @@ private struct AttackFixture {
                 """
                 \(scenario), \(attacker): reported \(String(describing: victim.reported)), \
                 expected \(String(describing: expected)); the honest peer is \
-                \(String(describing: honest))
+                \(String(describing: honestIdentity))
                 """)
         }
     }
@@ -327,10 +334,10 @@ private struct AttackFixture {
         case .honest, .keyHolder: keys.own = peer.keyPair
         case .victimKeyThief: keys.stolen = victim.keyPair
         case .peerKeyClaimer: keys.own = attackerKey
-        case .otherKey:
+        case .ownKeyPresenter:
             keys.own = attackerKey
             keys.shown = attackerKey.publicKey
-        case .keyless, .pskHolder, .recording, .firstMessage, .mirror: break
+        case .keyless, .pskHolder, .sessionReplayer, .firstMessageReplayer, .mirror: break
         }
         return keys
     }
@@ -350,9 +357,9 @@ private struct AttackFixture {
         case (.negotiated, .acceptor):
             transcript.hello = try Hello(offers: scenario.offers).encoded
             let ephemeral = try DHKeyPair.generate(.x25519)
-            if let attempt = scenario.attempt {
+            if let firstOffer = scenario.firstOffer {
                 // The tag is wrong, so the victim cannot read the message.
-                let length = try ProtocolName(attempt.protocolName).pattern.overhead(
+                let length = try ProtocolName(firstOffer.protocolName).pattern.overhead(
                     ofMessage: 0, keyLength: 32)
                 transcript.early =
                     ephemeral.publicKey + [UInt8](repeating: 9, count: length - 32)
@@ -383,13 +390,15 @@ private struct AttackFixture {
             transcript.hello = try #require(try Hello(prefixOf: victim.sent.span)).encoded
             victim.sent.removeFirst(transcript.hello.count)
             transcript.early = try #require(victim.takeMessage())
-            let status: Answer.Status = scenario.attempt == nil ? .accept : .fallback
-            transcript.answer = Answer(status, index: scenario.attempt == nil ? 0 : 1).encoded
+            let status: Answer.Status = scenario.firstOffer == nil ? .accept : .fallback
+            transcript.answer = Answer(status, index: scenario.firstOffer == nil ? 0 : 1).encoded
             victim.deliver(transcript.answer)
             impostor = try Impostor(
                 name, .responder, prologue: transcript.prologue(for: status), keys: keys,
-                remoteEphemeral: scenario.attempt.map { _ in Array(transcript.early.prefix(32)) })
-            if scenario.attempt == nil { try impostor.read(transcript.early) }
+                remoteEphemeral: scenario.firstOffer.map { _ in
+                    Array(transcript.early.prefix(32))
+                })
+            if scenario.firstOffer == nil { try impostor.read(transcript.early) }
         }
         while !impostor.isFinished {
             victim.collect()
@@ -402,7 +411,7 @@ private struct AttackFixture {
             }
         }
         victim.collect()
-        let reportedByHandshake = victim.reported
+        let reportedAtHandshakeEnd = victim.reported
         if impostor.isFinished {
             let role = scenario.victimRole.peer
             let proof =
@@ -413,7 +422,7 @@ private struct AttackFixture {
             victim.deliver(try impostor.seal([RecordType.data.rawValue, 1]))
             victim.collect()
         }
-        return reportedByHandshake
+        return reportedAtHandshakeEnd
     }
 
     // MARK: - Attackers that only repeat messages
@@ -445,19 +454,19 @@ private struct AttackFixture {
     ) throws {
         victim.collect()
         switch attacker {
-        case .recording:
+        case .sessionReplayer:
             for sdu in recording {
                 victim.deliver(sdu)
                 victim.collect()
             }
-        case .firstMessage: victim.deliver(recording.first ?? [])
+        case .firstMessageReplayer: victim.deliver(recording.first ?? [])
         default:  // the mirror
             if scenario.victimRole == .acceptor {
                 victim.deliver(recording.first ?? [])
             } else if scenario.mode == .negotiated {
                 let hello = try #require(try Hello(prefixOf: victim.sent.span)).encoded
                 victim.sent.removeFirst(hello.count)
-                let isFallback = scenario.attempt != nil
+                let isFallback = scenario.firstOffer != nil
                 victim.deliver(
                     Answer(isFallback ? .fallback : .accept, index: isFallback ? 1 : 0).encoded)
             }

@@ -49,20 +49,21 @@ struct BackpressureTests {
         for opening in [fixture.opening(dialer), fixture.opening(acceptor)] {
             try await opening.value
         }
-        let before = await fixture.loop.run { () -> Int in
+        let attemptsBefore = await fixture.loop.run { () -> Int in
             link.failuresLeft = 3
             return link.attempts
         }
         for index in 0..<10 as Range<UInt8> { try await dialer.send([index]) }
         for attempts in 1...3 {
             await fixture.clock.settle()
-            #expect(await fixture.loop.run { link.attempts } == before + attempts)
+            #expect(await fixture.loop.run { link.attempts } == attemptsBefore + attempts)
             #expect(await acceptor.traffic.unreceivedBytes == 0)
             await fixture.clock.advance(by: .milliseconds(20))
         }
         for index in 0..<10 as Range<UInt8> { #expect(try await acceptor.receive() == [index]) }
         #expect(await dialer.failure == nil)
-        // A channel that ends does not wait for another attempt: `finish` expects no timer.
+        // A channel that ends does not wait for another attempt: `fixture.finish` expects that no
+        // timer is left.
         await fixture.loop.run { link.failuresLeft = .max }
         try await dialer.send([10])
         await fixture.clock.settle()

@@ -9,8 +9,8 @@ import Testing
 /// Channels on a loop that has much to do, or whose thread stops.
 @Suite("Busy loops", .timeLimit(.minutes(2)))
 struct BusyLoopTests {
-    /// The two ends of a ready channel over a socket pair. `faults` are those of the acceptor's
-    /// reads; `change` changes the dialer's configuration.
+    /// The two ends of a ready channel over a socket pair. `faults` apply to the acceptor's end of
+    /// the link; `change` changes the dialer's configuration.
     private static func channel(
         _ pinned: PinnedPeers, _ loop: EventLoop, faults: [Fault] = [],
         change: (inout ChannelConfiguration) -> Void = { _ in }
@@ -146,7 +146,7 @@ struct BusyLoopTests {
         try await loop.sleep(for: .milliseconds(200))
         #expect(await loop.run { loop.turn } < turn + 100)
         // More waits in the link than the dialer reads ahead. So the dialer reaches the end of the
-        // link, and fails, only after its program has received.
+        // link, and fails, only after its program has received messages.
         #expect(await dialer.failure == nil)
         await #expect(throws: ChannelError(.truncated, "")) { try await Self.receiveAll(dialer) }
         for task in tasks { #expect(await failure(of: task) != nil) }
@@ -169,7 +169,7 @@ struct BusyLoopTests {
         await loop.shutdown()
     }
 
-    @Test("a loop whose thread stopped for 5 s reads what has arrived, and then checks for silence")
+    @Test("a loop whose thread stopped for 5 s reads what has arrived before it checks for silence")
     func stoppedThread() async throws {
         let pinned = try PinnedPeers()
         let loops = (0..<2).map { EventLoop(name: "loop \($0)") }

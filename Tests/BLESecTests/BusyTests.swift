@@ -14,7 +14,7 @@ struct BusyTests {
     private struct TestListener {
         let fixture: ChannelFixture
         let endpoint: Endpoint
-        private let accepted = Locked(0)
+        private let acceptedCount = Locked(0)
         private let task: Task<Void, any Error>
 
         init(answering status: Answer.Status, onFirst linkCount: Int) async throws {
@@ -24,11 +24,11 @@ struct BusyTests {
             let listener = try await UnixListener.listen(address, loop: fixture.loop)
             self.fixture = fixture
             endpoint = Endpoint(address)
-            task = Task(executorPreference: fixture.loop) { [accepted] in
+            task = Task(executorPreference: fixture.loop) { [acceptedCount] in
                 var links: [any Link] = []
                 var channels: [SecureChannel] = []
                 while let link = try? await listener.accept() {
-                    accepted.withLock { $0 += 1 }
+                    acceptedCount.withLock { $0 += 1 }
                     guard links.count == linkCount else {
                         _ = try await fixture.loop.run {
                             try link.send(Answer(status).encoded.span)
@@ -47,7 +47,7 @@ struct BusyTests {
         }
 
         /// How many links the listener has accepted.
-        var acceptedLinks: Int { accepted.withLock { $0 } }
+        var acceptedLinkCount: Int { acceptedCount.withLock { $0 } }
 
         func dial() throws -> Task<SecureChannel, any Error> {
             let configuration = try fixture.pinned.configuration(.dialer)
@@ -68,13 +68,13 @@ struct BusyTests {
     func busyOnce() async throws {
         let listener = try await TestListener(answering: .busy, onFirst: 1)
         let dialing = try listener.dial()
-        while listener.acceptedLinks == 0 { await listener.fixture.clock.settle() }
+        while listener.acceptedLinkCount == 0 { await listener.fixture.clock.settle() }
         await listener.fixture.clock.settle()
         await listener.fixture.clock.advance(by: .milliseconds(99))
-        #expect(listener.acceptedLinks == 1)
+        #expect(listener.acceptedLinkCount == 1)
         await listener.fixture.clock.advance(by: .milliseconds(401))
         let channel = try await dialing.value
-        #expect(listener.acceptedLinks == 2)
+        #expect(listener.acceptedLinkCount == 2)
         await channel.abort()
         try await listener.finish()
     }
@@ -83,12 +83,12 @@ struct BusyTests {
     func busyTwice() async throws {
         let listener = try await TestListener(answering: .busy, onFirst: .max)
         let dialing = try listener.dial()
-        for _ in 0..<100 where listener.acceptedLinks < 2 {
+        for _ in 0..<100 where listener.acceptedLinkCount < 2 {
             await listener.fixture.clock.advance(by: .milliseconds(100))
         }
         #expect(await failure(of: dialing) == .busy)
         await listener.fixture.clock.advance(by: .seconds(60))
-        #expect(listener.acceptedLinks == 2)
+        #expect(listener.acceptedLinkCount == 2)
         try await listener.finish()
     }
 
@@ -97,7 +97,7 @@ struct BusyTests {
         let listener = try await TestListener(answering: .refused, onFirst: .max)
         #expect(await failure(of: try listener.dial()) == .noCommonProtocol)
         await listener.fixture.clock.advance(by: .seconds(60))
-        #expect(listener.acceptedLinks == 1)
+        #expect(listener.acceptedLinkCount == 1)
         try await listener.finish()
     }
 
@@ -105,11 +105,11 @@ struct BusyTests {
     func cancelled() async throws {
         let listener = try await TestListener(answering: .busy, onFirst: .max)
         let dialing = try listener.dial()
-        while listener.acceptedLinks == 0 { await listener.fixture.clock.settle() }
+        while listener.acceptedLinkCount == 0 { await listener.fixture.clock.settle() }
         await listener.fixture.clock.settle()
         dialing.cancel()
         #expect(await failure(of: dialing) == .cancelled)
-        #expect(listener.acceptedLinks == 1)
+        #expect(listener.acceptedLinkCount == 1)
         try await listener.finish()
     }
 
@@ -123,12 +123,12 @@ struct BusyTests {
         let connection = await PeerConnection.start(
             .dialing(listener.endpoint, configuration: configuration, loop: fixture.loop),
             to: PeerKey(fingerprint: fixture.pinned.acceptor.fingerprint), rules: rules)
-        while listener.acceptedLinks == 0 { await fixture.clock.settle() }
+        while listener.acceptedLinkCount == 0 { await fixture.clock.settle() }
         // The backoff waits 2 to 4 seconds; `SecureChannel.dial` would wait 100 to 500 ms.
         await fixture.clock.advance(by: .milliseconds(1_999))
-        #expect(listener.acceptedLinks == 1)
+        #expect(listener.acceptedLinkCount == 1)
         await fixture.clock.advance(by: .milliseconds(2_001))
-        #expect(listener.acceptedLinks == 2)
+        #expect(listener.acceptedLinkCount == 2)
         await connection.abort()
         try await listener.finish()
     }

@@ -64,11 +64,14 @@ struct CancellationTests {
         }
         await fixture.finish()
         // Another thread may hold the channel for a moment longer.
-        for _ in 0..<1_000 where weakChannel != nil { await Task.yield() }
+        for _ in 0..<1_000 where weakChannel != nil {
+            try await Task.sleep(for: .milliseconds(10))
+        }
         #expect(weakChannel == nil)
     }
 
-    /// Gives the side of `moment` a trust policy that never decides, if `moment` says so.
+    /// Sets a trust policy that never decides, if the trust decision of `role` stays pending in
+    /// `moment`.
     private func leaveDecisionPending(
         _ configuration: inout ChannelConfiguration, _ role: ChannelRole, _ moment: Moment
     ) {
@@ -82,7 +85,7 @@ struct CancellationTests {
         }
     }
 
-    @Test("a task cancelled before its handshake gets the error cancelled; the channel is released")
+    @Test("a task cancelled before its handshake gets `cancelled`, and its channel is released")
     func beforehand() async throws {
         let fixture = try ChannelFixture()
         weak var weakChannel: SecureChannel?
@@ -101,7 +104,7 @@ struct CancellationTests {
         #expect(weakChannel == nil)
     }
 
-    @Test("a channel that is released closes its link, and its peer gets the error truncated")
+    @Test("a channel that is released closes its link, and its peer gets `truncated`")
     func dropped() async throws {
         let fixture = try ChannelFixture()
         weak var weakChannel: SecureChannel?
@@ -180,7 +183,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("a cancelled close can be called again, and loses no message")
+    @Test("after a cancelled close, no message is lost, and close can be called again")
     func closing() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -210,7 +213,7 @@ struct CancellationTests {
     }
 
     @Test(
-        "every waiting receive fails with the error closed when the loop is shut down",
+        "every waiting receive fails with `closed` when the loop is shut down",
         arguments: [false, true])
     func shutdown(overSockets: Bool) async throws {
         let fixture = try ChannelFixture()
@@ -247,7 +250,7 @@ struct CancellationTests {
     ) async {
         let first = Task { try await dialer.close() }
         let second = Task { try await acceptor.close() }
-        // The clock must move: a side that closes looks every 2 ms whether its link has sent
+        // The clock must move: a side that closes checks every 2 ms whether its link has sent
         // everything.
         for task in [first, second] { await fixture.advance(until: task) }
         await fixture.finish()
@@ -255,9 +258,9 @@ struct CancellationTests {
 }
 
 extension ChannelFixture {
-    /// Advances the clock until a task has ended, and expects that the task succeeds within a
-    /// minute of this clock. A task that has not ended by then is cancelled. Returns whether the
-    /// task has ended.
+    /// Advances the clock until a task has ended, and expects that the task succeeds before the
+    /// clock has advanced by a minute. A task that has not ended by then is cancelled. Returns
+    /// whether the task has ended.
     @discardableResult
     func advance(until task: Task<Void, any Error>) async -> Bool {
         let done = Flag()

@@ -7,8 +7,9 @@ import Testing
 
 /// Two devices with certificates of one authority. With Noise, each pins the other's key.
 struct CertificateFixture {
-    /// The protocol names of TLS and of the default Noise protocol.
+    /// The protocol name of TLS.
     static let tls = TLSContext.protocolName
+    /// The name of the default Noise protocol.
     static let noise = ChannelConfiguration.defaultProtocol
 
     /// The fixture that all tests share, because making one runs several processes.

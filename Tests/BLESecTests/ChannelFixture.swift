@@ -80,8 +80,8 @@ extension SecureChannel {
     /// The code with which the channel has failed; `nil` if it has not.
     var failure: ChannelError.Code? { driver.machine.outcome?.code }
 
-    /// How many waiting calls of the channel have a deadline.
-    var callsWithDeadline: Int { driver.callDeadlines.count }
+    /// How many deadlines the waiting calls of the channel have; a call may have two.
+    var callDeadlineCount: Int { driver.callDeadlines.count }
 
     /// How many messages the program has queued in all, how many bytes of these messages are not
     /// sealed yet, and how many bytes have arrived in messages that the program has not received.

@@ -44,14 +44,14 @@ struct ChannelHistoryTests {
         #expect(!old.stays(insteadOf: new))
     }
 
-    @Test("a channel counts as ready since its handshake, and not since it was offered")
-    func ready() async throws {
+    @Test("a channel's ready time is when its handshake ended, and not when it is compared")
+    func readyTime() async throws {
         let fixture = try ChannelFixture()
-        let made = fixture.clock.now
+        let handshakeTime = fixture.clock.now
         let (dialer, acceptor) = try await fixture.channels()
         await fixture.clock.advance(by: .seconds(10))
         for channel in [dialer, acceptor] {
-            #expect(await ChannelHistory(of: channel).readyTime == made)
+            #expect(await ChannelHistory(of: channel).readyTime == handshakeTime)
             await channel.abort()
         }
         await fixture.finish()

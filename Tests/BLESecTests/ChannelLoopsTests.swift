@@ -21,10 +21,10 @@ private struct SpreadListener {
     let listener: SecureListener
     let failures = ListenerFixture.Failures()
 
-    /// If `isOwnFirst`, the listener's own loop is the first of the channels' loops. `whenAccepted`
-    /// is called with each link before the listener gets it.
+    /// If `isListenerLoopFirst`, the listener's own loop is the first of the channels' loops.
+    /// `whenAccepted` is called with each link before the listener gets it.
     init(
-        kind: UnixAddress.Kind = .stream, loops count: Int = 2, isOwnFirst: Bool = false,
+        kind: UnixAddress.Kind = .stream, loops count: Int = 2, isListenerLoopFirst: Bool = false,
         limits: SecureListener.Limits = .init(), peerAddress: LinkAddress? = nil,
         change: (inout ChannelConfiguration) -> Void = { _ in },
         whenAccepted: @escaping @Sendable (any Link) async -> Void = { _ in }
@@ -33,7 +33,7 @@ private struct SpreadListener {
         let listenerLoop = EventLoop(name: "listener", clock: loopClock)
         self.listenerLoop = listenerLoop
         channelLoops = (0..<count).map {
-            $0 == 0 && isOwnFirst
+            $0 == 0 && isListenerLoopFirst
                 ? listenerLoop : EventLoop(name: "channels \($0)", clock: loopClock)
         }
         peerLoop = EventLoop(name: "peers", clock: loopClock)
@@ -83,7 +83,8 @@ private struct SpreadListener {
         }
     }
 
-    /// Does the same as ``until(_:)``, but runs only the listener's loop: another loop is blocked.
+    /// Does the same as ``until(_:)``, but waits for the listener's loop only. Used while another
+    /// loop is blocked.
     func untilOnListenerLoop(_ condition: () async throws -> Bool) async throws {
         while try await !condition() {
             try Task.checkCancellation()
@@ -91,8 +92,8 @@ private struct SpreadListener {
         }
     }
 
-    /// The number of sockets that a loop of the channels watches.
-    func sources(_ index: Int) async -> Int {
+    /// The number of sockets that the loop `channelLoops[index]` watches.
+    func sourceCount(_ index: Int) async -> Int {
         let loop = channelLoops[index]
         return await loop.run { loop.load.sources }
     }
@@ -214,7 +215,7 @@ struct ChannelLoopsTests {
             #expect(channel.accepted.loop === loops[1])
             await channel.accepted.abort()
         }
-        try await spread.until { await spread.sources(1) == 0 }
+        try await spread.until { await spread.sourceCount(1) == 0 }
         channels.append(try await spread.channel())
         #expect(channels[4].accepted.loop === loops[1])
         for (dialed, accepted) in channels {
@@ -260,7 +261,7 @@ struct ChannelLoopsTests {
         for loop in loops { await loop.shutdown() }
     }
 
-    @Test("the limit for handshakes holds for all loops together, and the oldest ones make room")
+    @Test("the limit for handshakes holds for all loops together; the oldest handshakes make room")
     func handshakes() async throws {
         let spread = try await SpreadListener(limits: ListenerTests.limits(handshakes: 4))
         var peers: [RawPeer] = []
@@ -269,14 +270,14 @@ struct ChannelLoopsTests {
             try await spread.until { await spread.listener.load.handshakes == number }
         }
         try await spread.until {
-            let sources = (await spread.sources(0), await spread.sources(1))
+            let sources = (await spread.sourceCount(0), await spread.sourceCount(1))
             return sources == (2, 2)
         }
         for _ in 0..<2 { peers.append(try await spread.rawPeer()) }
         await spread.clock.advance(by: .milliseconds(99))
         #expect(await spread.listener.load == (handshakes: 4, turnedAway: 0, ready: 0))
         await spread.clock.advance(by: .milliseconds(1))
-        // The two oldest are on different loops.
+        // The two oldest handshakes are on different loops.
         try await spread.until { await spread.listener.load.turnedAway == 2 }
         #expect(await spread.listener.load == (handshakes: 4, turnedAway: 2, ready: 0))
         for (index, peer) in peers.enumerated() {
@@ -290,9 +291,9 @@ struct ChannelLoopsTests {
     @Test(
         "in a flood over two loops, each handshake that is turned away makes room for one other, and a known peer gets a place",
         arguments: [false, true])
-    func flood(isOwnFirst: Bool) async throws {
+    func flood(isListenerLoopFirst: Bool) async throws {
         let spread = try await SpreadListener(
-            isOwnFirst: isOwnFirst, limits: ListenerTests.limits(handshakes: 8))
+            isListenerLoopFirst: isListenerLoopFirst, limits: ListenerTests.limits(handshakes: 8))
         var peers: [RawPeer] = []
         for index in 0..<40 {
             peers.append(try await spread.rawPeer())
@@ -354,7 +355,7 @@ struct ChannelLoopsTests {
     func perAddressUnanswered() async throws {
         let gate = Gate()
         let spread = try await SpreadListener(
-            isOwnFirst: true, limits: ListenerTests.limits(handshakes: 8, perAddress: 1),
+            isListenerLoopFirst: true, limits: ListenerTests.limits(handshakes: 8, perAddress: 1),
             peerAddress: LinkAddress("one"),
             whenAccepted: { link in
                 if link.loop.name == "channels 1" { await gate.block(link.loop) }
@@ -390,7 +391,7 @@ struct ChannelLoopsTests {
     @Test("a handshake that completes before its loop is asked to make room keeps its place")
     func completedMeanwhile() async throws {
         let spread = try await SpreadListener(
-            isOwnFirst: true, limits: ListenerTests.limits(handshakes: 2))
+            isListenerLoopFirst: true, limits: ListenerTests.limits(handshakes: 2))
         let (listener, peerLoop) = (spread.listener, spread.peerLoop)
         let first = try await spread.rawPeer()
         try await spread.until { await listener.load.handshakes == 1 }
@@ -412,9 +413,9 @@ struct ChannelLoopsTests {
         try await spread.until { await listener.load.handshakes == 1 }
         let second = try await spread.rawPeer()
         try await spread.until { await listener.load.handshakes == 2 }
-        #expect(await spread.sources(1) == 1)
+        #expect(await spread.sourceCount(1) == 1)
         await spread.clock.advance(by: .milliseconds(100))
-        // The last message arrives while the second loop is busy. Then the listener needs a place.
+        // The last message arrives while the second loop is busy. Then a new link needs a place.
         let gate = Gate()
         await gate.block(spread.channelLoops[1])
         await peerLoop.run { link.release() }
@@ -512,7 +513,7 @@ struct ChannelLoopsTests {
             peers.append(try await spread.rawPeer())
             try await spread.until { await listener.load.handshakes == number }
         }
-        try await spread.until { await spread.sources(1) == 2 }
+        try await spread.until { await spread.sourceCount(1) == 2 }
         await loops[1].shutdown()
         try await spread.until { await listener.load.handshakes == 2 }
         #expect(spread.failures.all == [.closed, .closed])

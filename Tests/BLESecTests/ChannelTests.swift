@@ -68,13 +68,13 @@ struct ChannelTests {
         let pinned = try PinnedPeers()
         let loop = EventLoop(name: "test")
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
-        var pinningAnotherKey = try pinned.configuration(.acceptor)
-        pinningAnotherKey.trust = .pinned([PeerKey(fingerprint: pinned.acceptor.fingerprint)])
+        var acceptorConfiguration = try pinned.configuration(.acceptor)
+        acceptorConfiguration.trust = .pinned([PeerKey(fingerprint: pinned.acceptor.fingerprint)])
         async let dialed = SecureChannel.open(
             over: first, role: .dialer, configuration: pinned.configuration(.dialer))
         await #expect(throws: ChannelError(.untrusted, "")) {
             _ = try await SecureChannel.open(
-                over: second, role: .acceptor, configuration: pinningAnotherKey)
+                over: second, role: .acceptor, configuration: acceptorConfiguration)
         }
         do {
             _ = try await dialed
@@ -160,9 +160,9 @@ struct AskingTests {
     @Test("when all places for trust decisions are taken, a listener refuses the next peer")
     func decisionPlaces() async throws {
         let pinned = try PinnedPeers()
-        var asking = try pinned.configuration(.acceptor)
+        var acceptorConfiguration = try pinned.configuration(.acceptor)
         let (verdicts, continuation) = AsyncStream.makeStream(of: TrustPolicy.Verdict.self)
-        asking.trust = .asking { _ in
+        acceptorConfiguration.trust = .asking { _ in
             for await verdict in verdicts { return verdict }
             return .refuse("nobody answered")
         }
@@ -170,8 +170,9 @@ struct AskingTests {
         limits.awaitingTrustDecision = 1
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let listener = try await SecureListener.listen(
-            on: try Endpoint(parsing: "unix:\(path)"), configuration: asking, limits: limits)
-        let configuration = try pinned.configuration(.dialer)
+            on: try Endpoint(parsing: "unix:\(path)"), configuration: acceptorConfiguration,
+            limits: limits)
+        let dialerConfiguration = try pinned.configuration(.dialer)
         let endpoint = listener.localEndpoint
         async let accepted = listener.accept()
         let results = await withTaskGroup(of: Result<SecureChannel, any Error>.self) { group in
@@ -179,7 +180,8 @@ struct AskingTests {
                 group.addTask {
                     do {
                         return .success(
-                            try await SecureChannel.dial(endpoint, configuration: configuration))
+                            try await SecureChannel.dial(
+                                endpoint, configuration: dialerConfiguration))
                     } catch {
                         return .failure(error)
                     }

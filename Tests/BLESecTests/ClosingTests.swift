@@ -35,7 +35,7 @@ struct ClosingTests {
         /// Whether `receive` returned `nil`, which means the peer's end.
         var sawEnd = false
         /// Whether `close` returned without an error.
-        var closed = false
+        var closeSucceeded = false
         var ending = Ending.abort
     }
 
@@ -68,7 +68,7 @@ struct ClosingTests {
                 Self.check(dialer, acceptor, "seed \(seed), dialer")
                 Self.check(acceptor, dialer, "seed \(seed), acceptor")
                 for account in [dialer, acceptor] {
-                    endingCounts["\(account.ending) \(account.closed)", default: 0] += 1
+                    endingCounts["\(account.ending) \(account.closeSucceeded)", default: 0] += 1
                 }
             }
         }
@@ -90,10 +90,10 @@ struct ClosingTests {
         // succeeds.
         let completeEndings: [Ending] = [.finish, .close, .finishThenClose]
         if completeEndings.contains(side.ending), completeEndings.contains(peer.ending) {
-            #expect(side.sawEnd && (side.closed || side.ending == .finish), comment)
+            #expect(side.sawEnd && (side.closeSucceeded || side.ending == .finish), comment)
         }
         if side.sawEnd { #expect(side.received.count == peer.sent, comment) }
-        guard side.closed else { return }
+        guard side.closeSucceeded else { return }
         #expect(side.sawEnd, comment)
         #expect(side.received.count == peer.sent, comment)
         #expect(peer.received.count == side.sent, comment)
@@ -144,20 +144,20 @@ struct ClosingTests {
         }
         let delay = Duration.microseconds(Int.random(in: 0...200_000, using: &random))
         try await channel.loop.sleep(for: delay)
-        var closed = false
+        var closeSucceeded = false
         switch ending {
         case .finish: try? await channel.finish()
-        case .close, .closeEarly: closed = await closeSucceeds(channel)
+        case .close, .closeEarly: closeSucceeded = await close(channel)
         case .finishThenClose:
             try? await channel.finish()
             _ = await receiving.value
-            closed = await closeSucceeds(channel)
+            closeSucceeded = await close(channel)
         case .abort: await channel.abort()
         case .cut: await channel.loop.run { link.cut() }
         }
         var account = await sending.value
         account.ending = ending
-        account.closed = closed
+        account.closeSucceeded = closeSucceeded
         account.sent = Int(await channel.traffic.queuedMessages)
         (account.received, account.sawEnd) = await receiving.value
         // The messages that had arrived can still be received after the channel has ended.
@@ -208,7 +208,8 @@ struct ClosingTests {
         return (numbers, false)
     }
 
-    private static func closeSucceeds(_ channel: SecureChannel) async -> Bool {
+    /// Closes the channel, and returns whether `close` succeeded.
+    private static func close(_ channel: SecureChannel) async -> Bool {
         do {
             try await channel.close()
             return true

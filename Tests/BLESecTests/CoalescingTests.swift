@@ -33,18 +33,18 @@ struct CoalescingTests {
         let (dialer, acceptor, link) = try await Self.channels(fixture)
         let handshakeSends = await fixture.loop.run { link.sendCount }
         let sends = try await Task(executorPreference: fixture.loop) {
-            let before = link.sendCount
+            let sendsBefore = link.sendCount
             try await dialer.send([0])
-            let first = link.sendCount
+            let sendsAfterFirst = link.sendCount
             for index in 1..<10 { try await dialer.send([UInt8(index)]) }
-            return [first - before, link.sendCount - first]
+            return [sendsAfterFirst - sendsBefore, link.sendCount - sendsAfterFirst]
         }.value
         #expect(sends == [1, 0])
         for index in 0..<10 { #expect(try await acceptor.receive() == [UInt8(index)]) }
         #expect(await fixture.loop.run { link.sendCount } == handshakeSends + 2)
     }
 
-    @Test("an acceptor's `ready` leaves together with what its program sends at once")
+    @Test("an acceptor's `ready` leaves together with what its program sends in the same turn")
     func greeting() async throws {
         /// What the acceptor's program does as soon as the channel is ready.
         for program: @Sendable (SecureChannel) async throws -> Void in [
@@ -64,7 +64,8 @@ struct CoalescingTests {
             let dialer = try fixture.channel(over: near, .dialer)
             try await fixture.opening(dialer).value
             await fixture.clock.settle()
-            // The answer with the second handshake message, and `ready` with what follows it.
+            // One send has the answer and the second handshake message, the other has `ready` and
+            // what the program has sent.
             #expect(await fixture.loop.run { link.sendCount } == 2)
             await dialer.abort()
             try? await greeting.value
@@ -77,9 +78,9 @@ struct CoalescingTests {
         let (dialer, acceptor, link) = try await Self.channels(fixture)
         let bytes = try await Task(executorPreference: fixture.loop) {
             try await dialer.send([0])
-            let before = link.byteCount
+            let bytesBefore = link.byteCount
             for _ in 0..<4 { try await dialer.send([UInt8](repeating: 1, count: 8_192)) }
-            return link.byteCount - before
+            return link.byteCount - bytesBefore
         }.value
         #expect(bytes >= 32_768)
         await acceptor.abort()
@@ -109,9 +110,9 @@ struct CoalescingTests {
     func oneCallOneSend() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor, link) = try await Self.channels(fixture)
-        let before = await fixture.loop.run { link.sendCount }
+        let sendsBefore = await fixture.loop.run { link.sendCount }
         try await dialer.send(contentsOf: (0..<16).map { [$0] })
-        #expect(await fixture.loop.run { link.sendCount } == before + 1)
+        #expect(await fixture.loop.run { link.sendCount } == sendsBefore + 1)
         #expect(try await acceptor.receive(upTo: 100) == (0..<16).map { [$0] })
     }
 
@@ -193,9 +194,9 @@ struct CoalescingTests {
         }
         await fixture.loop.run { link.isFull = true }
         let attempts = try await Task(executorPreference: fixture.loop) {
-            let before = link.attempts
+            let attemptsBefore = link.attempts
             for _ in 0..<500 { try await dialer.send([UInt8](repeating: 1, count: 1_000)) }
-            return link.attempts - before
+            return link.attempts - attemptsBefore
         }.value
         // The full link is tried again only when the memory link below it reports room. The memory
         // link has room, so it reports this before each job of the loop. The sending task makes at
@@ -211,11 +212,11 @@ struct CoalescingTests {
         let (dialer, acceptor, link) = try await Self.channels(fixture)
         let bytes = try await Task(executorPreference: fixture.loop) {
             try await dialer.send([0])
-            let before = link.byteCount
+            let bytesBefore = link.byteCount
             try await dialer.send([UInt8](repeating: 1, count: 1_000))
-            let sentBeforeShutdown = link.byteCount - before
+            let sentBeforeShutdown = link.byteCount - bytesBefore
             await fixture.loop.shutdown()
-            return [sentBeforeShutdown, link.byteCount - before]
+            return [sentBeforeShutdown, link.byteCount - bytesBefore]
         }.value
         #expect(bytes[0] == 0 && bytes[1] >= 1_000)
         await acceptor.abort()
@@ -249,14 +250,14 @@ struct CoalescingTests {
         var jobs = 0
         /// The most messages that were sent between two jobs.
         var maximumBetweenJobs = 0
-        /// The value of `sent` at the last job.
-        private var sentBefore = 0
+        /// The value of `sent` at the previous job.
+        private var sentAtPreviousJob = 0
 
         /// Runs 100 jobs, each of which queues the next.
         func runJobs(on loop: EventLoop, _ done: CheckedContinuation<Void, Never>) {
             jobs += 1
-            if jobs > 1 { maximumBetweenJobs = max(maximumBetweenJobs, sent - sentBefore) }
-            sentBefore = sent
+            if jobs > 1 { maximumBetweenJobs = max(maximumBetweenJobs, sent - sentAtPreviousJob) }
+            sentAtPreviousJob = sent
             guard jobs < 100 else { return done.resume() }
             loop.execute { self.runJobs(on: loop, done) }
         }

@@ -38,10 +38,10 @@ struct ConfigurationTests {
         try Self.expectRefused { $0.protocols = [] }
         // `validate` accepts a repeated name; the dialer fails when it makes its hello. An acceptor
         // sends no list.
-        var repeated = try PinnedPeers().configuration(.dialer)
-        repeated.protocols = [Self.xx, Self.xx]
+        var configuration = try PinnedPeers().configuration(.dialer)
+        configuration.protocols = [Self.xx, Self.xx]
         #expect(throws: ChannelError(.configuration, "")) {
-            _ = try MachinePair(dialer: repeated, acceptor: repeated)
+            _ = try MachinePair(dialer: configuration, acceptor: configuration)
         }
         for name in [
             "", "Noise", "Noise_ZZ_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA1",
@@ -101,10 +101,10 @@ struct ConfigurationTests {
     func exposed() throws {
         for name in ["IX", "I1X"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {
             try Self.expectRefused(.dialer, "\(name)") { $0.protocols = [name] }
-            var allowed = try PinnedPeers().configuration(.dialer)
-            allowed.protocols = [name]
-            allowed.allowsExposedIdentity = true
-            try allowed.validate(for: .dialer)
+            var configuration = try PinnedPeers().configuration(.dialer)
+            configuration.protocols = [name]
+            configuration.allowsExposedIdentity = true
+            try configuration.validate(for: .dialer)
         }
     }
 
@@ -118,7 +118,7 @@ struct ConfigurationTests {
         try Self.expectRefused { $0.identity = nil }
     }
 
-    @Test("one pre-shared key for two hashes is refused, and so is a psk pattern without a key")
+    @Test("a pre-shared key for two hashes is refused, and so is a psk pattern without such a key")
     func presharedKeys() throws {
         let names = ["SHA256", "BLAKE2s"].map { "Noise_NNpsk0_25519_ChaChaPoly_\($0)" }
         try Self.expectRefused {
@@ -130,15 +130,17 @@ struct ConfigurationTests {
             $0.trust = .anyone
             $0.protocols = [names[0]]
         }
-        var allowed = try PinnedPeers().configuration(.dialer)
-        allowed.trust = .anyone
-        allowed.presharedKeys = [try Self.psk()]
+        var configuration = try PinnedPeers().configuration(.dialer)
+        configuration.trust = .anyone
+        configuration.presharedKeys = [try Self.psk()]
         // A protocol without a psk may have another hash, because it does not use the key.
-        allowed.protocols = [names[1], "Noise_NN_25519_ChaChaPoly_SHA256"]
-        try allowed.validate(for: .dialer)
+        configuration.protocols = [names[1], "Noise_NN_25519_ChaChaPoly_SHA256"]
+        try configuration.validate(for: .dialer)
     }
 
-    @Test("a pattern that needs the peer's public key is refused unless exactly one is pinned")
+    @Test(
+        "a pattern that needs the peer's public key is refused unless exactly one such key is pinned"
+    )
     func remoteStatic() throws {
         let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
         try Self.expectRefused {

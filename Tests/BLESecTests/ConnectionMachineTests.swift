@@ -51,7 +51,7 @@ private struct TimedMachine {
         machine.begin(hasRoom: hasRoom, at: now, using: &generator)
     }
 
-    mutating func peerEnds(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
+    mutating func handlePeerEnd(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
         machine.peerEnded(
             reason, isFinal: machine.rules.endsWithPeer, hasCarriedMessage: true, isCurrent: true,
             at: now, using: &generator)
@@ -125,7 +125,7 @@ struct ConnectionMachineTests {
         #expect(connection.state == .searching)
     }
 
-    @Test("the longest wait doubles with each failure up to 60 s; each wait is at least half of it")
+    @Test("each wait is 50 to 100 % of a longest wait, which doubles with each failure up to 60 s")
     func backoff() throws {
         var connection = TimedMachine()
         var pauses: [Duration] = []
@@ -259,7 +259,7 @@ struct ConnectionMachineTests {
         #expect(connection.state == .handshaking)
     }
 
-    @Test("after an attempt's failure, a state that the attempt reported before changes nothing")
+    @Test("a state that an attempt has reported changes nothing if it arrives after the failure")
     func lateState() {
         var connection = TimedMachine()
         let attempt = connection.beginAttempt()
@@ -334,7 +334,7 @@ struct ConnectionMachineTests {
         var connection = TimedMachine()
         connection.offerChannel()
         _ = connection.wait(.seconds(1))
-        guard case .dropChannel(then: .attempt) = connection.peerEnds() else {
+        guard case .dropChannel(then: .attempt) = connection.handlePeerEnd() else {
             Issue.record("no new attempt followed the peer's end")
             return
         }
@@ -342,14 +342,14 @@ struct ConnectionMachineTests {
         rules.endsWithPeer = true
         connection = TimedMachine(rules)
         connection.offerChannel()
-        guard case .keepChannel = connection.peerEnds() else {
+        guard case .keepChannel = connection.handlePeerEnd() else {
             Issue.record("the channel did not stay in use")
             return
         }
         #expect(!connection.machine.haveBothEnded)
         connection.machine.finish()
         #expect(connection.machine.haveBothEnded)
-        guard case .closeConnection = connection.peerEnds() else {
+        guard case .closeConnection = connection.handlePeerEnd() else {
             Issue.record("the connection was not closed")
             return
         }

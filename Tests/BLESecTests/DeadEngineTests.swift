@@ -122,7 +122,7 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "a dialer's engine that gets bytes while its trust decision is pending fails",
+        "bytes that arrive while a dialer's trust decision is pending make its engine fail",
         arguments: offers)
     func bytesDuringDecision(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)

@@ -6,7 +6,7 @@ import Testing
 @Suite("Deadlines and timeouts of a channel")
 struct DeadlineTests {
     @Test(
-        "a session that is too old sends end with reason expired, and fails at the close deadline"
+        "a session that is too old sends an end with reason expired and fails at the close deadline"
     )
     func sessionAge() throws {
         let peer = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
@@ -48,7 +48,7 @@ struct DeadlineTests {
     }
 
     @Test(
-        "if the link ends before it takes the last acknowledgement, the error is unacknowledged",
+        "if the link ends before the last acknowledgement is sent, the error is unacknowledged",
         arguments: [ChannelRole.dialer, .acceptor])
     func lastAcknowledgementWaits(role: ChannelRole) throws {
         let peer = try MaliciousNoisePeer.ready(role)

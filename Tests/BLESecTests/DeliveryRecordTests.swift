@@ -167,7 +167,7 @@ struct DeliveryRecordTests {
     }
 
     @Test(
-        "a channel ends if a piece of a message does not come in time, not if the message is whole",
+        "a channel ends if the last piece of a message is late, but not if every piece has come",
         arguments: [true, false])
     func lateChunk(isComplete: Bool) throws {
         let (dialer, acceptor) = (Side(seed: 13), Side(seed: 14))
@@ -262,7 +262,7 @@ struct DeliveryRecordTests {
         #expect(acceptor.taken == [[1], [2]])
     }
 
-    @Test("a side that waits for its peer to end the link still reads, and gets the end")
+    @Test("a side that waits for its peer to end the link still reads the peer's end record")
     func waitsForEnd() throws {
         let (dialer, acceptor) = (Side(seed: 9), Side(seed: 10))
         let pair = try channel(dialer, acceptor)
@@ -292,8 +292,9 @@ struct DeliveryRecordTests {
     }
 
     @Test(
-        "a peer without the feature delivery is refused, in both roles", arguments: [true, false])
-    func required(byDialer: Bool) throws {
+        "a peer that does not offer the feature `delivery` is refused, in both roles",
+        arguments: [true, false])
+    func featureRequired(byDialer: Bool) throws {
         var (dialer, acceptor) = try configurations()
         if byDialer { acceptor.carriesDelivery = false } else { dialer.carriesDelivery = false }
         let pair = try MachinePair(dialer: dialer, acceptor: acceptor)
@@ -304,7 +305,7 @@ struct DeliveryRecordTests {
         #expect(!isReady)
     }
 
-    @Test("without the feature delivery, a record of delivery ends the channel")
+    @Test("without the feature `delivery`, a record of delivery ends the channel")
     func unknownType() throws {
         let (dialing, accepting) = try Self.plainConfigurations()
         let pair = try MachinePair(dialer: dialing, acceptor: accepting)

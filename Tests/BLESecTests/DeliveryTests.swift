@@ -213,10 +213,10 @@ struct DeliveryTests {
             }
         }
         await fixture.clock.advance(by: .milliseconds(4_999))
-        #expect(await dialer.callsWithDeadline == 1)
+        #expect(await dialer.callDeadlineCount == 1)
         await fixture.clock.advance(by: .milliseconds(1))
         for task in delivering { #expect(await failure(of: task) == .timedOut) }
-        #expect(await dialer.callsWithDeadline == 0)
+        #expect(await dialer.callDeadlineCount == 0)
         #expect(try await dialer.receive() == [7])
         #expect(try await acceptor.receive() == [7])
         await fixture.end(dialer, acceptor)
@@ -309,9 +309,11 @@ struct DeliveryTests {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
         await fixture.clock.advance(by: .milliseconds(3_999))
-        #expect(await dialer.callsWithDeadline == 2, "the delivery waits, and the buffers are full")
+        #expect(
+            await dialer.callDeadlineCount == 2,
+            "the delivery's own deadline, and the one that full buffers add")
         await fixture.clock.advance(by: .milliseconds(1))
-        #expect(await dialer.callsWithDeadline == 0)
+        #expect(await dialer.callDeadlineCount == 0)
         endless.cancel()
         _ = await failure(of: endless)
         await dialer.abort()
@@ -358,7 +360,9 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a connection numbers messages over all links, and confirms each on the link it came by")
+    @Test(
+        "a connection numbers its messages across links, and confirms each on the link it came over"
+    )
     func connection() async throws {
         let fixture = try ChannelFixture()
         let pairs = [

@@ -4,8 +4,8 @@ import Testing
 
 @testable import BLESec
 
-/// After a failed dial, the peer gets time: its own channel may still arrive over the link before
-/// this side ends the link.
+/// After a failed dial, this side waits before it ends the link, because a channel that the peer
+/// has dialed may still arrive over the link.
 @Suite("Links that this side's dials have made")
 struct DialedLinksTests {
     private static let address = DeviceAddress(
@@ -18,35 +18,35 @@ struct DialedLinksTests {
     }
 
     @Test("after a failed dial the peer gets 500 ms, and the link is then ended exactly once")
-    func waitForPeer() {
+    func timeForPeer() {
         var links = Self.linksAfterFailedDial()
-        #expect(links.waitForPeer(at: Self.address) == .milliseconds(500))
+        #expect(links.timeForPeer(at: Self.address) == .milliseconds(500))
         #expect(links.contains(Self.address))
-        #expect(links.take(Self.address, isUsed: false) == true)
-        #expect(links.take(Self.address, isUsed: false) == false)
+        #expect(links.removeIfUnused(Self.address, isUsed: false) == true)
+        #expect(links.removeIfUnused(Self.address, isUsed: false) == false)
         #expect(!links.contains(Self.address))
     }
 
     @Test("a link stays while a channel of the peer uses it, and is ended after that")
     func used() {
         var links = Self.linksAfterFailedDial()
-        #expect(links.take(Self.address, isUsed: true) == false)
-        #expect(links.take(Self.address, isUsed: true) == false)
-        #expect(links.take(Self.address, isUsed: false) == true)
+        #expect(links.removeIfUnused(Self.address, isUsed: true) == false)
+        #expect(links.removeIfUnused(Self.address, isUsed: true) == false)
+        #expect(links.removeIfUnused(Self.address, isUsed: false) == true)
     }
 
     @Test("if this side accepts no channels, the peer gets no time, and the link is ended")
     func dialsOnly() {
         var links = Self.linksAfterFailedDial(accepts: false)
-        #expect(links.waitForPeer(at: Self.address) == nil)
-        #expect(links.take(Self.address, isUsed: false) == true)
+        #expect(links.timeForPeer(at: Self.address) == nil)
+        #expect(links.removeIfUnused(Self.address, isUsed: false) == true)
     }
 
     @Test("a link that no dial of this side has made is not ended, and its peer gets no time")
     func peersLink() {
         var links = DialedLinks(accepts: true)
-        #expect(links.waitForPeer(at: Self.address) == nil)
-        #expect(links.take(Self.address, isUsed: false) == false)
+        #expect(links.timeForPeer(at: Self.address) == nil)
+        #expect(links.removeIfUnused(Self.address, isUsed: false) == false)
     }
 
     @Test("the addresses are those of all links that still have to be ended")
@@ -55,9 +55,9 @@ struct DialedLinksTests {
         var links = Self.linksAfterFailedDial()
         links.insert(other)
         #expect(links.addresses == [Self.address, other])
-        #expect(links.take(Self.address, isUsed: true) == false)
+        #expect(links.removeIfUnused(Self.address, isUsed: true) == false)
         #expect(links.addresses == [Self.address, other])
-        #expect(links.take(Self.address, isUsed: false) == true)
+        #expect(links.removeIfUnused(Self.address, isUsed: false) == true)
         #expect(links.addresses == [other])
     }
 }

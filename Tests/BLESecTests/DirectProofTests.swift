@@ -144,12 +144,13 @@ struct DirectProofTests {
         load = await fixture.listener.load
         #expect(load.handshakes == 0 && load.ready == 0)
         #expect(fixture.failures.all == [.unproven])
-        #expect(store.bound.withLock { $0 } == [])
+        #expect(store.boundKeys.withLock { $0 } == [])
         await fixture.finish()
     }
 
     @Test(
-        "if the link ends before the proof, the channel ends as unproven", arguments: [true, false])
+        "if the link ends before the proof, the channel fails with unproven",
+        arguments: [true, false])
     func cut(canSend: Bool) throws {
         let both = try Self.configurations("IK", PinnedPeers())
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
@@ -226,8 +227,8 @@ struct DirectProofTests {
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
     }
 
-    @Test("an unproven peer may send one transport message of any length beyond its byte limit")
-    func bound() throws {
+    @Test("the byte limit of an unproven peer rises by the length of the longest transport message")
+    func byteLimit() throws {
         var both = try Self.configurations("KN", PinnedPeers())
         both.acceptor.limits.unauthenticatedBytes = 4_096
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
@@ -256,8 +257,8 @@ struct DirectProofTests {
 
 /// A store that knows no peers, and records the keys that it was told to bind.
 private final class EmptyStore: TrustStore {
-    let bound = Locked<[Fingerprint]>([])
+    let boundKeys = Locked<[Fingerprint]>([])
     func key(named name: String) -> Fingerprint? { nil }
-    func bind(_ name: String, to key: Fingerprint) { bound.withLock { $0.append(key) } }
+    func bind(_ name: String, to key: Fingerprint) { boundKeys.withLock { $0.append(key) } }
     func contains(_ key: Fingerprint) -> Bool { false }
 }

@@ -17,7 +17,7 @@ struct ExactlyOnceTests {
         return fixture
     }
 
-    private static func options(
+    private static func exactlyOnce(
         _ change: (inout PeerConnection.DeliveryOptions) -> Void = { _ in }
     ) -> PeerConnection.Guarantee {
         var options = PeerConnection.DeliveryOptions()
@@ -101,7 +101,8 @@ struct ExactlyOnceTests {
         let listener = try await fixture.listen()
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
         let acceptor = await fixture.accepting(
-            from: listener, ReconnectFixture.rules, Self.options { $0.acknowledgement = .manual })
+            from: listener, ReconnectFixture.rules,
+            Self.exactlyOnce { $0.acknowledgement = .manual })
         let isDelivered = Locked(false)
         let sent = Task {
             let fate = try await dialer.deliver(Self.message(1))
@@ -162,7 +163,9 @@ struct ExactlyOnceTests {
         try await peer.leave(within: .seconds(20))
     }
 
-    @Test("a close after a leave fails because the connection was ended, and names no time limit")
+    @Test(
+        "the error of a close after a leave says that the connection was ended, and names no time limit"
+    )
     func closeAfterLeave() async throws {
         let connection = await PeerConnection.start(.offered, delivery: .exactlyOnce())
         _ = try await connection.send(Self.message(1))
@@ -253,8 +256,8 @@ struct ExactlyOnceTests {
         let count = 3_000
         try await withThrowingTaskGroup(of: Void.self) { group in
             for connection in [dialer, acceptor] {
-                // These are more bytes than the peer reads ahead, so some messages stay here until
-                // the peer's program receives.
+                // All messages together are longer than what the peer reads ahead, so some of them
+                // stay here until the peer's program receives.
                 let sent = try await Self.sendMessages(count, on: connection)
                 group.addTask {
                     for pending in sent { #expect(await pending.delivery() == .delivered) }
@@ -286,15 +289,15 @@ struct ExactlyOnceTests {
     func full() async throws {
         let fixture = try Self.fixture()
         let listener = try await fixture.listen()
-        let bounds: (inout PeerConnection.DeliveryOptions) -> Void = {
+        let setBounds: (inout PeerConnection.DeliveryOptions) -> Void = {
             $0.maximumMessages = 3
             $0.maximumBytes = 1_000
             $0.maximumMessageLength = 900
         }
         let dialer = try await fixture.dialing(
             ReconnectFixture.rules,
-            Self.options {
-                bounds(&$0)
+            Self.exactlyOnce {
+                setBounds(&$0)
                 $0.whenFull = .fail
             })
         await #expect(throws: ChannelError(.limitExceeded, "")) {
@@ -303,7 +306,7 @@ struct ExactlyOnceTests {
         for _ in 0..<3 { _ = try await dialer.send([1]) }
         await #expect(throws: ChannelError(.limitExceeded, "")) { _ = try await dialer.send([1]) }
         let acceptor = await fixture.accepting(
-            from: listener, ReconnectFixture.rules, Self.options(bounds))
+            from: listener, ReconnectFixture.rules, Self.exactlyOnce(setBounds))
         for _ in 0..<3 { #expect(try await acceptor.receive() == [1]) }
         let big = [UInt8](repeating: 2, count: 900)
         let sending = Task {
@@ -324,7 +327,7 @@ struct ExactlyOnceTests {
         let dialer = try await fixture.dialing(ReconnectFixture.rules, .exactlyOnce())
         let first = await fixture.accepting(
             from: try await fixture.listen(), ReconnectFixture.rules,
-            Self.options { $0.acknowledgement = .manual })
+            Self.exactlyOnce { $0.acknowledgement = .manual })
         let confirmed = try await dialer.send([1])
         let unconfirmed = try await dialer.send([2])
         #expect(try await first.receive() == [1])
@@ -374,7 +377,7 @@ struct ExactlyOnceTests {
     }
 
     @Test("both sides close, even if links are cut while the two ends are exchanged")
-    func farewell() async throws {
+    func cutsBetweenEnds() async throws {
         for round in 0..<10 {
             let fixture = try Self.fixture()
             let listener = try await fixture.listen()
@@ -415,6 +418,9 @@ struct ExactlyOnceTests {
             from: listener, ReconnectFixture.rules, .exactlyOnce())
         _ = try await dialer.send([1])
         await acceptor.wait(for: .connected)
+        while await acceptor.lane?.canTake != true {
+            try await dialer.loop.sleep(for: .milliseconds(5))
+        }
         await #expect(throws: ChannelError(.unacknowledged, "")) {
             try await dialer.close(within: .milliseconds(300))
         }
@@ -424,27 +430,28 @@ struct ExactlyOnceTests {
         }
     }
 
-    @Test("a channel is told of a burst's first message only, until it has asked for a record")
+    @Test("a channel that was told of a message is told of no other until it asks for a record")
     func burst() throws {
         let lane = MessageLane(PeerConnection.DeliveryOptions())
         defer { lane.end() }
         /// Sends a message, and returns whether a channel has to be told of it.
-        func mustTell() throws -> Bool {
+        func mustTellAfterSending() throws -> Bool {
             try #require(try lane.send([1], noting: nil)).mustTellChannel
         }
         // Without a link no channel can be told, so no message counts as told.
-        #expect(try [mustTell(), mustTell()] == [true, true])
+        #expect(try [mustTellAfterSending(), mustTellAfterSending()] == [true, true])
         for _ in 0..<2 {
             let port = lane.beginLink(to: .anonymous)
-            #expect(try [mustTell(), mustTell(), mustTell()] == [true, false, false])
+            #expect(try mustTellAfterSending())
+            #expect(try [mustTellAfterSending(), mustTellAfterSending()] == [false, false])
             _ = port.nextRecord(atMost: 1_000) { _ in true }
-            #expect(try [mustTell(), mustTell()] == [true, false])
+            #expect(try [mustTellAfterSending(), mustTellAfterSending()] == [true, false])
         }
     }
 
     @Test(
         "a channel is told of owed confirmations at the first one, and again when they must leave")
-    func debt() throws {
+    func owedConfirmations() throws {
         let lanes = [0, 1].map { _ in MessageLane(PeerConnection.DeliveryOptions()) }
         defer { for lane in lanes { lane.end() } }
         var ports = lanes.map { $0.beginLink(to: .anonymous) }
@@ -467,7 +474,7 @@ struct ExactlyOnceTests {
                 return mustTellChannel
             }
         }
-        // For the first one, the channel sets its timer.
+        // For the first owed confirmation, the channel sets its timer.
         #expect(try take(3) == 1)
         try pass(from: 1, due: false)
         // The 32nd confirmation may not wait.
@@ -488,7 +495,8 @@ struct ExactlyOnceTests {
         options.streams.maximumOpen = bound
         options.streams.maximumWaiting = bound
         options.streams.window = bound
-        // With bounds of 0 or -1 bytes for messages, no message can be sent.
+        // With 0 or -1 as the bounds in bytes no message could be sent, so these two keep their
+        // defaults then.
         if bound > 0 { (options.maximumBytes, options.maximumMessageLength) = (bound, bound) }
         let lanes = [0, 1].map { _ in MessageLane(options) }
         defer { for lane in lanes { lane.end() } }
@@ -504,13 +512,13 @@ struct ExactlyOnceTests {
             let sent = try lanes[0].send([number], noting: nil)
             #expect(sent?.number == UInt64(number) + 1)
             try pass(from: 0)
-            #expect(lanes[1].takenMessage == [number])
+            #expect(lanes[1].takeMessage() == [number])
             try pass(from: 1)
         }
         #expect(lanes[0].pendingCount == 0)
     }
 
-    @Test("messages that are queued in the turn that drops the last reference are still sent")
+    @Test("messages are still sent if the loop's turn that queues them also drops the connection")
     func dropped() async throws {
         let fixture = try Self.fixture()
         let listener = try await fixture.listen()
@@ -591,9 +599,9 @@ struct ExactlyOnceTests {
         #expect(receiver.takeNews().isRevoked)
         #expect(budget.bytesLeft >= 30_000)
         ports += try pass(otherSender, otherReceiver, 50_000)
-        #expect(otherReceiver.takenMessage == message)
+        #expect(otherReceiver.takeMessage() == message)
         ports += try pass(sender, receiver, 50_000)
-        #expect(receiver.takenMessage == message)
+        #expect(receiver.takeMessage() == message)
         #expect(budget.bytesLeft == 50_000)
         // An incomplete message that is kept takes memory from the next link's budget as soon as
         // that link begins. If that budget has too little, the message is dropped.
@@ -612,8 +620,8 @@ struct ExactlyOnceTests {
         #expect(resume.positions.offset == 0)
     }
 
-    @Test("a last part that does not fit frees no memory of the message's other parts")
-    func memoryAfterMisfit() throws {
+    @Test("a last part with a wrong offset frees no memory of the message's other parts")
+    func memoryAfterWrongOffset() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let lanes = [0, 1].map { _ in MessageLane(PeerConnection.DeliveryOptions()) }
         defer { for lane in lanes { lane.end() } }
@@ -658,7 +666,7 @@ private struct NotTaken: Error {}
 
 extension MessageLane {
     /// Takes the next message; nil if there is none.
-    fileprivate var takenMessage: [UInt8]? {
+    fileprivate func takeMessage() -> [UInt8]? {
         if case .message(let message, _, _) = take() { message } else { nil }
     }
 }

@@ -72,7 +72,7 @@ struct FallbackTests {
     }
 
     @Test(
-        "an acceptor switches to the second offer if it is not XX, since only XX has a fallback")
+        "an acceptor switches to a second offer that is not XX, since only XX has a fallback")
     func switches() throws {
         let pinned = try PinnedPeers()
         let offers = ["Noise_KK_25519_AESGCM_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]

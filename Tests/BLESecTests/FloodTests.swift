@@ -109,9 +109,9 @@ struct FloodTests {
         let flood = await fixture.loop.run { FullSpeedFlood(fixture, firstBytes, links: 128) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<2_000 {
-            // The hello arrives while the link waits for a place. From then on, the handshake takes
-            // one round trip and the time that the loop needs to answer; together they must fit
-            // into the guaranteed time of 100 ms.
+            // The hello arrives while the link waits for a place. Once the link has a place, the
+            // handshake takes one round trip and the time that the loop needs to answer; together
+            // they must fit into the guaranteed time of 100 ms.
             if time % 20 == 0, time < 1_000 {
                 dials.append(
                     Self.dial(

@@ -3,7 +3,7 @@ import BLESecPrimitives
 
 @testable import BLESecNoise
 
-/// A party of a Noise handshake that sends the messages of its pattern but lies about its keys.
+/// A party of a Noise handshake that sends the messages of its pattern and may lie about its keys.
 /// Where it lacks the key for a DH product, or a psk, it mixes random bytes and continues.
 ///
 /// It uses Noise's symmetric and transport states directly, without channels or engines.
@@ -152,22 +152,22 @@ final class Impostor {
     }
 
     private func mix(_ token: Token) throws {
-        guard let parties = token.dhKeys else {
+        guard let kinds = token.dhKeys else {
             let psk = keys.psks?[psksUsed]
             psksUsed += 1
             hasGuessed = hasGuessed || psk == nil
             state?.mixKeyAndHash(try psk ?? PreSharedKey(SecretBytes(randomCount: 32)))
             return
         }
-        let ours = role == .initiator ? parties.initiator : parties.responder
-        let theirs = role == .initiator ? parties.responder : parties.initiator
-        let remote = theirs == .e ? remoteEphemeral ?? [] : keys.victim
-        if let local = ours == .e ? ephemeral : keys.own {
+        let ownKind = role == .initiator ? kinds.initiator : kinds.responder
+        let remoteKind = role == .initiator ? kinds.responder : kinds.initiator
+        let remote = remoteKind == .e ? remoteEphemeral ?? [] : keys.victim
+        if let local = ownKind == .e ? ephemeral : keys.own {
             let product = try local.sharedSecret(with: remote)
             state?.mixKey(product.span)
-        } else if theirs == .s, let stolen = keys.stolen {
+        } else if remoteKind == .s, let stolen = keys.stolen {
             let product = try stolen.sharedSecret(
-                with: ours == .e ? ephemeral.publicKey : keys.shown)
+                with: ownKind == .e ? ephemeral.publicKey : keys.shown)
             state?.mixKey(product.span)
         } else {
             hasGuessed = true

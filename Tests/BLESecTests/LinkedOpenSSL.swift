@@ -5,11 +5,11 @@ import CBLESecOpenSSL
 /// What an alert of the linked OpenSSL looks like: Debian 12 has OpenSSL 3.0, and Debian 13 has
 /// 3.5. SECURITY.md, "What a failure shows", describes the alerts of both.
 enum LinkedOpenSSL {
-    static let is35 = OpenSSL_version_num() >= 0x3050_0000
+    static let is35OrLater = OpenSSL_version_num() >= 0x3050_0000
 
-    /// An acceptor's alert for a Certificate message that is too long: bad_certificate or
-    /// illegal_parameter.
-    static let acceptorsAlertForOversizedChain: Int32 = is35 ? 42 : 47
+    /// An acceptor's alert for a Certificate message that is too long: bad_certificate with
+    /// OpenSSL 3.5, illegal_parameter with 3.0.
+    static let acceptorsAlertForOversizedChain: Int32 = is35OrLater ? 42 : 47
 
     /// Whether a record looks like alert `number` of a side that refused the peer's certificate.
     ///
@@ -17,7 +17,9 @@ enum LinkedOpenSSL {
     /// An acceptor always seals its alert. With OpenSSL 3.0 a dialer's alert is in clear, because a
     /// dialer begins to use its keys with the flight that the alert replaces.
     static func isAlert(_ record: [UInt8], _ number: UInt8, by role: ChannelRole) -> Bool {
-        guard role == .acceptor || is35 else { return record == [21, 3, 3, 0, 2, 2, number] }
+        guard role == .acceptor || is35OrLater else {
+            return record == [21, 3, 3, 0, 2, 2, number]
+        }
         return record.starts(with: [23, 3, 3]) && record.count == TLSEngine.overhead + 2
     }
 }

@@ -47,9 +47,9 @@ struct ListenerFixture {
     /// Opens a link to the listener, and returns the unauthenticated peer's end. Used on the loop's
     /// thread.
     func openLink(from address: String? = nil) -> MemoryLink {
-        let (near, far) = MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
-        source.inject(AddressedLink(far, address.map { LinkAddress($0) }))
-        return near
+        let (peerEnd, listenerEnd) = MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
+        source.inject(AddressedLink(listenerEnd, address.map { LinkAddress($0) }))
+        return peerEnd
     }
 
     /// Opens a link to the listener, lets the listener accept it, and returns the unauthenticated
@@ -75,8 +75,8 @@ struct ListenerFixture {
         }
     }
 
-    /// Closes the listener, expects that the listener has no links left and the loop no timers or
-    /// sources, and ends the loop.
+    /// Closes the listener, expects that the listener has no links left and that the loop has no
+    /// timers or sources, and ends the loop.
     func finish() async {
         await listener.close()
         await clock.settle()

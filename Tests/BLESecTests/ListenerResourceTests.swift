@@ -17,38 +17,38 @@ struct ListenerResourceTests {
             let address = try UnixAddress(path: path)
             let listener = try await SecureListener.listen(
                 on: Endpoint(address), configuration: pinned.configuration(.acceptor), loop: loop)
-            var use: [Use] = []
+            var uses: [ResourceUse] = []
             for _ in 0..<4 {
                 try await Self.flood(listener, address, pinned)
-                use.append(Use.now)
+                uses.append(ResourceUse.now)
             }
             // The first two floods fill pools and caches. The other two open 200 links. A handshake
             // that was left behind would take 10 KiB, so 200 of them would exceed the 1 MiB
             // allowed.
-            #expect(use[3].descriptors == use[1].descriptors)
-            #expect(use[3].memory <= use[1].memory + 1 << 20)
+            #expect(uses[3].descriptors == uses[1].descriptors)
+            #expect(uses[3].memory <= uses[1].memory + 1 << 20)
             await listener.close()
             await loop.shutdown()
         }
     }
 
     /// The number of descriptors and the memory that the process uses at one moment.
-    struct Use {
+    struct ResourceUse {
         let descriptors: Int
         /// Resident bytes.
         let memory: Int
 
-        static var now: Use {
+        static var now: ResourceUse {
             var descriptors = 0
             if let folder = unsafe opendir("/proc/self/fd") {
                 while unsafe readdir(folder) != nil { descriptors += 1 }
                 _ = unsafe closedir(folder)
             }
-            return Use(descriptors: descriptors, memory: pages * Int(getpagesize()))
+            return ResourceUse(descriptors: descriptors, memory: residentPages * Int(getpagesize()))
         }
 
-        /// The resident pages: the second number of `/proc/self/statm`.
-        private static var pages: Int {
+        /// The number of resident pages: the second number of `/proc/self/statm`.
+        private static var residentPages: Int {
             let file = unsafe open("/proc/self/statm", O_RDONLY)
             defer { close(file) }
             var text = [UInt8](repeating: 0, count: 100)

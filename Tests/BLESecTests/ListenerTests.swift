@@ -25,7 +25,7 @@ struct ListenerTests {
 
     static let busy = Answer(.busy).encoded
 
-    @Test("more unauthenticated peers than there are places do not keep a known peer out")
+    @Test("a known peer gets a channel even if there are more unauthenticated peers than places")
     func morePeersThanPlaces() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 8))
         var peers: [RawPeer] = []
@@ -51,7 +51,7 @@ struct ListenerTests {
     }
 
     @Test(
-        "of two tasks that accept, one gets the ready channel and the other one goes on waiting",
+        "if two tasks wait in `accept`, one gets the ready channel and the other goes on waiting",
         .timeLimit(.minutes(1)))
     func twoConsumers() async throws {
         let fixture = try await ListenerFixture()
@@ -110,7 +110,7 @@ struct ListenerTests {
 
     @Test(
         "a link that was turned away has two seconds to close, and at most 32 links have that time")
-    func leaving() async throws {
+    func turnedAwayLinksClose() async throws {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
         for _ in 0..<104 { peers.append(await fixture.rawPeer(from: "one")) }
@@ -132,7 +132,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("a handshake keeps its place if bytes that have arrived and are still unread complete it")
+    @Test("a handshake keeps its place if unread bytes that have arrived complete it")
     func completedByUnreadBytes() async throws {
         let fixture = try ChannelFixture()
         let (first, second) = await fixture.links()
@@ -191,7 +191,9 @@ struct ListenerTests {
         await listening.finish()
     }
 
-    @Test("a peer whose trust decision is pending keeps its place", .timeLimit(.minutes(1)))
+    @Test(
+        "a peer keeps its place while the trust decision about it is pending",
+        .timeLimit(.minutes(1)))
     func decisionPending() async throws {
         let person = TrustDecisionTests.Person()
         let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 2)) {
@@ -301,7 +303,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("a peer that sends too many bytes is turned away after about 40 KiB")
+    @Test("a peer that sends too many bytes is turned away after about 32 KiB")
     func tooMuch() async throws {
         let fixture = try await ListenerFixture()
         let peer = await fixture.rawPeer()

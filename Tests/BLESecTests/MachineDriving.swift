@@ -47,9 +47,10 @@ extension ChannelMachine {
     var bytesAwaitingLink: Int { stage?.records.outbound.count ?? 0 }
     /// How many bytes have arrived and are not processed.
     var unprocessedBytes: Int { stage?.records.inbound.count ?? 0 }
-    /// The bytes of the messages that the program has not received, with an overhead for each.
+    /// The size of the messages that the program has not received, plus an overhead for each
+    /// message.
     var unreceivedBytes: Int { session?.inbox.byteCount ?? 0 }
-    /// The bytes of the messages that are not sealed yet, with an overhead for each.
+    /// The size of the messages that are not sealed yet, plus an overhead for each message.
     var unsealedBytes: Int { session?.outbox.byteCount ?? 0 }
     /// How many messages have been queued so far.
     var queued: UInt64 { session?.queued ?? 0 }

@@ -31,18 +31,18 @@ final class MaliciousNoisePeer {
     ) throws {
         let pinned = try pinned ?? PinnedPeers(hash: ProtocolName(offer).hash)
         self.role = role
-        var configuration = try pinned.configuration(role.peer, [offer])
-        change(&configuration)
+        var victimConfiguration = try pinned.configuration(role.peer, [offer])
+        change(&victimConfiguration)
         victim = ChannelMachine(
-            role: role.peer, configuration: configuration, maximumSDU: 8_192, now: now,
+            role: role.peer, configuration: victimConfiguration, maximumSDU: 8_192, now: now,
             budget: budget)
-        transcript = NegotiationTranscript(context: configuration.context)
+        transcript = NegotiationTranscript(context: victimConfiguration.context)
         if role == .dialer { transcript.hello = try Hello(offers: [offer]).encoded }
-        let peerConfiguration = try pinned.configuration(role, [offer])
+        let ownConfiguration = try pinned.configuration(role, [offer])
         let plan = try NoisePlan(
-            offer, role: role, identity: peerConfiguration.identity,
-            trust: peerConfiguration.trust,
-            presharedKeys: configuration.presharedKeys, allowsExposedIdentity: true)
+            offer, role: role, identity: ownConfiguration.identity,
+            trust: ownConfiguration.trust,
+            presharedKeys: victimConfiguration.presharedKeys, allowsExposedIdentity: true)
         try victim.begin()
         if role == .acceptor {
             let hello = victim.stage?.records.outbound.withBytes { $0.span.array } ?? []
@@ -91,13 +91,13 @@ final class MaliciousNoisePeer {
         let answer = try #require(try Answer(prefixOf: incoming.span, offerCount: 1))
         transcript.answer = answer.encoded
         incoming.removeFirst(answer.encoded.count)
-        let second = try #require(takeFramed())
-        try engine.receiveHandshake(second.span)
+        let secondMessage = try #require(takeFramed())
+        try engine.receiveHandshake(secondMessage.span)
         if case .awaitingTrustDecision = engine.phase { try engine.admit() }
-        let third = Self.framed(try #require(try engine.nextHandshake()))
+        let thirdMessage = Self.framed(try #require(try engine.nextHandshake()))
         let ready = try sealed(RecordType.ready.rawValue, transcript.ready(from: role))
         let piece = try sealed(RecordType.dataMore.rawValue, [1])
-        deliver(third + ready + piece)
+        deliver(thirdMessage + ready + piece)
         try pump()
     }
 

@@ -66,7 +66,7 @@ import Testing
         unsafe blesec_ssl_context_newest_version(context, behaviour.newestVersion)
         #expect(unsafe blesec_ssl_context_groups(context, behaviour.groups) == 1)
         if let name = behaviour.certificate {
-            try unsafe Self.use(name, behaviour, folder, context)
+            try unsafe Self.loadCertificates(name, behaviour, folder, context)
         }
         unsafe ssl = SSL_new(context)
         unsafe input = BIO_new(BIO_s_mem())
@@ -99,7 +99,8 @@ import Testing
         ERR_clear_error()
     }
 
-    private static func use(
+    /// Loads the certificate and the key in the files `name`, and the certificates of the chain.
+    private static func loadCertificates(
         _ name: String, _ behaviour: Behaviour, _ folder: ScratchFolder, _ context: OpaquePointer?
     ) throws {
         if let leaf = behaviour.leaf {
@@ -113,8 +114,8 @@ import Testing
         #expect(
             unsafe SSL_CTX_use_PrivateKey_file(
                 context, folder.file("\(name).key"), SSL_FILETYPE_PEM) == 1)
-        for name in behaviour.chain {
-            let file = unsafe BIO_new_file(folder.file("\(name).pem"), "r")
+        for intermediate in behaviour.chain {
+            let file = unsafe BIO_new_file(folder.file("\(intermediate).pem"), "r")
             let certificate = unsafe PEM_read_bio_X509(file, nil, nil, nil)
             unsafe BIO_free(file)
             #expect(unsafe blesec_ssl_context_add_intermediate(context, certificate) == 1)
@@ -122,8 +123,8 @@ import Testing
         }
     }
 
-    /// Runs the handshake: exchanges bytes in ten rounds, more than it needs. The malicious peer
-    /// sends no more than `flights` flights in all.
+    /// Runs the handshake: exchanges bytes in ten rounds, more than a handshake needs. The
+    /// malicious peer sends at most `limit` flights in all.
     func run(flights limit: Int = .max) throws {
         if role == .acceptor { collect() }
         for _ in 0..<10 {
@@ -158,8 +159,8 @@ import Testing
         MaliciousNoisePeer.framed([type.rawValue] + payload)
     }
 
-    /// Sends application data, without making a record of blesec/1 of it, and reads what the victim
-    /// sends.
+    /// Sends `bytes` unchanged as TLS application data, without the length and the type of a record
+    /// of blesec/1, and reads what the victim sends.
     func write(_ bytes: [UInt8]) {
         deliver(sealed(bytes))
         advance()

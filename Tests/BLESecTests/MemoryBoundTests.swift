@@ -8,7 +8,7 @@ import Testing
 @Suite("Memory that a proven peer can take")
 struct MemoryBoundTests {
     @Test(
-        "an empty message that the program has not taken counts 64 bytes towards the read-ahead limit"
+        "each empty message that the program has not taken takes 64 bytes of the read-ahead limit"
     )
     func emptyMessages() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 64_000 }
@@ -103,7 +103,7 @@ struct MemoryBoundTests {
     }
 
     @Test(
-        "if incomplete messages are equally long, the channel whose message exceeds the budget ends"
+        "if incomplete messages are equally long, the channel ends whose new piece exceeds the budget"
     )
     func sharedBudget() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)

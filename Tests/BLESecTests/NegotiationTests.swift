@@ -123,7 +123,7 @@ struct NegotiationTests {
             pair.deliver(Hello.magic + [0, 2, status.rawValue, index], to: .dialer)
             let error = pair.dialer.outcome?.error
             #expect(error?.code == .protocolViolation)
-            // A fallback that no offer permits has the same code, and another reason.
+            // The error for a fallback that no offer permits has the same code, but another reason.
             #expect(error?.reason.hasSuffix("its index \(index) does not fit its status") == true)
         }
     }
@@ -165,7 +165,7 @@ struct NegotiationTests {
         #expect(pair.acceptor.outcome?.code == .noCommonProtocol)
     }
 
-    @Test("a switch is possible to each offer after the first", arguments: 1..<4)
+    @Test("an acceptor can switch to each offer after the first", arguments: 1..<4)
     func switches(index: Int) throws {
         let pinned = try PinnedPeers()
         let offers = [
@@ -211,11 +211,11 @@ struct NegotiationTests {
     @Test(
         "a negotiated side and a direct side never become ready with each other",
         arguments: [ChannelRole.dialer, .acceptor], [xx, ik, kk])
-    func mixedModes(direct: ChannelRole, offer: String) throws {
+    func mixedModes(directSide: ChannelRole, offer: String) throws {
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer, [offer])
         var acceptor = try pinned.configuration(.acceptor, [offer])
-        if direct == .dialer { dialer.mode = .direct } else { acceptor.mode = .direct }
+        if directSide == .dialer { dialer.mode = .direct } else { acceptor.mode = .direct }
         let run = try AttackRun((dialer, acceptor))
         #expect(!run.dialer.wasReady && !run.acceptor.wasReady)
     }

@@ -51,7 +51,7 @@ struct ObservationTests {
         #expect(await remaining.reduce(into: []) { $0.append($1) } == [0, 1, 2])
     }
 
-    @Test("of 10,000 released observations at most two are stored, even if no value has come since")
+    @Test("of 10,000 released observations at most two are stored, even if no further value comes")
     func releasedObservations() {
         var observers = Observers<Int>()
         for _ in 0..<10_000 { _ = observers.add(beginningWith: 1) }

@@ -42,7 +42,8 @@ struct PairingTests {
             way == .codeOverTLS ? tls.identity.fingerprint : identity.fingerprint
         }
 
-        func names() throws -> [String: Fingerprint] {
+        /// The keys in the file of known peers, by the peers' names.
+        func keysByName() throws -> [String: Fingerprint] {
             Dictionary(
                 try store.peers().map { ($0.name, $0.key) }, uniquingKeysWith: { first, _ in first }
             )
@@ -141,8 +142,8 @@ struct PairingTests {
         }
 
         func knowEachOther(_ way: Way) throws -> Bool {
-            try alice.names() == ["bob": bob.fingerprint(way)]
-                && bob.names() == ["alice": alice.fingerprint(way)]
+            try alice.keysByName() == ["bob": bob.fingerprint(way)]
+                && bob.keysByName() == ["alice": alice.fingerprint(way)]
                 && alice.store.pendingPeers().isEmpty && bob.store.pendingPeers().isEmpty
         }
     }
@@ -195,8 +196,8 @@ struct PairingTests {
             let dialerError = Self.errorCode(results[.dialer])
             let acceptorError = Self.errorCode(results[.acceptor])
             let (aliceKnows, bobKnows) = (
-                try meeting.alice.names() == ["bob": meeting.bob.fingerprint(way)],
-                try meeting.bob.names() == ["alice": meeting.alice.fingerprint(way)]
+                try meeting.alice.keysByName() == ["bob": meeting.bob.fingerprint(way)],
+                try meeting.bob.keysByName() == ["alice": meeting.alice.fingerprint(way)]
             )
             // A side succeeds exactly when it has stored the other side.
             #expect(
@@ -245,13 +246,13 @@ struct PairingTests {
         #expect(Self.errorCode(results[.dialer]) == .refused)
         #expect(Self.claimedKey(results[.acceptor]) == meeting.alice.fingerprint(way))
         #expect(Self.claimedKey(results[.dialer]) == meeting.bob.fingerprint(way))
-        #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
+        #expect(try meeting.alice.keysByName().isEmpty && meeting.bob.keysByName().isEmpty)
         #expect(try meeting.bob.store.pendingPeers().isEmpty)
         await meeting.loop.shutdown()
     }
 
     @Test(
-        "a side that cannot store its peer, although the peer has stored this side, ends the channel without a record that the peer's session forbids",
+        "a side that cannot store its peer reports `mayBePaired`; to a peer whose session has begun it sends only records that a session permits",
         arguments: [ChannelRole.dialer, .acceptor])
     func cannotStore(role: ChannelRole) async throws {
         let meeting = try Meeting()
@@ -268,16 +269,18 @@ struct PairingTests {
         let (ownPairing, peerPairing) =
             role == .dialer
             ? (pairings.dialer, pairings.acceptor) : (pairings.acceptor, pairings.dialer)
-        var failing = meeting.configuration(device, ownPairing, .code, name: peerName)
-        failing.trust = .pairing(
+        var failingConfiguration = meeting.configuration(device, ownPairing, .code, name: peerName)
+        failingConfiguration.trust = .pairing(
             ownPairing, store: FullStore(file: device.store), name: peerName)
-        let healthy = meeting.configuration(peer, peerPairing, .code, name: deviceName)
+        let peerConfiguration = meeting.configuration(
+            peer, peerPairing, .code, name: deviceName)
         let results =
             role == .dialer
-            ? await meeting.meet(failing, healthy) : await meeting.meet(healthy, failing)
+            ? await meeting.meet(failingConfiguration, peerConfiguration)
+            : await meeting.meet(peerConfiguration, failingConfiguration)
         #expect(Self.errorCode(results[role]) == .mayBePaired)
-        let session = try #require(try results[role.peer]?.get())
-        let error = await #expect(throws: ChannelError.self) { _ = try await session.receive() }
+        let peerChannel = try #require(try results[role.peer]?.get())
+        let error = await #expect(throws: ChannelError.self) { _ = try await peerChannel.receive() }
         #expect(error?.code == .truncated)
         await meeting.loop.shutdown()
     }
@@ -306,10 +309,13 @@ struct PairingTests {
     )
     func onlyOneSide() async throws {
         let meeting = try Meeting()
-        let pairing = meeting.configuration(
+        let aliceConfiguration = meeting.configuration(
             meeting.alice, .code(TrustPolicy.PairingCode()), .code, name: "bob")
-        let plain = ChannelConfiguration(identity: meeting.bob.identity, trust: .anyone)
-        for (dialer, acceptor) in [(pairing, plain), (plain, pairing)] {
+        let bobConfiguration = ChannelConfiguration(
+            identity: meeting.bob.identity, trust: .anyone)
+        for (dialer, acceptor) in [
+            (aliceConfiguration, bobConfiguration), (bobConfiguration, aliceConfiguration),
+        ] {
             let results = await meeting.meet(dialer, acceptor)
             #expect(Self.errorCode(results[.dialer]) == .noCommonProtocol)
             #expect([.noCommonProtocol, .truncated].contains(Self.errorCode(results[.acceptor])))
@@ -321,7 +327,7 @@ struct PairingTests {
     }
 
     @Test(
-        "an invitation admits only the first key that proves its secret, and a wrong secret proves nothing"
+        "an invitation admits only the first key that comes with the invitation's secret; a key with a wrong secret does not count"
     )
     func invitations() async throws {
         let meeting = try Meeting()
@@ -331,8 +337,9 @@ struct PairingTests {
         let bobConfiguration = meeting.configuration(
             meeting.bob, .invitation(offered), .invitation, name: "alice")
         // Eve knows the inviter's key, and not the secret.
-        let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
-        let guess = try PairingInvitation(parsing: other.uri)
+        let otherInvitation = PairingInvitation(
+            from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let guess = try PairingInvitation(parsing: otherInvitation.uri)
         let guessResults = await meeting.meet(
             meeting.configuration(eve, .invitation(guess), .invitation, name: "bob"),
             bobConfiguration)
@@ -399,14 +406,16 @@ struct PairingTests {
         #expect(
             Self.errorCode(firstResults[.acceptor])
                 == (hasKeys ? .authenticationFailed : .truncated))
-        let other = PairingInvitation(from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
-        let guess = TrustPolicy.Pairing.invitation(try PairingInvitation(parsing: other.uri))
+        let otherInvitation = PairingInvitation(
+            from: meeting.bob.identity.fingerprint, now: 1_800_000_000)
+        let guess = TrustPolicy.Pairing.invitation(
+            try PairingInvitation(parsing: otherInvitation.uri))
         let secondResults = await meeting.meet(
             malloryConfiguration(shownToBob.identity, guess), bobConfiguration)
         #expect(Self.errorCode(secondResults[.acceptor]) == .authenticationFailed)
         #expect(Self.errorCode(secondResults[.dialer]) == .truncated)
-        // Nothing is stored, no other key has shown the secret, and Alice and Bob can still pair.
-        #expect(try meeting.alice.names().isEmpty && meeting.bob.names().isEmpty)
+        // Nothing is stored, no stranger has shown the secret, and Alice and Bob can still pair.
+        #expect(try meeting.alice.keysByName().isEmpty && meeting.bob.keysByName().isEmpty)
         for store in [meeting.alice.store, meeting.bob.store] {
             #expect(try store.pendingPeers().isEmpty)
         }
@@ -429,7 +438,7 @@ struct PairingTests {
             meeting.configuration(meeting.bob, .invitation(offered), .invitation, name: "alice"))
         #expect(
             Self.errorCode(results[.dialer]) == nil && Self.errorCode(results[.acceptor]) == nil)
-        #expect(try meeting.bob.names() == ["alice": mallory.identity.fingerprint])
+        #expect(try meeting.bob.keysByName() == ["alice": mallory.identity.fingerprint])
         // Alice comes too late: Mallory's key was the first, so Bob refuses Alice's.
         let lateResults = await meeting.meet(
             meeting.configuration(
@@ -507,7 +516,7 @@ struct PairingTests {
         }
     }
 
-    /// Listens as Bob, who waits for each record of a pairing as long as `limit`.
+    /// Listens as Bob. Bob waits at most `limit` for each record of a pairing.
     private func listen(
         _ meeting: Meeting, _ code: TrustPolicy.PairingCode, limit: Duration = .seconds(3)
     ) async throws -> SecureListener {
@@ -537,9 +546,9 @@ struct PairingTests {
             for case let error? in errors {
                 #expect([.refused, .mayBePaired].contains(error.code), "\(error)")
             }
-            let names = try meeting.bob.names()
-            #expect(names.count == 1)
-            #expect(winners.map { devices[$0].identity.fingerprint } == Array(names.values))
+            let bobsKeys = try meeting.bob.keysByName()
+            #expect(bobsKeys.count == 1)
+            #expect(winners.map { devices[$0].identity.fingerprint } == Array(bobsKeys.values))
             await accepted.abort()
             await listener.close()
             await meeting.loop.shutdown()
@@ -572,7 +581,7 @@ struct PairingTests {
     func closedListener() async throws {
         let meeting = try Meeting()
         let code = TrustPolicy.PairingCode()
-        // Alice's record does not come while the test waits for Eve.
+        // The limit is long because Alice sends no further record while the test waits for Eve.
         let listener = try await listen(meeting, code, limit: .seconds(30))
         let failures = await listener.failures()
         var dials: [Task<ChannelError.Code?, Never>] = []
@@ -655,7 +664,7 @@ struct PairingTests {
         for await failure in failures.prefix(4) { reasons.append(failure.error.reason) }
         #expect(reasons.prefix(3).allSatisfy { $0.contains("the codes differ") }, "\(reasons)")
         #expect(reasons.last?.contains("was tried 3 times") == true)
-        #expect(try meeting.bob.names().isEmpty && meeting.alice.names().isEmpty)
+        #expect(try meeting.bob.keysByName().isEmpty && meeting.alice.keysByName().isEmpty)
         await listener.close()
         await meeting.loop.shutdown()
     }

@@ -15,7 +15,7 @@ struct PeerConnectionTests {
         Int(String(decoding: message, as: UTF8.self))
     }
 
-    @Test("a connection that is dropped while the messages of eight links wait is freed")
+    @Test("a connection is freed if it is dropped while the messages of eight links wait")
     func droppedWhenFull() async throws {
         let fixture = try ReconnectFixture()
         let listener = try await fixture.listen()
@@ -36,7 +36,7 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("a connection that is dropped after its peer has finished is freed, and ends its channel")
+    @Test("a connection is freed and ends its channel if it is dropped after its peer has finished")
     func droppedAfterPeerEnd() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -72,8 +72,8 @@ struct PeerConnectionTests {
         await fixture.clock.settle()
         await fixture.loop.shutdown()
         for task in receiving { #expect(await failure(of: task) == .closed) }
-        let late = await PeerConnection.start(.offered, loop: fixture.loop)
-        for connection in [connected, searching, late] {
+        let startedAfterShutdown = await PeerConnection.start(.offered, loop: fixture.loop)
+        for connection in [connected, searching, startedAfterShutdown] {
             #expect(await connection.status.state == .closed)
             let sending = Task { _ = try await connection.send([1]) }
             #expect(await failure(of: sending) == .closed)
@@ -131,11 +131,11 @@ struct PeerConnectionTests {
         await connection.heard(.dialing(candidate))
         await connection.heard(.opening(candidate))
         #expect(await connection.status.state == .opening)
-        let other = Candidate(address: DeviceAddress(.any, .random), tag: nil)
-        await connection.heard(.dialCancelled(other))
+        let otherCandidate = Candidate(address: DeviceAddress(.any, .random), tag: nil)
+        await connection.heard(.dialCancelled(otherCandidate))
         #expect(await connection.status.state == .opening)
         await connection.heard(.dialCancelled(candidate))
-        // Longer than `opening` may last, and shorter than a search.
+        // 25 seconds are longer than `opening` may last, and shorter than a search may.
         await fixture.clock.advance(by: .seconds(25))
         #expect(await connection.status.state == .searching)
         #expect(await connection.status.failures == 0)
@@ -144,7 +144,7 @@ struct PeerConnectionTests {
     }
 
     @Test(
-        "although the link is cut ten times, messages arrive in order, none twice, and every delivered one has arrived"
+        "although the link is cut ten times, messages arrive in order, none twice, and each message whose fate is `delivered` has arrived"
     )
     func cuts() async throws {
         let fixture = try ReconnectFixture()
@@ -214,7 +214,7 @@ struct PeerConnectionTests {
             try await #expect(fate == .delivered)
             #expect(await dialer.status.peer?.fingerprint == fixture.pinned.acceptor.fingerprint)
             // An accepting connection ends with its listener. A message that the dialer sent before
-            // it had detected this would be lost, so the test waits for `backingOff`.
+            // the dialer had detected this would be lost, so the test waits for `backingOff`.
             await listener.close()
             await dialer.wait(for: .backingOff)
         }
@@ -245,7 +245,7 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("a message under way when its link is lost has an unknown fate, and is not sent again")
+    @Test("if a link is lost, a message under way has an unknown fate, and is not sent again")
     func unknown() async throws {
         let fixture = try ChannelFixture()
         let (first, second) = await fixture.links()
@@ -329,7 +329,7 @@ struct PeerConnectionTests {
             return [older, try await fixture.channels()]
         }
         var pairs = try await makePairs()
-        // Repeats until the older channel has the lower hash: it would stay if the hashes decided.
+        // Repeats until the older channel has the lower hash, and would stay if the hashes decided.
         while await pairs[1].acceptor.handshakeHash.lexicographicallyPrecedes(
             pairs[0].acceptor.handshakeHash)
         {
@@ -368,11 +368,12 @@ struct PeerConnectionTests {
     func uselessOffers() async throws {
         let fixture = try ChannelFixture()
         let otherFixture = try ChannelFixture()
-        let (held, feed) = AsyncStream<Void>.makeStream()
+        let (stream, continuation) = AsyncStream<Void>.makeStream()
         let connection = await PeerConnection.start(
             .dialing { progress throws(ChannelError) in
                 progress(.dialing)
-                for await _ in held {}
+                // Waits until the test finishes the stream, or the dial is cancelled.
+                for await _ in stream {}
                 throw ChannelError(.cancelled, "the dial was cancelled")
             }, to: PeerKey(fingerprint: fixture.pinned.dialer.fingerprint), loop: fixture.loop)
         await fixture.clock.settle()
@@ -385,7 +386,7 @@ struct PeerConnectionTests {
         await fixture.clock.settle()
         #expect(await connection.status.state == .dialing)
         #expect(await connection.status.failures == 0)
-        feed.finish()
+        continuation.finish()
         await connection.shut(nil)
         await otherFixture.clock.settle()
         await otherFixture.finish()
@@ -415,7 +416,27 @@ struct PeerConnectionTests {
         try await earlier.dialer.close()
         try await closing.value
         #expect(await pending.delivery() == .delivered)
-        #expect(await connection.closingChannels.isEmpty)
+        await fixture.finish()
+    }
+
+    @Test("closing reports lost messages even if the connection has closed its channel before")
+    func closesAfterLoss() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        var rules = ReconnectPolicy()
+        rules.endsWithPeer = true
+        let connection = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
+        #expect(await connection.offer(acceptor))
+        _ = try await connection.send([1])
+        // Both sides end, but the peer does not take the message.
+        try await dialer.finish()
+        await fixture.clock.settle()
+        let finishing = Task(executorPreference: fixture.loop) { await connection.finish() }
+        await fixture.clock.settle()
+        await dialer.abort()
+        await finishing.value
+        #expect(await connection.status.state == .closed)
+        await #expect(throws: ChannelError(.unacknowledged, "")) { try await connection.close() }
         await fixture.finish()
     }
 
@@ -542,7 +563,7 @@ struct PeerConnectionTests {
     @Test(
         "after the peer closes, a connection waits for the peer to come back, and no message is lost"
     )
-    func leaves() async throws {
+    func peerLeaves() async throws {
         let fixture = try ReconnectFixture()
         let listener = try await fixture.listen()
         let acceptor = await fixture.accepting(from: listener)
@@ -560,7 +581,7 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("an inconsistent configuration ends the connection, with the reason")
+    @Test("an inconsistent configuration ends the connection with the error `configuration`")
     func misconfigured() async throws {
         let fixture = try ReconnectFixture()
         var configuration = try fixture.pinned.configuration(.dialer)

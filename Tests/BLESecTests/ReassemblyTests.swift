@@ -63,7 +63,7 @@ struct ReassemblyTests {
         #expect(ended.withLock { $0 } == ["large"])
         #expect(!large.take(1, maximumMessageLength: 0), "a revoked part gets no more memory")
         #expect(budget.bytesLeft == 40)
-        // A channel that would itself need the most memory gets no more.
+        // A part that would then hold the most memory itself gets no more.
         #expect(!middle.take(70, maximumMessageLength: 0))
         #expect(ended.withLock { $0 } == ["large"])
         middle.giveBackAll()
@@ -71,7 +71,7 @@ struct ReassemblyTests {
     }
 
     @Test("a channel whose memory is revoked ends with limitExceeded")
-    func driverEnds() async throws {
+    func revokedChannelEnds() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
         await fixture.loop.run {
@@ -95,7 +95,7 @@ struct ReassemblyTests {
         #expect(peer.victimFailure == .timedOut)
     }
 
-    @Test("after a pause of five minutes in reading, a new message does not time out")
+    @Test("after the program has not read for five minutes, a new message does not time out")
     func notReading() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try peer.send(.data, Array(repeating: 1, count: 1_000))

@@ -20,7 +20,7 @@ struct RecordTests {
         }
     }
 
-    @Test("every type from 0x09 to 0x7F ends a channel without delivery and pairing")
+    @Test("on a channel without delivery and pairing, types 0x09 to 0x7F break the protocol")
     func unexpectedTypes() throws {
         for type in 0x09...0x7F {
             try Self.expectViolation([(RecordType(rawValue: UInt8(type)), [])])
@@ -138,10 +138,10 @@ struct RecordTests {
         peer.isBlocked = true
         _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))
         try peer.pump()
-        let sealedBeforePings = peer.victim.bytesAwaitingLink
+        let byteCountBeforePings = peer.victim.bytesAwaitingLink
         for _ in 0..<100 where peer.victimFailure == nil { try peer.send(.ping, [1]) }
         #expect(peer.victimFailure == .protocolViolation)
-        #expect(sealedBeforePings < 32_768, "only a part of the message is sealed")
+        #expect(byteCountBeforePings < 32_768, "only a part of the message is sealed")
     }
 
     @Test("a pong without a ping, or with bytes other than the ping's, breaks the protocol")
@@ -207,8 +207,8 @@ struct RecordTests {
         #expect(peer.victimFailure == .protocolViolation)
     }
 
-    @Test("with a limit of one record, this side still changes its key only after 1,024 records")
-    func rekeyOfThisSide() throws {
+    @Test("with a limit of one record, the victim still changes its key only after 1,024 records")
+    func rekeyOfVictim() throws {
         let peer = try MaliciousNoisePeer.ready {
             $0.limits.rekeyAfterRecords = 1
             $0.limits.sendAhead = 1 << 20
@@ -220,8 +220,8 @@ struct RecordTests {
         #expect(peer.records.count { $0.type == .data } == 2_500)
     }
 
-    @Test("this side also changes its key when the limit in bytes is reached")
-    func rekeyOfThisSideByBytes() throws {
+    @Test("the victim also changes its key when the limit in bytes is reached")
+    func rekeyOfVictimByBytes() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.rekeyAfterBytes = 1_500_000 }
         for _ in 0..<3_000 {
             _ = try peer.victim.queue(Array(repeating: 1, count: 1_000))
@@ -267,7 +267,7 @@ struct RecordTests {
     }
 
     @Test("messages are acknowledged after 32 of them, after 50 ms, or when the peer's end arrives")
-    func acknowledgementsOfThisSide() throws {
+    func acknowledgementsOfVictim() throws {
         let peer = try MaliciousNoisePeer.ready()
         for index in 1...64 {
             try peer.send(.data, [1])
@@ -340,7 +340,7 @@ struct RecordTests {
         peer.deliver(records)
         #expect(peer.victim.wantsBytes == false)
         #expect(peer.victim.unreceivedBytes < 12_000)
-        // While this side does not read, the idle deadline does not apply.
+        // While the victim does not read, the idle deadline does not apply.
         try peer.passTime(.seconds(3_600))
         #expect(peer.victimFailure == nil)
         for index in 0..<30 {

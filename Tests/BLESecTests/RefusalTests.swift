@@ -52,7 +52,7 @@ struct Refusable: Sendable, CustomTestStringConvertible {
             return Behaviour(certificate: "rogue")
         }
 
-        /// Does the same with a valid certificate.
+        /// Issues a valid certificate for the peer; returns the behaviour of a peer that uses it.
         func issueValid() throws -> Behaviour {
             try issue(TestAuthority.deviceExtensions("rogue"))
         }
@@ -234,7 +234,7 @@ extension Refusable {
                 authorities: authorities)
             return Behaviour(certificate: "rogue", chain: ["middle"])
         },
-        Self("with three authorities of the victim, the second of them revoked", "is revoked") {
+        Self("below three authorities of the victim, the second of them revoked", "is revoked") {
             setup in
             let middle = try TestAuthority("middle", under: setup.authority)
             let lowest = try TestAuthority("lowest", under: middle)
@@ -244,7 +244,7 @@ extension Refusable {
                 lists: [setup.authority.revocationList(["middle"])], authorities: authorities)
             return Behaviour(certificate: "rogue", chain: ["lowest", "middle"])
         },
-        Self("whose revoked key has another encoding, a compressed point", "unusual encoding") {
+        Self("with a revoked key in another encoding, a compressed point", "unusual encoding") {
             setup in
             let device = TestAuthority.deviceExtensions("rogue")
             try setup.authority.issue("rogue", device, pointForm: "uncompressed")
@@ -490,11 +490,11 @@ struct RefusalTests {
             let setup = try Refusable.Setup()
             let behaviour = try setup.issueValid()
             let configuration = try setup.configuration()
-            let whole = try MaliciousTLSPeer(
+            let untamperedPeer = try MaliciousTLSPeer(
                 role, behaviour, in: setup.authority.folder, victim: configuration)
-            try whole.run()
-            #expect(whole.isHandshakeDone && !whole.isVictimReady)
-            for (flight, bytes) in whole.flights.enumerated() {
+            try untamperedPeer.run()
+            #expect(untamperedPeer.isHandshakeDone && !untamperedPeer.isVictimReady)
+            for (flight, bytes) in untamperedPeer.flights.enumerated() {
                 for length in [0, 1, 5, bytes.count / 2, bytes.count - 1] {
                     let peer = try MaliciousTLSPeer(
                         role, behaviour, in: setup.authority.folder, victim: configuration)
@@ -549,12 +549,12 @@ struct RefusalTests {
             .dialer, setup.issueValid(), in: setup.authority.folder, victim: configuration)
         try first.run()
         let hello = try #require(first.flights.first)
-        let replaying = try MaliciousTLSPeer(
+        let replayer = try MaliciousTLSPeer(
             .dialer, setup.issueValid(), in: setup.authority.folder, victim: configuration)
-        replaying.deliver(
+        replayer.deliver(
             try Hello(offers: [CertificateFixture.tls]).encoded + MaliciousNoisePeer.framed(hello))
-        #expect(replaying.reportedIdentity == nil && replaying.victimPhase == .handshaking)
-        replaying.deliver(first.flights.dropFirst().flatMap(\.self))
-        #expect(replaying.endLinkReturningVictimFailure()?.code == .authenticationFailed)
+        #expect(replayer.reportedIdentity == nil && replayer.victimPhase == .handshaking)
+        replayer.deliver(first.flights.dropFirst().flatMap(\.self))
+        #expect(replayer.endLinkReturningVictimFailure()?.code == .authenticationFailed)
     }
 }

@@ -18,13 +18,13 @@ struct ReplayTests {
     func replayedFlight(offer: String) throws {
         let pinned = try PinnedPeers()
         let configurations = try pinned.configurations(offer)
-        let recorded = try AttackRun(configurations).sent[.dialer, default: []]
+        let recordedBytes = try AttackRun(configurations).sent[.dialer, default: []]
         // Replays either the first flight alone, or everything that the dialer has sent.
-        let firstFlight = SentPieces(of: recorded).pieces[1].upperBound
-        for length in [firstFlight, recorded.count] {
+        let firstFlightLength = SentPieces(of: recordedBytes).pieces[1].upperBound
+        for length in [firstFlightLength, recordedBytes.count] {
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
-            pair.deliver(Array(recorded.prefix(length)), to: .acceptor)
+            pair.deliver(Array(recordedBytes.prefix(length)), to: .acceptor)
             while !pair.take(.acceptor).isEmpty {}
             for _ in 0..<30 {
                 pair.passTime(.seconds(1))
@@ -42,11 +42,11 @@ struct ReplayTests {
         for offer in TamperingTests.scenarios.prefix(4) {
             let pinned = try PinnedPeers(hash: .init(ofProtocol: offer))
             let configurations = try pinned.configurations(offer)
-            let recorded = try AttackRun(configurations).sent[.acceptor, default: []]
+            let recordedBytes = try AttackRun(configurations).sent[.acceptor, default: []]
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
             _ = pair.take(.dialer)
-            pair.deliver(recorded, to: .dialer)
+            pair.deliver(recordedBytes, to: .dialer)
             #expect(pair.dialer.outcome?.code == .authenticationFailed)
             let isReady = pair.dialer.isReady
             #expect(!isReady)
@@ -189,11 +189,11 @@ struct ReplayTests {
         #expect(dials.contains(message, by: dialer.ownKeys))
         pair.run()
         #expect(!dials.contains(message, by: dialer.ownKeys))
-        let failed = try MachinePair(dialer: dialer, acceptor: pinned.configuration(.acceptor))
-        let failedMessage = try #require(failed.dialer.stage as? Negotiation).transcript.early
-        #expect(dials.contains(failedMessage, by: dialer.ownKeys))
-        failed.passTime(.seconds(5))
-        #expect(!dials.contains(failedMessage, by: dialer.ownKeys))
+        let failingPair = try MachinePair(dialer: dialer, acceptor: pinned.configuration(.acceptor))
+        let failingMessage = try #require(failingPair.dialer.stage as? Negotiation).transcript.early
+        #expect(dials.contains(failingMessage, by: dialer.ownKeys))
+        failingPair.passTime(.seconds(5))
+        #expect(!dials.contains(failingMessage, by: dialer.ownKeys))
     }
 }
 

@@ -51,7 +51,7 @@ struct SecrecyTests {
         #expect(!bytesOnLink.contains(pinned.acceptor.publicKey))
     }
 
-    @Test("every protocol that is offered by default mixes in the product ee of two ephemeral keys")
+    @Test("every protocol offered by default mixes in ee, the DH result of two ephemeral keys")
     func forwardSecrecy() throws {
         let configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
         for offer in configuration.protocols {

@@ -4,10 +4,11 @@ import BLESecNoise
 /// interactive patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.
 ///
 /// Each payload has a direction, a source property and a destination property. After the bar come
-/// transport messages, which the tables list where they differ from the handshake's messages. The
-/// printed tables have two mistakes, which are corrected here. For NX1 they have the transport
-/// messages `-> 2 1` and `<- 0 5`; the arrows must be interchanged, because the initiator has no
-/// key to prove. For X1N they leave out the last transport message.
+/// transport payloads. The tables list a transport payload only if its properties differ from
+/// those of its sender's last handshake payload. The printed tables have two mistakes, which are
+/// corrected here. For NX1 they have the transport payloads `-> 2 1` and `<- 0 5`; the arrows must
+/// be interchanged, because the initiator has no key to prove. For X1N they leave out the last
+/// transport payload.
 struct SourceProperties {
     private static let tables = """
         N     -> 0 2 |
@@ -128,7 +129,8 @@ struct SourceProperties {
     }
 
     /// Whether the other party has proof of the identity of `role` after the first `count` messages
-    /// of the handshake. A role with neither a key nor a psk has nothing to prove.
+    /// of the handshake. Always true if there is no psk and `role` proves no key
+    /// (``provesKey(_:)``), since it then has nothing to prove.
     ///
     /// A payload with source property 2 proves a key. A psk is mixed in at the beginning of the
     /// first message (psk0) or at the end of message N (pskN), and a party's ephemeral key in its
@@ -138,11 +140,11 @@ struct SourceProperties {
     /// ephemeral key, and is no replay.
     func isProven(_ role: Role, after count: Int) -> Bool {
         guard provesKey(role) || !psks.isEmpty else { return true }
-        let lastPSK = psks.map { max(0, $0 - 1) }.max() ?? 0
-        let othersFirst = handshake.firstIndex { $0.sender != role } ?? .max
+        let lastPSKIndex = psks.map { max(0, $0 - 1) }.max() ?? 0
+        let otherPartysFirstIndex = handshake.firstIndex { $0.sender != role } ?? .max
         return handshake.enumerated().prefix(count).contains { index, payload in
             payload.sender == role && (payload.source == 2 || !provesKey(role))
-                && (psks.isEmpty || index >= lastPSK && index > othersFirst)
+                && (psks.isEmpty || index >= lastPSKIndex && index > otherPartysFirstIndex)
         }
     }
 }

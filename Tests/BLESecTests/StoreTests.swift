@@ -99,6 +99,7 @@ struct StoreTests {
         try await expectOthersWork(fixture)
         #expect(
             await opening.dialer.phase == (call == "key" ? .awaitingTrustDecision : .established))
+        #expect(store.names.withLock { $0["desk"] } == nil)
         store.release()
         try await opening.dialing.value
         try await opening.accepting.value

@@ -19,7 +19,7 @@ struct StreamConnectionTests {
         self.fixture = fixture
     }
 
-    /// Two connected sides: the dialer and the acceptor.
+    /// Starts a dialer's and an acceptor's connection to each other; returns them in this order.
     private func sides(
         _ change: (inout PeerConnection.DeliveryOptions) -> Void = { _ in }
     ) async throws -> [PeerConnection] {
@@ -60,7 +60,7 @@ struct StreamConnectionTests {
         }
     }
 
-    @Test("despite 40 cuts, bytes of streams and messages beside them arrive once and in order")
+    @Test("despite up to 40 cuts, bytes of streams and messages arrive once and in order")
     func cuts() async throws {
         let sides = try await sides { $0.streams.window = 20_000 }
         let (streamCount, length) = (12, 150_000)
@@ -147,12 +147,12 @@ struct StreamConnectionTests {
         // A reader's stop ends the peer's write, even while that write waits for room.
         let second = try await sides[1].open("second")
         let writer = Task { try await second.write([UInt8](repeating: 0, count: 1 << 20)) }
-        let third = try await Self.next(sides[0])
-        _ = try await third.read()
-        await third.stop(code: 9)
+        let acceptedSecond = try await Self.next(sides[0])
+        _ = try await acceptedSecond.read()
+        await acceptedSecond.stop(code: 9)
         await #expect(throws: ChannelError(.streamReset, "")) { try await writer.value }
         #expect(second.resetCode == 9)
-        await third.finish()
+        await acceptedSecond.finish()
         await #expect(throws: ChannelError(.streamReset, "")) {
             try await second.waitUntilTaken()
         }
@@ -182,11 +182,11 @@ struct StreamConnectionTests {
         let stream = try await sides[0].open("dropped")
         try await stream.write([1, 2, 3])
         await stream.finish()
-        let empty = try await sides[0].open("empty")
-        await empty.finish()
+        let emptyStream = try await sides[0].open("empty")
+        await emptyStream.finish()
         let isTaken = Locked(false)
         let waiting = Task {
-            try await empty.waitUntilTaken()
+            try await emptyStream.waitUntilTaken()
             isTaken.withLock { $0 = true }
         }
         let accepted = try await Self.next(sides[1])
@@ -199,7 +199,7 @@ struct StreamConnectionTests {
         await accepted.finish()
         await acceptedEmpty.finish()
         #expect(try await stream.read() == nil)
-        #expect(try await empty.read() == nil)
+        #expect(try await emptyStream.read() == nil)
         #expect(try await acceptedEmpty.read() == nil)
         try await Self.close(sides)
     }
@@ -352,35 +352,37 @@ struct StreamConnectionTests {
     @Test("a full stream, and messages that the program does not receive, block no other stream")
     func independent() async throws {
         let sides = try await sides()
-        let full = try await sides[0].open("full", priority: .urgent)
-        let writer = Task { try await full.write([UInt8](repeating: 1, count: 1 << 20)) }
+        let fullStream = try await sides[0].open("full", priority: .urgent)
+        let writer = Task { try await fullStream.write([UInt8](repeating: 1, count: 1 << 20)) }
         let messages = Task {
             for _ in 0..<100 { _ = try await sides[0].send([UInt8](repeating: 2, count: 100_000)) }
         }
         let acceptedFull = try await Self.next(sides[1])
-        let free = try await sides[0].open("free", priority: .bulk)
+        let freeStream = try await sides[0].open("free", priority: .bulk)
         let bytes = Self.bytes(300_000, seed: 1)
-        async let sent: Void = free.write(bytes)
-        let accepted = try await Self.next(sides[1])
+        async let sent: Void = freeStream.write(bytes)
+        let acceptedFree = try await Self.next(sides[1])
         var arrived: [UInt8] = []
-        while arrived.count < bytes.count { arrived += try #require(try await accepted.read()) }
+        while arrived.count < bytes.count {
+            arrived += try #require(try await acceptedFree.read())
+        }
         #expect(arrived == bytes)
         try await sent
-        await free.finish()
-        await accepted.finish()
+        await freeStream.finish()
+        await acceptedFree.finish()
         // Now the bytes of the full stream and the messages are taken.
         #expect(acceptedFull.label == "full")
         var count = 0
         while count < 1 << 20 { count += try #require(try await acceptedFull.read()).count }
         try await writer.value
-        await full.finish()
+        await fullStream.finish()
         await acceptedFull.finish()
         #expect(try await acceptedFull.read() == nil)
-        #expect(try await full.read() == nil)
+        #expect(try await fullStream.read() == nil)
         for _ in 0..<100 { #expect(try await sides[1].receive()?.count == 100_000) }
         try await messages.value
-        #expect(try await accepted.read() == nil)
-        #expect(try await free.read() == nil)
+        #expect(try await acceptedFree.read() == nil)
+        #expect(try await freeStream.read() == nil)
         try await Self.close(sides)
     }
 
@@ -447,16 +449,16 @@ struct StreamConnectionTests {
         // Before the connection closes, the writer makes no call that would report the peer's stop.
         let stopped = try await sides[0].open("stopped")
         try await stopped.write([1, 2])
-        let stopping = try await Self.next(sides[1])
-        #expect(try await stopping.read() == [1, 2])
-        await stopping.stop(code: 9)
-        await stopping.finish()
+        let acceptedStopped = try await Self.next(sides[1])
+        #expect(try await acceptedStopped.read() == [1, 2])
+        await acceptedStopped.stop(code: 9)
+        await acceptedStopped.finish()
         let taken = try await sides[0].open("taken")
         try await taken.write([3])
         await taken.finish()
-        let taking = try await Self.next(sides[1])
-        #expect(try await Self.everything(from: taking) == [3])
-        await taking.reset(code: 7)
+        let acceptedTaken = try await Self.next(sides[1])
+        #expect(try await Self.everything(from: acceptedTaken) == [3])
+        await acceptedTaken.reset(code: 7)
         #expect(try await stopped.read() == nil)
         await #expect(throws: ChannelError(.streamReset, "")) { try await taken.read() }
         try await Self.close(sides)
@@ -470,8 +472,8 @@ struct StreamConnectionTests {
         #expect(try await stopped.read() == nil)
         try await taken.waitUntilTaken()
         await #expect(throws: ChannelError(.streamReset, "")) { try await taken.read() }
-        await #expect(throws: ChannelError(.streamReset, "")) { try await taking.write([5]) }
-        #expect(try await taking.read() == nil)
+        await #expect(throws: ChannelError(.streamReset, "")) { try await acceptedTaken.write([5]) }
+        #expect(try await acceptedTaken.read() == nil)
     }
 
     @Test("a close that waits for a stream until its deadline fails with unacknowledged")
@@ -488,7 +490,7 @@ struct StreamConnectionTests {
         await #expect(throws: ChannelError.self) { while true { try await accepted.write([1]) } }
     }
 
-    @Test("open fails with a label that is too long, and on a connection without delivery")
+    @Test("open fails if the label is too long, or if the connection has no delivery")
     func refused() async throws {
         let sides = try await sides()
         await #expect(throws: ChannelError(.limitExceeded, "")) {

@@ -157,7 +157,7 @@ struct TLSChannelTests {
         #expect(run[role].failure == .untrusted && run[role.peer].failure == .refused)
     }
 
-    @Test("a peer is admitted only if its URI is exactly one of the permitted URIs")
+    @Test("a peer is admitted only if its URI equals one of the permitted URIs")
     func permittedURIs() throws {
         let fixture = try CertificateFixture.shared()
         for (uris, isReady) in [
@@ -346,7 +346,7 @@ struct TLSChannelTests {
         #expect(pair.dialer.outcome != nil && pair.dialer.outcome?.code == nil)
     }
 
-    @Test("a direct TLS dialer that does not get the acceptor's end fails, and never succeeds")
+    @Test("a direct TLS dialer that never gets the acceptor's end fails: truncated or timedOut")
     func directWithoutPeersEnd() throws {
         let cutPair = try Self.pairWhoseDialerHasEnded(Self.tls)
         cutPair.dialer.linkEnded(nil, now: cutPair.now)
@@ -424,7 +424,7 @@ struct TLSChannelTests {
         #expect(nextPair.acceptor.outcome?.code == .untrusted)
     }
 
-    @Test("an intermediate's revocation list with its own serial number does not revoke it")
+    @Test("an intermediate whose own revocation list has its serial number is not revoked")
     func serialOfIntermediate() throws {
         let authority = try TestAuthority()
         let middle = try TestAuthority("middle", under: authority)
@@ -473,7 +473,7 @@ struct TLSChannelTests {
         let hello = try Hello(
             offers: [Self.tls], extensions: ChannelFeatures.known.extensions
         ).encoded
-        // A negotiated acceptor answers with the feature that it has too.
+        // A negotiated acceptor has only this one of the offered features, and its answer lists it.
         let answerLength = Answer(
             .accept, extensions: ChannelFeatures.acknowledgesTaken.extensions
         ).encoded.count

@@ -4,7 +4,7 @@ import Testing
 
 @testable import BLESec
 
-/// A proven peer that breaks the rules of records over TLS, or divides records over TLS records in
+/// A proven peer that sends forbidden records, or divides records of blesec/1 over TLS records in
 /// unusual ways.
 @Suite("Records over TLS")
 struct TLSRecordTests {
@@ -143,7 +143,7 @@ struct TLSRecordTests {
     }
 
     @Test(
-        "data goes both ways after several requests for a change of key that came when nothing was to be sent",
+        "data goes both ways after a side with nothing to send has got several requests to change its key",
         arguments: roles)
     func keyRequests(role: ChannelRole) throws {
         let peer = try MaliciousTLSPeer.ready(role)
@@ -227,25 +227,25 @@ struct TLSRecordTests {
 
     /// A dialer with the second list of groups has to send a second ClientHello.
     @Test(
-        "the first ClientHello may take several records of version 1.0; later records have 1.2",
+        "the first ClientHello may fill several records of version 1.0; later records must have 1.2",
         arguments: ["X25519", "P-521:P-256"])
     func recordVersion(groups: String) throws {
         let fixture = try CertificateFixture.shared()
-        for isLaterVersionOld in [false, true] {
+        for laterRecordHasOldVersion in [false, true] {
             let peer = try MaliciousTLSPeer(
                 .dialer, .init(groups: groups), in: fixture.authority.folder,
                 victim: fixture.configuration(.acceptor))
             peer.tamper = { [unowned peer] bytes in
                 switch peer.flights.count {
                 case 0: return Self.inTwoRecords(bytes)
-                case 1 where isLaterVersionOld: return [bytes[0], 3, 1] + bytes[3...]
+                case 1 where laterRecordHasOldVersion: return [bytes[0], 3, 1] + bytes[3...]
                 default: return bytes
                 }
             }
             try peer.run()
-            #expect(peer.flights.count == (groups == "X25519" || isLaterVersionOld ? 2 : 3))
-            #expect(peer.types == (isLaterVersionOld ? [] : [.ready]))
-            guard isLaterVersionOld else { continue }
+            #expect(peer.flights.count == (groups == "X25519" || laterRecordHasOldVersion ? 2 : 3))
+            #expect(peer.types == (laterRecordHasOldVersion ? [] : [.ready]))
+            guard laterRecordHasOldVersion else { continue }
             #expect(peer.endLinkReturningVictimFailure()?.code == .protocolViolation)
         }
     }
@@ -273,7 +273,7 @@ struct TLSRecordTests {
         #expect(peer.records.count == before && peer.alert == nil)
     }
 
-    @Test("close_notify does not end a channel properly, and nothing after it is read")
+    @Test("a channel that ends with close_notify alone is truncated, and nothing after it is read")
     func closeNotify() throws {
         let silentPeer = try MaliciousTLSPeer.ready()
         silentPeer.shutDown()

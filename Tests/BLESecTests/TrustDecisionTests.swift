@@ -15,10 +15,10 @@ struct TrustDecisionTests {
     /// A person whom a policy asks. The test gives the person's answer.
     final class Person: Sendable {
         let verdicts: AsyncStream<TrustPolicy.Verdict>
-        private let answers: AsyncStream<TrustPolicy.Verdict>.Continuation
+        private let continuation: AsyncStream<TrustPolicy.Verdict>.Continuation
         let questions = Locked<[ClaimedIdentity]>([])
 
-        init() { (verdicts, answers) = AsyncStream.makeStream() }
+        init() { (verdicts, continuation) = AsyncStream.makeStream() }
 
         var policy: TrustPolicy {
             .asking { identity in
@@ -28,9 +28,9 @@ struct TrustDecisionTests {
             }
         }
 
-        func answer(_ verdict: TrustPolicy.Verdict) { answers.yield(verdict) }
+        func answer(_ verdict: TrustPolicy.Verdict) { continuation.yield(verdict) }
         /// Makes the policy throw.
-        func fail() { answers.finish() }
+        func fail() { continuation.finish() }
     }
 
     /// Two channels. One of them has asked a person, and waits for the answer.
@@ -99,7 +99,7 @@ struct TrustDecisionTests {
     }
 
     @Test("the error untrusted contains the peer's claimed identity", arguments: roles)
-    func saysWho(role: ChannelRole) throws {
+    func claimedIdentityInError(role: ChannelRole) throws {
         let pinned = try PinnedPeers()
         let unknown = try IdentityKey.generate()
         var configurations = try (pinned.configuration(.dialer), pinned.configuration(.acceptor))
@@ -122,7 +122,7 @@ struct TrustDecisionTests {
     }
 
     @Test("without an answer the channel ends within 61 seconds, and a late answer changes nothing")
-    func never() async throws {
+    func noAnswer() async throws {
         for role in Self.roles {
             // With its default timeouts the peer would close the link first.
             let question = try await Question(role) {
@@ -187,7 +187,7 @@ struct TrustDecisionTests {
     }
 
     @Test(
-        "a question takes a listener's place until it is answered, even if the peer has gone",
+        "a question counts towards its listener's limit until its answer, even if the peer is gone",
         .timeLimit(.minutes(1)))
     func placeOfQuestion() async throws {
         let limit = ConcurrencyLimit(1)

@@ -5,8 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// What unauthenticated peers can send, and how many bytes (the bound, `unauthenticatedBytes`) and
-/// how much time a machine allows them.
+/// What unauthenticated peers can send, and a machine's limits for them: a time, and a number of
+/// bytes, `unauthenticatedBytes`, which these tests call the bound.
 @Suite("Before authentication")
 struct UnauthenticatedTests {
     /// A dialer and an acceptor that pin each other's keys; `change` adapts the acceptor's
@@ -23,7 +23,7 @@ struct UnauthenticatedTests {
     static let hello = (try? Hello(offers: [ChannelConfiguration.defaultProtocol]).encoded) ?? []
 
     @Test("a machine times out after five seconds if its peer is silent")
-    func nothing() throws {
+    func silentPeer() throws {
         let pair = try Self.pair()
         pair.passTime(.milliseconds(4_999))
         #expect(pair.acceptor.outcome == nil)
@@ -33,7 +33,7 @@ struct UnauthenticatedTests {
     }
 
     @Test("an acceptor times out after five seconds, even while bytes of a hello arrive")
-    func drips() throws {
+    func slowHello() throws {
         let pair = try Self.pair()
         for byte in Self.hello.prefix(26) {
             pair.deliver([byte], to: .acceptor)
@@ -99,7 +99,7 @@ struct UnauthenticatedTests {
         let link = await fixture.loop.run { FaultyLink(far) }
         let channel = try fixture.channel(over: link, .acceptor)
         let opening = fixture.opening(channel)
-        // The early message has 32,768 bytes, and more bytes than these follow its length.
+        // An early message of 32,768 bytes is announced, and more bytes than that follow.
         let bytes = Self.hello + [0x80, 0x00] + [UInt8](repeating: 1, count: 150_000)
         await fixture.loop.run { _ = try? near.send(bytes.span) }
         #expect(await failure(of: opening) == .limitExceeded)
@@ -160,7 +160,7 @@ struct UnauthenticatedTests {
         #expect(peer.records.allSatisfy { $0.type == .ready })
     }
 
-    @Test("random bytes never trap a machine of either role, and never make it ready")
+    @Test("random bytes neither crash a machine of either role nor make it ready")
     func randomBytes() throws {
         var random = SeededGenerator(seed: 11)
         for round in 0..<300 {

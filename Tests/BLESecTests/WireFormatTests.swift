@@ -18,9 +18,9 @@ struct WireFormatTests {
         let produced = try Self.producedExamples()
         #expect(documented.map(\.name).sorted() == produced.map(\.name).sorted())
         for example in produced {
-            let written = documented.first { $0.name == example.name }?.bytes
+            let documentedBytes = documented.first { $0.name == example.name }?.bytes
             #expect(
-                written == example.bytes,
+                documentedBytes == example.bytes,
                 "the code makes \(Self.hex(example.bytes)) for \(example.name); the page differs")
         }
     }

@@ -164,16 +164,18 @@ struct WrongMomentTests {
         }
         var rules = ReconnectPolicy()
         rules.endsWithPeer = true
-        let dialing = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
-        let accepting = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
-        #expect(await dialing.offer(dialer))
-        #expect(await accepting.offer(acceptor))
+        let dialerConnection = await PeerConnection.start(
+            .offered, rules: rules, loop: fixture.loop)
+        let acceptorConnection = await PeerConnection.start(
+            .offered, rules: rules, loop: fixture.loop)
+        #expect(await dialerConnection.offer(dialer))
+        #expect(await acceptorConnection.offer(acceptor))
         await fixture.clock.advance(by: .seconds(101))
-        #expect(await dialing.hasPeerEnded == false)
-        #expect(await accepting.hasPeerEnded == false)
+        #expect(await dialerConnection.hasPeerEnded == false)
+        #expect(await acceptorConnection.hasPeerEnded == false)
         #expect(await acceptor.isOver)
-        await dialing.shut(nil)
-        await accepting.shut(nil)
+        await dialerConnection.shut(nil)
+        await acceptorConnection.shut(nil)
         await dialer.abort()
         await acceptor.abort()
         await fixture.clock.settle()
@@ -213,7 +215,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("deliver succeeds although the sending program receives only one message a second")
+    @Test("deliver succeeds although the program that calls it receives only one message a second")
     func slowReceiver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -306,7 +308,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a duration of any length is converted to nanoseconds without a trap")
+    @Test("any duration is converted to nanoseconds without a trap, and to a text in seconds")
     func longDurations() {
         #expect(Duration.seconds(18_446_744_073.8).wholeNanoseconds == .max)
         #expect(Duration.seconds(Int64.max).wholeNanoseconds == .max)
@@ -319,16 +321,19 @@ struct WrongMomentTests {
     @Test("a request for memory that cannot be met is refused, and ends no channel")
     func unmetRequest() {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
-        let ended = Locked(0)
-        let parts = (0..<3).map { _ in budget.part(for: nil) { ended.withLock { $0 += 1 } } }
+        let endedChannelCount = Locked(0)
+        let parts = (0..<3).map { _ in
+            budget.part(for: nil) { endedChannelCount.withLock { $0 += 1 } }
+        }
         #expect(parts[0].take(50, maximumMessageLength: 0))
         #expect(parts[1].take(30, maximumMessageLength: 0))
         // With 60 bytes more the third part would hold 80, more than any other part, so no other
         // part loses its bytes.
         #expect(parts[2].take(20, maximumMessageLength: 0))
         #expect(!parts[2].take(60, maximumMessageLength: 0))
-        #expect(ended.withLock { $0 } == 0)
+        #expect(endedChannelCount.withLock { $0 } == 0)
         #expect(budget.bytesLeft == 0)
+        withExtendedLifetime(parts) {}
     }
 }
 

@@ -24,12 +24,12 @@ import Testing
         }
     }
 
-    /// The most allocations for one event on the loop. Entering the channel's isolation makes them,
-    /// and makes fewer in an optimized build.
+    /// The maximum number of allocations per event on the loop. They are made when a call enters
+    /// the channel's isolation; an optimized build makes fewer.
     #if DEBUG
-        static let perEvent = 2
+        static let allocationsPerEvent = 2
     #else
-        static let perEvent = 1
+        static let allocationsPerEvent = 1
     #endif
 
     /// Allocations are counted on the loop's thread, where all work runs.
@@ -54,13 +54,13 @@ import Testing
             return counts
         }.value
         await loop.shutdown()
-        // A received message takes one allocation for its array, an event at most `perEvent`.
-        // Events: each message, an acknowledgement for every 32nd message, and timers on a busy
-        // machine.
+        // A received message takes one allocation for its array; an event takes at most
+        // `allocationsPerEvent`. Events: each message, an acknowledgement for every 32nd message,
+        // and timers on a busy machine.
         let events = messageCount + messageCount / Int(Record.messagesPerAck) + 32
         for (size, count) in counts {
             #expect(count >= messageCount, "allocations of received messages were not counted")
-            #expect(count <= messageCount + Self.perEvent * events, "\(size) bytes")
+            #expect(count <= messageCount + Self.allocationsPerEvent * events, "\(size) bytes")
         }
     }
 }

@@ -220,7 +220,7 @@ import Testing
     }
 
     @Test(
-        "a command that cannot be carried out gives its exit status, and one line with the reason",
+        "a command that cannot be carried out exits with its reason's status, and prints one line",
         arguments: [
             (["--size", "0"], 64, "--size is a number from 1 to 1048576"),
             (["--rounds", "x"], 64, "--rounds is a number"),

@@ -28,19 +28,21 @@ import Testing
         }
 
         let slower = try run("--compare", file, slowdown: 20)
-        let worse = slower.text.split(separator: "\n").filter { $0.contains(" worse ") }
+        let worseLines = slower.text.split(separator: "\n").filter { $0.contains(" worse ") }
         let layers = ["AEAD", "TransportState", "NoiseEngine"].map {
             "engine/Noise_XX_25519_ChaChaPoly_SHA256/16384/\($0) "
         }
-        let isNamed = layers.allSatisfy { name in worse.contains { $0.hasPrefix(name) } }
-        if slower.status != 1 || slower.errors != "" || worse.count != 7 || !isNamed {
+        let areLayersNamed = layers.allSatisfy { name in
+            worseLines.contains { $0.hasPrefix(name) }
+        }
+        if slower.status != 1 || slower.errors != "" || worseLines.count != 7 || !areLayersNamed {
             mistakes.append("the slower build: \(slower.text)\(slower.errors)")
         }
         return mistakes
     }
 
     @Test(
-        "two runs of one build show no change, and a run that is 20 % slower names 7 worse ratios"
+        "two runs of one build show no change, and in a run that is 20 % slower 7 ratios are worse"
     )
     func sameAndSlower() throws {
         // Other load on the machine may hide a slower run, or slow down one of two equal runs, so
@@ -57,17 +59,19 @@ import Testing
         _ samples: [Double], _ basis: Ratio.Basis = .processor, lessIsBetter: Bool = true
     ) -> Ratio {
         Ratio(
-            name: "engine/a", denominator: "primitive", basis: basis,
+            name: "engine/a", referenceName: "primitive", basis: basis,
             lessIsBetter: lessIsBetter, summary: Summary(samples))
     }
 
-    private static func changes(from old: [Double], to now: Ratio) -> [Comparison.Change] {
-        let summary = Summary(old)
-        let before = RecordedReport.Ratio(
-            name: now.name, median: summary.median,
+    private static func changes(
+        from oldSamples: [Double], to newRatio: Ratio
+    ) -> [Comparison.Change] {
+        let summary = Summary(oldSamples)
+        let oldRatio = RecordedReport.Ratio(
+            name: newRatio.name, median: summary.median,
             standardError: summary.spread / Double(summary.count).squareRoot(),
-            lessIsBetter: now.lessIsBetter)
-        return Comparison([now], to: [before]).changes
+            lessIsBetter: newRatio.lessIsBetter)
+        return Comparison([newRatio], to: [oldRatio]).changes
     }
 
     @Test("each ratio defines whether a smaller value is better or worse")
@@ -88,14 +92,14 @@ import Testing
         // are 0.19.
         let scatteredSamples = [0.8, 0.95, 1.0, 1.05, 1.2]
         func changes(by factor: Double) -> [Comparison.Change] {
-            let now = Self.ratio(scatteredSamples.map { factor * $0 })
-            return Self.changes(from: scatteredSamples, to: now)
+            let newRatio = Self.ratio(scatteredSamples.map { factor * $0 })
+            return Self.changes(from: scatteredSamples, to: newRatio)
         }
         #expect(changes(by: 1.18).isEmpty && changes(by: 1.20).count == 1)
         let equalSamples = [Double](repeating: 1, count: 5)
         func isChange(by factor: Double, _ basis: Ratio.Basis) -> Bool {
-            let now = Self.ratio(equalSamples.map { factor * $0 }, basis)
-            return !Self.changes(from: equalSamples, to: now).isEmpty
+            let newRatio = Self.ratio(equalSamples.map { factor * $0 }, basis)
+            return !Self.changes(from: equalSamples, to: newRatio).isEmpty
         }
         #expect(!isChange(by: 1.07, .processor) && isChange(by: 1.09, .processor))
         #expect(!isChange(by: 1 / 1.07, .processor) && isChange(by: 1 / 1.09, .processor))
@@ -103,19 +107,19 @@ import Testing
         #expect(!isChange(by: 1.0005, .counted) && isChange(by: 1.002, .counted))
     }
 
-    @Test("a change that another run does not confirm does not count")
+    @Test("a change counts only if another run confirms it")
     func confirmation() {
-        let old = [
+        let oldRatios = [
             RecordedReport.Ratio(
                 name: "engine/a", median: 1, standardError: 0, lessIsBetter: true)
         ]
-        let worse = Comparison([Self.ratio([1.2])], to: old)
+        let worse = Comparison([Self.ratio([1.2])], to: oldRatios)
         var confirmed = worse
         confirmed.confirm(by: worse)
         #expect(confirmed.isWorse && confirmed.scenarios == [.engine])
         for other in [[1.0], [0.8]] {
             var comparison = worse
-            comparison.confirm(by: Comparison([Self.ratio(other)], to: old))
+            comparison.confirm(by: Comparison([Self.ratio(other)], to: oldRatios))
             #expect(comparison.changes.isEmpty && !comparison.isWorse)
         }
     }
@@ -152,7 +156,7 @@ import Testing
         #expect(outcome.output == [])
     }
 
-    @Test("a report without a ratio that this run measures is refused")
+    @Test("a report that has no ratio in common with this run is refused")
     func nothingInCommon() throws {
         let folder = ScratchFolder()
         let file = folder.file("old.json")

@@ -43,7 +43,8 @@ struct EnginePair: ~Copyable {
         }
     }
 
-    /// Opens the record, and returns the length of its plaintext.
+    /// Opens the record at the start of `wire`, and returns the length of its plaintext; `nil` if
+    /// the record is incomplete or has no plaintext.
     private static func open(
         _ wire: inout [UInt8], with receiver: inout NoiseEngine
     ) throws -> Int? {
@@ -67,7 +68,7 @@ struct EnginePair: ~Copyable {
 
 /// Two channels over a memory link.
 enum ChannelPair {
-    /// Opens the channels. Runs on the loop.
+    /// Opens two channels whose link is on `loop`.
     static func open(
         _ name: String, loop: EventLoop
     ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {

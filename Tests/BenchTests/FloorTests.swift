@@ -63,7 +63,7 @@ import Testing
     }
 
     @Test("each floor has its own ratio, a worst value below 10 and a reason that ends in a period")
-    func file() throws {
+    func floorsOfTheRepository() throws {
         struct Floor: Decodable {
             var ratio: String
             var worst: Double

@@ -12,7 +12,7 @@ import Testing
     ///
     /// Each side hashes the prologue, each public key and each payload. Split() calls HKDF twice:
     /// for the transport keys, and for the master secret of the additional symmetric keys.
-    static let counted: [(name: String, calls: Counts)] = [
+    static let handCounts: [(name: String, calls: Counts)] = [
         (
             "Noise_XX_25519_ChaChaPoly_SHA256",
             Counts(keyPairs: 2, dhOperations: 6, hashes: 16, hkdfs: 10, seals: 4, opens: 4)
@@ -28,14 +28,14 @@ import Testing
             "Noise_NNpsk0_25519_AESGCM_SHA512",
             Counts(keyPairs: 2, dhOperations: 2, hashes: 12, hkdfs: 12, seals: 2, opens: 2)
         ),
-        // The initiator's ephemeral is known beforehand, so no side generates it.
+        // The initiator's ephemeral is known beforehand, so neither side generates it.
         (
             "Noise_NNfallback_448_ChaChaPoly_BLAKE2b",
             Counts(keyPairs: 1, dhOperations: 2, hashes: 8, hkdfs: 6, seals: 1, opens: 1)
         ),
     ]
 
-    @Test("the calls listed for a handshake equal those counted by hand", arguments: counted)
+    @Test("the calls listed for a handshake equal those counted by hand", arguments: handCounts)
     func calls(_ expected: (name: String, calls: Counts)) throws {
         #expect(HandshakeCalls(try ProtocolName(expected.name)).counts == expected.calls)
     }
@@ -78,15 +78,15 @@ import Testing
     @Test("in each TLS resumption both sides send fewer bytes than in a full handshake")
     func resumption() throws {
         let devices = try TLSDevices.shared()
-        let full = try TLSHandshakes(devices).run(2)
+        let fullHandshake = try TLSHandshakes(devices).run(2)
         let resumptions = try TLSResumptions(devices)
         for _ in 0..<3 {
             let resumed = try resumptions.run(2)
             #expect(resumed.time.dialer > 0 && resumed.time.acceptor > 0)
             // The acceptor's second flight is a ticket.
             #expect(resumed.flights == BothSides(dialer: 2, acceptor: 2))
-            #expect(resumed.bytes.dialer < full.bytes.dialer)
-            #expect(resumed.bytes.acceptor < full.bytes.acceptor)
+            #expect(resumed.bytes.dialer < fullHandshake.bytes.dialer)
+            #expect(resumed.bytes.acceptor < fullHandshake.bytes.acceptor)
         }
     }
 }

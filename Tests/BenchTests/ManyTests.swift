@@ -171,7 +171,7 @@ import Testing
         // flood at full speed; with 100 to 500 ms, during a flood at LE's rate.
         #expect(flood.knownPeers.count == 3)
         for peers in flood.knownPeers {
-            // One dial of a hundred may fail. With fewer dials, one may.
+            // One dial of each hundred may fail, and one if there are fewer dials.
             let failedDials = Int((Double(peers.dials) * (1 - peers.served)).rounded())
             #expect(peers.served > 0 && failedDials <= max(1, peers.dials / 100), "\(peers)")
         }
@@ -194,7 +194,8 @@ import Testing
         #expect(outcome.status == 0, "\(outcome.errors)")
         let data = try Data(contentsOf: URL(fileURLWithPath: file))
         let report = try JSONDecoder().decode(Report.self, from: data)
-        // One channel cannot be spread over two loops, and four channels are measured once.
+        // One channel cannot be spread over two loops. Four channels, although named twice, are
+        // measured once for each of the two engines.
         #expect(report.loops.map(\.channels) == [4, 4] && report.loops.map(\.loops) == [2, 2])
         for result in report.loops {
             #expect(result.handshakeRate > 0 && result.goodput > 0 && result.batchGoodput > 0)
@@ -219,7 +220,7 @@ import Testing
         #expect(outcome.text.contains("\nMany channels on 2 loops, in elapsed time\n"))
     }
 
-    @Test("what needs more descriptors than a process may have is left out, and the rest measured")
+    @Test("what needs more descriptors than a process may have is left out; the rest is measured")
     func fewDescriptors() throws {
         let outcome = try Subprocess.run(
             "sh",

@@ -21,15 +21,15 @@ import Testing
 
     @Test("packets take the time that the specification defines")
     func airTimes() {
-        let (slow, fast) = (
+        let (oneMegabit, twoMegabit) = (
             Self.parameters(.oneMegabit, milliseconds: 30),
             Self.parameters(.twoMegabit, milliseconds: 30)
         )
-        #expect(slow.airTime(0) == 80_000 && slow.airTime(251) == 2_088_000)
-        #expect(fast.airTime(0) == 44_000 && fast.airTime(251) == 1_048_000)
-        #expect(slow.exchangeTime(251) == 2_468_000)
-        #expect(fast.exchangeTime(251) == 1_392_000)
-        var encrypted = fast
+        #expect(oneMegabit.airTime(0) == 80_000 && oneMegabit.airTime(251) == 2_088_000)
+        #expect(twoMegabit.airTime(0) == 44_000 && twoMegabit.airTime(251) == 1_048_000)
+        #expect(oneMegabit.exchangeTime(251) == 2_468_000)
+        #expect(twoMegabit.exchangeTime(251) == 1_392_000)
+        var encrypted = twoMegabit
         encrypted.isLinkEncrypted = true
         #expect(encrypted.airTime(0) == 44_000 && encrypted.airTime(251) == 1_064_000)
     }
@@ -82,12 +82,14 @@ import Testing
     )
     func credits() async throws {
         var parameters = RadioParameters()
-        let ample = try await RadioRun(parameters).measureBareL2CAP()
+        let ampleCreditsGoodput = try await RadioRun(parameters).measureBareL2CAP()
         parameters.credits = .linux
-        let linux = try await RadioRun(parameters).measureBareL2CAP()
-        #expect(linux > 0.97 * ample, "\(linux / ample)")
+        let linuxCreditsGoodput = try await RadioRun(parameters).measureBareL2CAP()
+        #expect(
+            linuxCreditsGoodput > 0.97 * ampleCreditsGoodput,
+            "\(linuxCreditsGoodput / ampleCreditsGoodput)")
         parameters.sdu = parameters.mtu
-        #expect(try await RadioRun(parameters).measureBareL2CAP() < 0.7 * ample)
+        #expect(try await RadioRun(parameters).measureBareL2CAP() < 0.7 * ampleCreditsGoodput)
     }
 
     @Test(
@@ -110,11 +112,13 @@ import Testing
                 return sent - before
             }
             sender.keepsQueueShort = true
-            let short = try fill()
-            #expect((2 * sdu...16 << 10).contains(short) && short > 12_000, "\(short)")
+            let shortQueueBytes = try fill()
+            #expect(
+                (2 * sdu...16 << 10).contains(shortQueueBytes) && shortQueueBytes > 12_000,
+                "\(shortQueueBytes)")
             await clock.advance(by: .milliseconds(80))
             let refill = try fill()
-            #expect((sdu...short).contains(refill), "\(refill)")
+            #expect((sdu...shortQueueBytes).contains(refill), "\(refill)")
             sender.keepsQueueShort = false
             try #expect(fill() > 12 << 10)
             // The link has more queued than a short queue may hold. It takes nothing until there is
@@ -122,7 +126,7 @@ import Testing
             sender.keepsQueueShort = true
             try #expect(fill() == 0)
             await clock.advance(by: .seconds(1))
-            try #expect(fill() == short)
+            try #expect(fill() == shortQueueBytes)
             #expect(sender.count.bytes == sent)
             receiver.close()
         }.value
@@ -132,9 +136,12 @@ import Testing
     @Test("a short queue does not slow bulk data down", arguments: [7.5, 30, 400])
     func shortQueueGoodput(_ interval: Double) async throws {
         let parameters = Self.parameters(.twoMegabit, milliseconds: interval)
-        let long = try await RadioRun(parameters).measureBareL2CAP()
-        let short = try await RadioRun(parameters).measureBareL2CAP(keepsQueueShort: true)
-        #expect(short > 0.99 * long, "\(short / long)")
+        let longQueueGoodput = try await RadioRun(parameters).measureBareL2CAP()
+        let shortQueueGoodput = try await RadioRun(parameters).measureBareL2CAP(
+            keepsQueueShort: true)
+        #expect(
+            shortQueueGoodput > 0.99 * longQueueGoodput,
+            "\(shortQueueGoodput / longQueueGoodput)")
     }
 
     @Test("lost packets are sent again, everything arrives, and every run gives the same figures")
@@ -145,13 +152,13 @@ import Testing
         scenario.leastVolume = 64 << 10
         scenario.leastIntervals = 16
         var parameters = RadioParameters()
-        let lossless = try await scenario.measure(parameters, peers, engines: [engine])
+        let losslessResults = try await scenario.measure(parameters, peers, engines: [engine])
         parameters.loss = 0.2
         let results = try await scenario.measure(parameters, peers, engines: [engine])
-        #expect(results[0].goodput < 0.8 * lossless[0].goodput)
-        #expect(results[1].goodput < 0.8 * lossless[1].goodput)
-        let repeated = try await scenario.measure(parameters, peers, engines: [engine])
-        #expect(repeated.map(\.goodput) == results.map(\.goodput))
+        #expect(results[0].goodput < 0.8 * losslessResults[0].goodput)
+        #expect(results[1].goodput < 0.8 * losslessResults[1].goodput)
+        let repeatedResults = try await scenario.measure(parameters, peers, engines: [engine])
+        #expect(repeatedResults.map(\.goodput) == results.map(\.goodput))
     }
 
     @Test(

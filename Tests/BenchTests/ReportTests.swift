@@ -8,7 +8,7 @@ import Testing
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
     /// Options for a short run of every scenario, with two sizes, two transports and one protocol.
     /// With `--protocol`, no streams are measured.
-    private static let shortMeasurements = [
+    private static let shortRunOptions = [
         "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--size", "1024",
         "--transport", "memory", "--transport", "unix-seqpacket", "--protocol",
         "Noise_XX_25519_ChaChaPoly_SHA256",
@@ -23,7 +23,7 @@ import Testing
     func schema() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")
-        let outcome = try Bench.run(Self.shortMeasurements + ["--loops", "2", "--json", file])
+        let outcome = try Bench.run(Self.shortRunOptions + ["--loops", "2", "--json", file])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let schema = "\(Self.root)/docs/bench.schema.json"
         #expect(try !Self.list("loops", in: file).isEmpty)
@@ -75,7 +75,7 @@ import Testing
     func plots() throws {
         let folder = ScratchFolder()
         let (svg, png) = (folder.file("plots.svg"), folder.file("plots.png"))
-        let outcome = try Bench.run(Self.shortMeasurements + ["--svg", svg])
+        let outcome = try Bench.run(Self.shortRunOptions + ["--svg", svg])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let rendering = try Subprocess.run("rsvg-convert", ["--output", png, svg])
         #expect(rendering.status == 0, "\(rendering.errors)")

@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct ResponderTests {
     @Test(
-        "a peer cannot ask for messages that arrive exactly once, since their connection would wait for another link for ever"
+        "a peer that asks for exactly-once delivery is refused: the connection would wait for ever for another link"
     )
     func exactlyOnce() async throws {
         let loop = EventLoop(name: "responder")

@@ -28,16 +28,16 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Proxy(threading.Thread):
-    """Accepts links on the Unix socket `front`, connects each to the socket `back`, and cuts links: `cuts` in all.
+    """Accepts links on the Unix socket `front`, connects each to the socket `back`, and cuts links: `cut_limit` in all.
 
     A link is cut after a random number of bytes, less than `allowance_limit`. `pace`, if given, returns how many bytes
     all links together may have carried by now.
     """
 
-    def __init__(self, front, back, cuts, allowance_limit, generator, pace=None):
+    def __init__(self, front, back, cut_limit, allowance_limit, generator, pace=None):
         super().__init__(daemon=True)
         self.pace = pace
-        self.back, self.cut_limit, self.allowance_limit, self.generator = back, cuts, allowance_limit, generator
+        self.back, self.cut_limit, self.allowance_limit, self.generator = back, cut_limit, allowance_limit, generator
         self.cuts = self.carried = 0
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(front)
@@ -65,9 +65,9 @@ class Proxy(threading.Thread):
     def carry(self, dialer, acceptor):
         allowance = self.allowance()
         opposite = {dialer: acceptor, acceptor: dialer}
-        with selectors.DefaultSelector() as ready, dialer, acceptor:
+        with selectors.DefaultSelector() as selector, dialer, acceptor:
             for end in opposite:
-                ready.register(end, selectors.EVENT_READ)
+                selector.register(end, selectors.EVENT_READ)
             if allowance == 0:
                 self.cuts += 1
                 return
@@ -75,7 +75,7 @@ class Proxy(threading.Thread):
                 if self.pace is not None and self.carried > self.pace():
                     time.sleep(0.005)
                     continue
-                for key, _ in ready.select():
+                for key, _ in selector.select():
                     end = key.fileobj
                     if end not in opposite:
                         continue
@@ -143,7 +143,7 @@ class Side:
 class StoredSide(threading.Thread):
     """A tool with a store, an input and an output, which is killed at random times and started again.
 
-    A tool that has created no output file has an empty output.
+    If the tool has created no output file, its output counts as empty.
     """
 
     def __init__(self, folder, name, arguments, count, seed, kills, pause):
@@ -215,8 +215,8 @@ def main():
         for name in ("listener", "dialer"):
             made = subprocess.run([tool, "keygen", folder / name], check=True, capture_output=True, text=True)
             keys.append(made.stdout.split()[-1])
-        # Unless the limit is 4,000, the links that are cut or end with a kill together carry fewer bytes than both
-        # sides send, on average about a third of them. So enough bytes are left for all cuts.
+        # The links that are cut or end with a kill together carry fewer bytes than both sides send: on average about a
+        # third as many. So enough bytes are left for all cuts. With the least limit, 4,000, this is not certain.
         allowance_limit = max(4_000, 2 * options.bytes // max(1, options.cuts + 2 * options.kills))
         start_time = time.monotonic()
         sides = []

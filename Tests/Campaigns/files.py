@@ -30,8 +30,8 @@ from pathlib import Path
 from cut import ROOT, Proxy
 
 LIMIT = 120  # the longest wait, in seconds
-# About what an L2CAP channel with LE 2M carries, in bytes a second (docs/radio-model.md), and the seconds until the
-# other side has a byte: two connection intervals of 15 ms.
+# The rate of an L2CAP channel with LE 2M, about, in bytes a second (docs/radio-model.md), and the delay of a byte in
+# seconds: two connection intervals of 15 ms.
 RADIO_RATE, RADIO_DELAY = 163_000, 0.03
 
 
@@ -53,7 +53,7 @@ def make_file(path, count, generator):
 
 
 def make_tree(path, count, generator):
-    """A tree of files of 1 KiB, with an empty folder."""
+    """Makes a tree of `count` files of 1 KiB and an empty folder."""
     (path / "empty").mkdir(parents=True)
     for number in range(count):
         folder = path / f"part {number // 500}" / f"{number // 50 % 10}"
@@ -76,21 +76,21 @@ class Tools:
             self.keys[name] = made.stdout.split()[-1]
         self.count = 0
 
-    def start(self, command, *arguments, before=()):
+    def start(self, command, *arguments, wrapper=()):
         other = "send" if command == "receive" else "receive"
         self.count += 1
         reports = self.folder / f"{command}.{self.count}"
         process = subprocess.Popen(
-            [*before, self.tool, command, *arguments, "--identity", self.folder / command,
+            [*wrapper, self.tool, command, *arguments, "--identity", self.folder / command,
              "--peer", self.keys[other], "--idle", "5"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=reports.open("wb"), cwd=self.folder)
         process.reports = reports
         return process
 
-    def receiver(self, folder, *arguments, before=()):
+    def start_receiver(self, folder, *arguments, wrapper=()):
         socket_path = f"{self.folder}/end{self.count}"
         process = self.start(
-            "receive", f"unix:{socket_path}", folder, "--listen", "--accept", "always", *arguments, before=before)
+            "receive", f"unix:{socket_path}", folder, "--listen", "--accept", "always", *arguments, wrapper=wrapper)
         return process, socket_path
 
 
@@ -109,30 +109,30 @@ class RadioLink:
         acceptor = socket.socket(socket.AF_UNIX)
         acceptor.connect(back)
         for source, target in ((dialer, acceptor), (acceptor, dialer)):
-            # About 8 pieces are under way at once; further bytes wait in the sender's socket.
+            # At most 8 pieces wait here for their time; further bytes wait in the sender's socket.
             pieces = queue.Queue(maxsize=8)
             threading.Thread(target=self.take, args=(source, pieces), daemon=True).start()
             threading.Thread(target=self.give, args=(target, pieces), daemon=True).start()
 
     @staticmethod
     def take(source, pieces):
-        sent = time.monotonic()
+        sent_time = time.monotonic()
         piece = True
         while piece:
             try:
                 piece = source.recv(1_000)
             except OSError:
                 piece = b""
-            sent = max(sent, time.monotonic()) + len(piece) / RADIO_RATE
-            time.sleep(max(0, sent - time.monotonic()))
-            pieces.put((sent + RADIO_DELAY, piece))
+            sent_time = max(sent_time, time.monotonic()) + len(piece) / RADIO_RATE
+            time.sleep(max(0, sent_time - time.monotonic()))
+            pieces.put((sent_time + RADIO_DELAY, piece))
 
     @staticmethod
     def give(target, pieces):
         piece = True
         while piece:
-            due, piece = pieces.get()
-            time.sleep(max(0, due - time.monotonic()))
+            due_time, piece = pieces.get()
+            time.sleep(max(0, due_time - time.monotonic()))
             try:
                 if piece:
                     target.sendall(piece)
@@ -157,7 +157,8 @@ def partial_bytes(folder):
         path.stat().st_size for path in folder.glob(".blesec-partial/*/*/**/*") if path.is_file())
 
 
-def until(condition, limit=LIMIT):
+def wait_until(condition, limit=LIMIT):
+    """Waits until `condition` holds. Returns False if the time limit passes first."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         try:
@@ -170,11 +171,11 @@ def until(condition, limit=LIMIT):
 
 
 class KilledSide(threading.Thread):
-    """A tool that is killed and started again each time `reached` returns at least the next of `marks`."""
+    """A tool that is killed and started again each time `progress()` reaches the next of `marks`."""
 
-    def __init__(self, start, reached, marks):
+    def __init__(self, start_tool, progress, marks):
         super().__init__(daemon=True)
-        self.begin, self.reached, self.marks = start, reached, marks
+        self.start_tool, self.progress, self.marks = start_tool, progress, marks
         self.status, self.reports = "late", []
         self.kills_done = 0
         self.is_over = False
@@ -182,10 +183,10 @@ class KilledSide(threading.Thread):
 
     def run(self):
         for mark in [*self.marks, None]:
-            process = self.begin()
+            process = self.start_tool()
             self.reports.append(process.reports)
             while process.poll() is None and not self.is_over:
-                if mark is not None and self.reached() >= mark:
+                if mark is not None and self.progress() >= mark:
                     process.kill()
                 time.sleep(0.005)
             if self.is_over:
@@ -220,7 +221,7 @@ def interrupted(tools, options, generator, check):
     marks = sorted(generator.randrange(options.bytes * 3 // 4) for _ in range(2 * options.kills))
     start_time = time.monotonic()
 
-    def reached():
+    def progress():
         try:
             return partial_bytes(target)
         except OSError:
@@ -228,9 +229,9 @@ def interrupted(tools, options, generator, check):
 
     receiver = KilledSide(
         lambda: tools.start("receive", f"unix:{folder}/back", target, "--listen", "--accept", "always"),
-        reached, marks[0::2])
+        progress, marks[0::2])
     sender = KilledSide(
-        lambda: tools.start("send", f"unix:{folder}/front", source), reached, marks[1::2])
+        lambda: tools.start("send", f"unix:{folder}/front", source), progress, marks[1::2])
     deadline = start_time + 60 + options.bytes / 4e6 + 4 * options.cuts + 20 * options.kills
     statuses = [sender.wait(deadline), receiver.wait(deadline)]
     seconds = time.monotonic() - start_time
@@ -259,19 +260,19 @@ def reports(*sides):
         for path in (side.reports if isinstance(side.reports, list) else [side.reports])[-2:])
 
 
-def transfer(tools, source, target, *receiving, before=(), sending=(), is_radio=False):
+def transfer(tools, source, target, *receiver_options, wrapper=(), sender_options=(), is_radio=False):
     """Sends a file or folder. Returns both exit statuses, the sender's and the receiver's reports, and the seconds.
 
-    `receiving` and `sending` are further arguments of `blesec receive` and `blesec send`. `before` is the beginning of
-    a command line that runs the receiver.
+    `receiver_options` and `sender_options` are further arguments of `blesec receive` and `blesec send`. `wrapper` is a
+    command that runs the receiver: the receiver's command line follows it.
     """
-    receiver, socket_path = tools.receiver(target, *receiving, before=before)
-    until(lambda: "listening" in receiver.reports.read_text())
+    receiver, socket_path = tools.start_receiver(target, *receiver_options, wrapper=wrapper)
+    wait_until(lambda: "listening" in receiver.reports.read_text())
     if is_radio:
         RadioLink(f"{socket_path}.radio", socket_path)
         socket_path += ".radio"
     start_time = time.monotonic()
-    sender = tools.start("send", f"unix:{socket_path}", source, *sending)
+    sender = tools.start("send", f"unix:{socket_path}", source, *sender_options)
     statuses = wait(sender), wait(receiver)
     seconds = time.monotonic() - start_time
     return statuses, sender.reports.read_text(), receiver.reports.read_text(), seconds
@@ -287,14 +288,14 @@ def tree(tools, options, generator, check):
     for link, is_radio in (("a Unix link", False), ("a link with the rate of LE 2M", True)):
         rates = []
         for name in ("one.bin", "tree"):
-            best = None
+            least_seconds = None
             for _ in range(1 if is_radio else 3):
                 subprocess.run(["rm", "-rf", target / name], check=True)
                 statuses, sender_log, receiver_log, seconds = transfer(
                     tools, folder / name, target, is_radio=is_radio)
                 check(statuses == (0, 0), f"{name}: {statuses} {sender_log} {receiver_log}")
-                best = min(best or seconds, seconds)
-            rates.append(options.tree * 1_024 / best)
+                least_seconds = min(least_seconds or seconds, seconds)
+            rates.append(options.tree * 1_024 / least_seconds)
         ratio = rates[1] / rates[0]
         print(
             f"{options.tree} files of 1 KiB over {link}: {rates[1] / 1e6:.3f} MB/s, one file "
@@ -316,10 +317,10 @@ def cases(tools, options, generator, check):
     target = folder / "empties"
     target.mkdir()
     statuses, sender_log, _, _ = transfer(tools, empty, target)
-    status = (target / "empty").stat()
-    check(statuses == (0, 0) and status.st_size == 0, f"an empty file: {statuses} {sender_log}")
-    check(status.st_mode & 0o100, "the executable bit is lost")
-    check(status.st_mtime_ns == empty.stat().st_mtime_ns, "the modification time is lost")
+    file_status = (target / "empty").stat()
+    check(statuses == (0, 0) and file_status.st_size == 0, f"an empty file: {statuses} {sender_log}")
+    check(file_status.st_mode & 0o100, "the executable bit is lost")
+    check(file_status.st_mtime_ns == empty.stat().st_mtime_ns, "the modification time is lost")
     statuses, sender_log, _, _ = transfer(tools, empty, target)
     check(statuses == (0, 0) and "as empty (2)" in sender_log, f"a name that exists: {sender_log}")
     (target / "empty").write_bytes(b"old")
@@ -329,31 +330,32 @@ def cases(tools, options, generator, check):
     # A receiver that refuses.
     socket_path = f"{folder}/refusing"
     receiver = tools.start("receive", f"unix:{socket_path}", target, "--listen", "--accept", "1K")
-    until(lambda: "listening" in receiver.reports.read_text())
+    wait_until(lambda: "listening" in receiver.reports.read_text())
     sender = tools.start("send", f"unix:{socket_path}", source)
     statuses = wait(sender), wait(receiver)
     check(statuses == (69, 0), f"refused: {statuses} {sender.reports.read_text()}")
     check("larger than 1.0 KiB" in sender.reports.read_text(), "the reason of a refusal is lost")
     check(not (target / "some.bin").exists(), "a refused file is there")
 
-    # A disk with too little space, for which the receiver refuses the offer; then a disk with enough space.
+    # A disk with too little space: the receiver refuses the offer. Then a disk with enough space.
     disk = folder / "disk"
     disk.mkdir()
     mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     for size, expected in ((24, (73, 73)), (64, (0, 0))):
         script = f"mount -t tmpfs -o size={size}m tmpfs '{disk}' && exec \"$@\""
-        statuses, sender_log, receiver_log, _ = transfer(tools, source, disk, before=[*mount, script, "sh"])
+        statuses, sender_log, receiver_log, _ = transfer(tools, source, disk, wrapper=[*mount, script, "sh"])
         check(statuses == expected, f"a disk of {size} MiB: {statuses} {sender_log} {receiver_log}")
         check("too little space" in sender_log or size > 40, f"a disk of {size} MiB: {sender_log}")
     script = f"mount -t tmpfs -o ro,size=64m tmpfs '{disk}' && exec \"$@\""
-    receiver, socket_path = tools.receiver(disk, before=[*mount, script, "sh"])
+    receiver, socket_path = tools.start_receiver(disk, wrapper=[*mount, script, "sh"])
     check(wait(receiver) == 73, f"a folder that cannot be written: {receiver.reports.read_text()}")
 
-    # The size limit (RLIMIT_FSIZE) ends the file in the middle. The next transfer has no limit, and goes on.
+    # A limit of the file size (RLIMIT_FSIZE) stops the receiver in the middle of the file. The next transfer has no
+    # limit, and continues from there.
     limited = folder / "limited"
     limited.mkdir()
     statuses, sender_log, receiver_log, _ = transfer(
-        tools, source, limited, before=["prlimit", "--fsize=20000000", "env", "--ignore-signal=XFSZ"])
+        tools, source, limited, wrapper=["prlimit", "--fsize=20000000", "env", "--ignore-signal=XFSZ"])
     check(statuses == (73, 73), f"a file that is too large midway: {statuses} {sender_log} {receiver_log}")
     check(not (limited / "some.bin").exists(), "an incomplete file has its final name")
     check(partial_bytes(limited) > 10_000_000, "the bytes that had arrived are gone")
@@ -378,16 +380,16 @@ def cases(tools, options, generator, check):
 
     for name, change in (("grows", grow), ("shrinks", lambda path: os.truncate(path, 12_345_678)),
                          ("is replaced", replace), ("is rewritten", rewrite), ("is removed", os.unlink)):
-        # The whole file may have been sent before it changed. This shows nothing, so it is sent again.
+        # If the whole file was sent before it changed, the attempt shows nothing, and is repeated.
         for attempt in range(5):
             target = folder / f"changing {name} {attempt}"
             target.mkdir()
             changing = folder / "changing.bin"
             changing.write_bytes(source.read_bytes())
-            receiver, socket_path = tools.receiver(target)
-            until(lambda: "listening" in receiver.reports.read_text())
+            receiver, socket_path = tools.start_receiver(target)
+            wait_until(lambda: "listening" in receiver.reports.read_text())
             sender = tools.start("send", f"unix:{socket_path}", changing)
-            check(until(lambda: partial_bytes(target) > 500_000), f"{name}: nothing arrives")
+            check(wait_until(lambda: partial_bytes(target) > 500_000), f"{name}: nothing arrives")
             receiver.send_signal(signal.SIGSTOP)
             time.sleep(0.1)
             arrived_bytes = partial_bytes(target)
@@ -406,10 +408,10 @@ def cases(tools, options, generator, check):
     for command in ("send", "receive"):
         target = folder / f"interrupted {command}"
         target.mkdir()
-        receiver, socket_path = tools.receiver(target)
-        until(lambda: "listening" in receiver.reports.read_text())
+        receiver, socket_path = tools.start_receiver(target)
+        wait_until(lambda: "listening" in receiver.reports.read_text())
         sender = tools.start("send", f"unix:{socket_path}", source)
-        check(until(lambda: partial_bytes(target) > 500_000), f"interrupt {command}: nothing arrives")
+        check(wait_until(lambda: partial_bytes(target) > 500_000), f"interrupt {command}: nothing arrives")
         (sender if command == "send" else receiver).send_signal(signal.SIGINT)
         statuses = wait(sender), wait(receiver)
         sender_log, receiver_log = sender.reports.read_text(), receiver.reports.read_text()
@@ -424,28 +426,28 @@ def cases(tools, options, generator, check):
         check(digest(target / "some.bin") == digest(source), "the received file differs")
         check([path.name for path in target.iterdir()] == ["some.bin"], "something is left")
 
-    def killed_midway(target):
+    def kill_midway(target):
         """Kills both sides of a transfer, and returns the path of the incomplete file."""
         target.mkdir()
-        receiver, socket_path = tools.receiver(target)
-        until(lambda: "listening" in receiver.reports.read_text())
+        receiver, socket_path = tools.start_receiver(target)
+        wait_until(lambda: "listening" in receiver.reports.read_text())
         sender = tools.start("send", f"unix:{socket_path}", source)
-        until(lambda: partial_bytes(target) > 2_000_000)
+        wait_until(lambda: partial_bytes(target) > 2_000_000)
         for process in (receiver, sender):
             process.kill()
             process.wait()
         partial, = target.glob(".blesec-partial/*/*/f-*")
         return partial
 
-    # Another transfer of the same file is still active (this script holds its lock), and ends later. The sender offers
-    # the file again, and both sides succeed.
+    # This script holds the lock of the incomplete file's folder, as another transfer of the same file would, and the
+    # receiver refuses the offer. Later the lock is free, the sender offers the file again, and both sides succeed.
     target = folder / "active"
-    lock = os.open(killed_midway(target).parent, os.O_RDONLY)
+    lock = os.open(kill_midway(target).parent, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    receiver, socket_path = tools.receiver(target)
-    until(lambda: "listening" in receiver.reports.read_text())
+    receiver, socket_path = tools.start_receiver(target)
+    wait_until(lambda: "listening" in receiver.reports.read_text())
     sender = tools.start("send", f"unix:{socket_path}", source)
-    check(until(lambda: "being received already" in receiver.reports.read_text()), "an offer is accepted twice")
+    check(wait_until(lambda: "being received already" in receiver.reports.read_text()), "an offer is accepted twice")
     os.close(lock)
     statuses = wait(sender), wait(receiver)
     is_equal = digest(target / "some.bin") == digest(source)
@@ -455,7 +457,7 @@ def cases(tools, options, generator, check):
 
     # The receiver's incomplete file has bytes that the source does not have.
     target = folder / "wrong"
-    partial = killed_midway(target)
+    partial = kill_midway(target)
     with open(partial, "r+b") as file:
         file.seek(100_000)
         file.write(b"wrong")

@@ -7,8 +7,8 @@ N connections, half of them over TCP and half over a Unix socket, and several at
 program that echoes them. Each connection shuts down its sending direction after its last byte; some send more
 than a stream's window. Each byte must come back once and in order, and then the end. A TCP connection must be
 reset if its target is not allowed, if nothing listens at its target, or if the peer is killed. At most half of the
-cuts are made while the TCP connections run, so that the others meet cuts too. No cut may be missing. Prints what
-failed, and ends with `N passed, N failed`.
+cuts are made while the TCP connections run, so that the other connections meet cuts too. No cut may be missing.
+Prints what failed, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -52,18 +52,18 @@ def serve(server):
         threading.Thread(target=echo, args=(end,), daemon=True).start()
 
 
-def converse(family, address, sent):
-    """Sends all of `sent`, and returns the bytes that come back up to the end."""
+def converse(family, address, data):
+    """Sends `data`, and returns the bytes that come back up to the end."""
     with socket.socket(family) as end:
         end.settimeout(LIMIT)
         end.connect(address)
 
-        # The kernel reports a reset only once, to one of the two threads.
+        # The kernel reports a reset only once: to the thread that sends, or to this thread, which receives.
         errors = []
 
         def send():
             try:
-                end.sendall(sent)
+                end.sendall(data)
                 end.shutdown(socket.SHUT_WR)
             except OSError as error:
                 errors.append(error)
@@ -93,7 +93,7 @@ class Tool:
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.reports.open("ab"))
 
-    def has_said(self, text):
+    def wait_for(self, text):
         """Waits until the tool has reported `text`. Returns False if the time limit passes first."""
         deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline:
@@ -125,10 +125,10 @@ def campaign(options, folder, tools, check):
         keys.append(made.stdout.split()[-1])
     tcp = listening_socket(socket.AF_INET, ("127.0.0.1", 0))
     unix = listening_socket(socket.AF_UNIX, str(folder / "target"))
-    for server in (tcp, unix):
-        threading.Thread(target=serve, args=(server,), daemon=True).start()
-    # Four ports that are free once these sockets are closed. Nothing will listen at `closed_port`, which the far side
-    # allows, and at `refused_port`, which it does not allow.
+    for target in (tcp, unix):
+        threading.Thread(target=serve, args=(target,), daemon=True).start()
+    # Four ports that are free once these sockets are closed. Nothing will listen at `closed_port` or `refused_port`;
+    # the far side allows `closed_port` only.
     reserved = [listening_socket(socket.AF_INET, ("127.0.0.1", 0)) for _ in range(4)]
     local_port, other_local_port, closed_port, refused_port = [end.getsockname()[1] for end in reserved]
     for end in reserved:
@@ -156,21 +156,21 @@ def campaign(options, folder, tools, check):
             tool, "forward", local, remote, "--at", f"unix:{folder / 'front'}",
             "--identity", folder / "near", "--peer", keys[1], "--idle", "5"])
 
-    server = start_far()
-    check(server.has_said("listening on"), "the far side does not listen")
+    far_tool = start_far()
+    check(far_tool.wait_for("listening on"), "the far side does not listen")
     for family, local, remote, address in (
             (socket.AF_INET, f"tcp:127.0.0.1:{local_port}", f"unix:{folder / 'target'}", ("127.0.0.1", local_port)),
             (socket.AF_UNIX, f"unix:{folder / 'local'}", f"tcp:127.0.0.1:{target_port}", str(folder / "local"))):
         if family == socket.AF_UNIX:
             proxy.cut_limit = options.cuts
-        client = start_near(f"near-{family.name}", local, remote)
-        check(client.has_said("channel ready"), f"{family.name}: no channel")
+        near_tool = start_near(f"near-{family.name}", local, remote)
+        check(near_tool.wait_for("channel ready"), f"{family.name}: no channel")
 
         def exchange(number, seed):
             length = random.Random(seed).choice([0, 1, 3_000, 70_000, 400_000])
-            sent = random.Random(seed).randbytes(length)
+            data = random.Random(seed).randbytes(length)
             try:
-                results[number] = converse(family, address, sent) == sent
+                results[number] = converse(family, address, data) == data
             except OSError as error:
                 results[number] = error
 
@@ -193,29 +193,29 @@ def campaign(options, folder, tools, check):
                 end.connect(address)
                 end.sendall(b"before")
                 check(receive(end, 6) == b"before", "nothing came back before the kill")
-                server.kill()
-                server = start_far("far-again")
+                far_tool.kill()
+                far_tool = start_far("far-again")
                 try:
                     piece = end.recv(1)
                     check(False, f"a lost connection returns {piece}")
                 except ConnectionResetError:
                     check(True, "")
             check(converse(family, address, b"after") == b"after", "nothing is carried after the kill")
-        status = client.end()
+        status = near_tool.end()
         check(status == 130, f"{family.name}: the status is {status}")
     for name, remote, reason in (
             ("refused", f"tcp:127.0.0.1:{refused_port}", "does not allow"),
             ("closed", f"tcp:127.0.0.1:{closed_port}", "cannot reach")):
-        client = start_near(name, f"tcp:127.0.0.1:{other_local_port}", remote)
-        check(client.has_said("channel ready"), f"{name}: no channel")
+        near_tool = start_near(name, f"tcp:127.0.0.1:{other_local_port}", remote)
+        check(near_tool.wait_for("channel ready"), f"{name}: no channel")
         try:
             piece = converse(socket.AF_INET, ("127.0.0.1", other_local_port), b"x")
             check(False, f"{name}: a connection to nothing returns {piece}")
         except ConnectionResetError:
             check(True, "")
-        check(client.has_said(reason), f"{name}: the reason is not reported")
-        client.end()
-    check(server.end() == 130, "the far side does not end")
+        check(near_tool.wait_for(reason), f"{name}: the reason is not reported")
+        near_tool.end()
+    check(far_tool.end() == 130, "the far side does not end")
     check(proxy.cuts == options.cuts, f"{proxy.cuts} of {options.cuts} cuts")
     print(f"seed {options.seed}: {proxy.cuts} of {options.cuts} cuts, {proxy.carried} bytes carried", flush=True)
 

@@ -26,10 +26,10 @@ class Chat:
     """A `blesec chat` whose standard output and standard error are saved in files."""
 
     def __init__(self, tool, folder, name, *options):
-        self.written, self.reports = folder / f"{name}.written", folder / f"{name}.reports"
+        self.output, self.reports = folder / f"{name}.written", folder / f"{name}.reports"
         self.process = subprocess.Popen(
             [tool, "chat", f"unix:{folder / 'socket'}", "--identity", folder / name, *options],
-            stdin=subprocess.PIPE, stdout=self.written.open("wb"), stderr=self.reports.open("wb"),
+            stdin=subprocess.PIPE, stdout=self.output.open("wb"), stderr=self.reports.open("wb"),
             cwd=folder)
 
     def type(self, count):
@@ -42,11 +42,11 @@ class Chat:
         except (BrokenPipeError, ValueError):
             pass
 
-    def lines(self):
+    def written_numbers(self):
         """The numbers on the complete lines that the chat has written so far."""
-        return [int(line) for line in self.written.read_bytes().split(b"\n")[:-1]]
+        return [int(line) for line in self.output.read_bytes().split(b"\n")[:-1]]
 
-    def with_fate(self, fate):
+    def numbers_with_fate(self, fate):
         """The numbers of the typed lines that the chat reports with this fate."""
         start = fate + b" "
         return [int(line.split()[1]) for line in self.reports.read_bytes().split(b"\n")[:-1]
@@ -72,7 +72,7 @@ def fingerprint(tool, path):
     return next(word for word in shown.stdout.split() if word.startswith("SHA256:"))
 
 
-def one_round(tool, lines, generator):
+def one_round(tool, line_count, generator):
     """Runs one round. Returns the lines reported as delivered, those of them that did not arrive, the
     number of lines whose fate is unknown, and the seconds that the leaver took to end."""
     with tempfile.TemporaryDirectory(prefix="blesec-") as name:
@@ -83,14 +83,14 @@ def one_round(tool, lines, generator):
         try:
             wait("the listener", leaver, lambda: b"listening" in leaver.reports.read_bytes())
             writer = Chat(tool, folder, "writer", "--peer", keys["leaver"])
-            typist = threading.Thread(target=writer.type, args=(lines,), daemon=True)
+            typist = threading.Thread(target=writer.type, args=(line_count,), daemon=True)
             wait("the channel", writer, lambda: b"channel ready" in writer.reports.read_bytes())
             typist.start()
             # The leaver leaves after about `goal` lines, at five bytes a line.
-            goal = generator.randrange(1, max(2, lines // 4))
-            wait("a line", leaver, lambda: leaver.written.stat().st_size >= goal * 5)
+            goal = generator.randrange(1, max(2, line_count // 4))
+            wait("a line", leaver, lambda: leaver.output.stat().st_size >= goal * 5)
             # Without a delivered line, the round would show nothing.
-            wait("the report of a delivered line", writer, lambda: writer.with_fate(b"delivered"))
+            wait("the report of a delivered line", writer, lambda: writer.numbers_with_fate(b"delivered"))
             start_time = time.monotonic()
             leaver.process.stdin.close()
             status = leaver.process.wait(TIME_LIMIT)
@@ -100,13 +100,13 @@ def one_round(tool, lines, generator):
             writer.process.kill()
             writer.process.wait()
             typist.join(TIME_LIMIT)
-            arrived, delivered = leaver.lines(), writer.with_fate(b"delivered")
+            arrived, delivered = leaver.written_numbers(), writer.numbers_with_fate(b"delivered")
             assert status == 0, f"the leaver ended with {status}: {leaver.reports.read_text()[-500:]}"
             assert arrived == list(range(1, len(arrived) + 1)), "lines are missing, repeated or out of order"
             assert len(set(delivered)) == len(delivered), "a line is reported as delivered twice"
-            assert not writer.with_fate(b"received"), \
+            assert not writer.numbers_with_fate(b"received"), \
                 "received is reported, although the leaver acknowledges only what it has written"
-            return delivered, sorted(set(delivered) - set(arrived)), len(writer.with_fate(b"unknown")), seconds
+            return delivered, sorted(set(delivered) - set(arrived)), len(writer.numbers_with_fate(b"unknown")), seconds
         finally:
             leaver.end()
             if writer:

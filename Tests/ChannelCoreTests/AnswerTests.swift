@@ -70,10 +70,10 @@ struct AnswerTests {
     @Test("a reflected hello whose first name is longer than one byte is refused as an answer")
     func reflected() throws {
         var random = Random(seed: 4)
-        var hellos = try (0..<500).map { _ in try HelloTests.random(&random) }
+        var hellos = try (0..<500).map { _ in try HelloTests.randomHello(&random) }
         // In the hellos that follow, everything after the length of the first name has the form of
-        // one extension: the name's first character is its type, the second its length. So only
-        // status and index are wrong.
+        // one extension: the name's first character is the extension's type, and the second is the
+        // extension's length. So only status and index are wrong.
         let valueLength = 100
         let lengthCharacter = String(decoding: [UInt8(valueLength)], as: UTF8.self)
         for count in 1...16 {
@@ -114,11 +114,12 @@ struct AnswerTests {
             guard let hello = try? Hello(offers: offers, extensions: extensions) else { continue }
             let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: offers.count)
             // The number of offers is read as the status, and the length of the first name as the
-            // index. The first name is then the type of an extension, and the second its value.
-            let type = Array(offers[0].utf8)
+            // index. The first name is then the type of an extension, and the second name is the
+            // extension's value.
+            let firstName = Array(offers[0].utf8)
             let hasForm =
-                offers.count == 2 && type.count == 1
-                && !extensions.contains { $0.type == type[0] }
+                offers.count == 2 && firstName.count == 1
+                && !extensions.contains { $0.type == firstName[0] }
             #expect((answer != nil) == hasForm, "\(hello)")
             guard let answer else { continue }
             accepted += 1

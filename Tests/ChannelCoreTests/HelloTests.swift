@@ -7,7 +7,7 @@ struct HelloTests {
     func roundTrip() throws {
         var random = Random(seed: 1)
         for _ in 0..<200 {
-            let hello = try Self.random(&random)
+            let hello = try Self.randomHello(&random)
             let bytes = hello.encoded + random.bytes(random.number(0...40))
             #expect(try Hello(prefixOf: bytes.span) == hello)
             for length in 0..<hello.encoded.count {
@@ -21,7 +21,7 @@ struct HelloTests {
         var random = Random(seed: 2)
         var accepted = 0
         for _ in 0..<4_000 {
-            var bytes = try Self.random(&random).encoded
+            var bytes = try Self.randomHello(&random).encoded
             for _ in 0..<random.number(1...2) {
                 // Changes a byte near the beginning, where most of the structured fields are.
                 let position = min(bytes.count - 1, random.number(0...80))
@@ -94,16 +94,15 @@ struct HelloTests {
     func largest() throws {
         // One byte of count, and four names with their lengths; the last name takes the remaining
         // bytes.
-        let long = (0..<3).map { String(repeating: "\($0)", count: 255) }
-        let last = Hello.maximumBodyLength - 1 - 3 * 256 - 1
-        #expect(last <= 255)
-        let hello = try Hello(offers: long + [String(repeating: "x", count: last)])
+        let longNames = (0..<3).map { String(repeating: "\($0)", count: 255) }
+        let lastLength = Hello.maximumBodyLength - 1 - 3 * 256 - 1
+        #expect(lastLength <= 255)
+        let offers = longNames + [String(repeating: "x", count: lastLength)]
+        let hello = try Hello(offers: offers)
         #expect(hello.encoded.count == 6 + Hello.maximumBodyLength)
         #expect(try Hello(prefixOf: hello.encoded.span) == hello)
         #expect(throws: ChannelError(.configuration, "")) {
-            try Hello(
-                offers: long + [String(repeating: "x", count: last)],
-                extensions: [HelloExtension(type: 0, value: [])])
+            try Hello(offers: offers, extensions: [HelloExtension(type: 0, value: [])])
         }
     }
 
@@ -117,7 +116,7 @@ struct HelloTests {
         #expect(throws: ChannelError(.configuration, "")) { try Hello(offers: offers) }
     }
 
-    static func random(_ random: inout Random) throws -> Hello {
+    static func randomHello(_ random: inout Random) throws -> Hello {
         var offers: [String] = []
         for index in 0..<random.number(1...16) {
             let length = random.number(0...20)

@@ -76,7 +76,7 @@ struct PairingExchangeTests {
             // the acceptor.
             #expect(bob.names.isEmpty || !alice.names.isEmpty)
             guard outcome.complete != [.dialer, .acceptor] else { continue }
-            // They meet again; after an odd number of records, with the roles exchanged. If both
+            // They meet again. If the number of records was odd, the roles are exchanged. If both
             // have kept the first pairing, it must be completed without a code: to test this, each
             // side gets a different code. Otherwise both sides use the same new code, invitation or
             // comparison.
@@ -142,7 +142,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a listener gives up when no try is left; while the code is reserved for a peer, refusing another one does not count"
+        "a listener gives up when no try is left; while the code is reserved for a peer, refusing another peer does not count"
     )
     func listenerGivesUp() async throws {
         let (alice, bob, mallory) = (
@@ -176,14 +176,14 @@ struct PairingExchangeTests {
     func dialerGivesUp() throws {
         let (bob, other) = (try PairingDevice(), try PairingDevice())
         let made = PairingInvitation(from: bob.key, now: 1_800_000_000)
-        let read = TrustPolicy.Pairing.invitation(try PairingInvitation(parsing: made.uri))
+        let invitation = TrustPolicy.Pairing.invitation(try PairingInvitation(parsing: made.uri))
         let code = try TrustPolicy.PairingCode("123456")
         let comparison = TrustPolicy.PairingComparison { _ in true }
         for errorCode in [ChannelError.Code.refused, .untrusted] {
-            #expect(read.isOver(after: Self.refusal(with: bob, errorCode), as: .dialer))
-            #expect(!read.isOver(after: Self.refusal(with: other, errorCode), as: .dialer))
+            #expect(invitation.isOver(after: Self.refusal(with: bob, errorCode), as: .dialer))
+            #expect(!invitation.isOver(after: Self.refusal(with: other, errorCode), as: .dialer))
             // A peer that refuses before it shows a key may be anybody.
-            #expect(!read.isOver(after: ChannelError(errorCode, ""), as: .dialer))
+            #expect(!invitation.isOver(after: ChannelError(errorCode, ""), as: .dialer))
             // Neither the code nor the comparison has been tried yet.
             #expect(
                 !TrustPolicy.Pairing.code(code).isOver(
@@ -218,7 +218,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "digits that a person does not confirm end the pairing on both sides",
+        "if one side's person does not confirm the digits, neither side pairs",
         arguments: [ChannelRole.dialer, .acceptor])
     func differentDigits(refuser: ChannelRole) async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
@@ -234,16 +234,16 @@ struct PairingExchangeTests {
     @Test("a comparison that the program ends while a person decides pairs with nobody")
     func endedMeanwhile() async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
-        let ended = Locked<TrustPolicy.PairingComparison?>(nil)
+        let comparisonToEnd = Locked<TrustPolicy.PairingComparison?>(nil)
         let comparison = TrustPolicy.PairingComparison { _ in
-            ended.withLock { $0?.close() }
+            comparisonToEnd.withLock { $0?.close() }
             return true
         }
-        ended.withLock { $0 = comparison }
+        comparisonToEnd.withLock { $0 = comparison }
         let outcome = try await PairingRun().pair(
             alice, .comparison { _ in true }, bob, .comparing(comparison))
-        // Otherwise `ended` and the comparison would keep each other alive.
-        ended.withLock { $0 = nil }
+        // Otherwise `comparisonToEnd` and the comparison would keep each other alive.
+        comparisonToEnd.withLock { $0 = nil }
         #expect(outcome.errors[.acceptor]?.code == .untrusted)
         #expect(outcome.complete.isEmpty && alice.names.isEmpty && bob.names.isEmpty)
     }
@@ -285,7 +285,7 @@ struct PairingExchangeTests {
     @Test(
         "a peer that has lost its store pairs again, and nothing stays pending",
         arguments: Way.allCases, [ChannelRole.dialer, .acceptor])
-    func pairsAgain(way: Way, forgetful: ChannelRole) async throws {
+    func pairsAgain(way: Way, forgetfulSide: ChannelRole) async throws {
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
         for round in 0..<2 {
             let ways = try way.ways(bob)
@@ -293,7 +293,7 @@ struct PairingExchangeTests {
             #expect(outcome.errors.isEmpty, "\(round): \(outcome.errors)")
             #expect(alice.names == ["bob": bob.key] && alice.pending.isEmpty)
             #expect(bob.names == ["alice": alice.key] && bob.pending.isEmpty)
-            let device = forgetful == .dialer ? alice : bob
+            let device = forgetfulSide == .dialer ? alice : bob
             device.store.content.withLock { $0 = PairingStore.Content() }
         }
     }
@@ -311,10 +311,10 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "if one side's store fails, the pairing ends; the peer stores that side only if that side has confirmed",
+        "if the acceptor's store fails, the pairing ends; the dialer stores the acceptor only if the acceptor has confirmed",
         arguments: Way.allCases)
     func failingStore(way: Way) async throws {
-        for failing in 0..<2 {
+        for failingChange in 0..<2 {
             let (alice, bob) = (try PairingDevice(), try PairingDevice())
             let calls = Locked(0)
             bob.store.beforeChange.withLock {
@@ -323,7 +323,9 @@ struct PairingExchangeTests {
                         count += 1
                         return count - 1
                     }
-                    if number == failing { throw ChannelError(.cannotCreate, "the disk is full") }
+                    if number == failingChange {
+                        throw ChannelError(.cannotCreate, "the disk is full")
+                    }
                 }
             }
             let ways = try way.ways(bob)
@@ -331,7 +333,7 @@ struct PairingExchangeTests {
             #expect(outcome.errors[.acceptor]?.reason == "the disk is full")
             // Bob's first change keeps Alice as pending, before his confirmation leaves. The second
             // stores her, after she has his confirmation.
-            #expect(alice.names.isEmpty == (failing == 0))
+            #expect(alice.names.isEmpty == (failingChange == 0))
         }
     }
 
@@ -386,7 +388,7 @@ struct PairingExchangeTests {
     }
 
     @Test(
-        "a peer with a pending key cannot complete a pairing whose code it did not know")
+        "a peer whose key is kept as pending cannot complete a pairing whose code it did not know")
     func pendingOfAttacker() async throws {
         // Eve's code is wrong. Alice keeps Eve's key as pending before she sends her confirmation.
         let (alice, eve) = (try PairingDevice(), try PairingDevice())

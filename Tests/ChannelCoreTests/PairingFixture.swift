@@ -77,7 +77,7 @@ struct PairingRun {
     /// The number of records that are passed on before the link is cut.
     var recordsBeforeCut = Int.max
     /// Gets the number, the sender and the payload of each record. Returns the payload that
-    /// arrives, or nil if none does.
+    /// arrives, or nil if the record is lost.
     var tamper: (Int, ChannelRole, [UInt8]) -> [UInt8]? = { _, _, payload in payload }
 
     static func rule(
@@ -97,18 +97,18 @@ struct PairingRun {
         hashes: (dialer: [UInt8], acceptor: [UInt8])? = nil,
         seenKeys: (byDialer: Fingerprint, byAcceptor: Fingerprint)? = nil
     ) async throws -> Outcome {
-        let shared = randomBytes(count: 32)
+        let sharedHash = randomBytes(count: 32)
         let exchanges = [
             ChannelRole.dialer: PairingExchange(
                 try Self.rule(dialersWay, dialer, name: names.dialer),
                 .init(
                     role: .dialer, own: dialer.key, peer: seenKeys?.byDialer ?? acceptor.key,
-                    handshakeHash: hashes?.dialer ?? shared)),
+                    handshakeHash: hashes?.dialer ?? sharedHash)),
             .acceptor: PairingExchange(
                 try Self.rule(acceptorsWay, acceptor, name: names.acceptor),
                 .init(
                     role: .acceptor, own: acceptor.key, peer: seenKeys?.byAcceptor ?? dialer.key,
-                    handshakeHash: hashes?.acceptor ?? shared)),
+                    handshakeHash: hashes?.acceptor ?? sharedHash)),
         ]
         var outcome = Outcome()
         var inFlight: [ChannelRole: [[UInt8]]] = [.dialer: [], .acceptor: []]

@@ -5,19 +5,20 @@ import Testing
 
 @testable import BLESecChannelCore
 
-/// Peers that know neither a code nor a secret, and send whatever they like.
-@Suite("Pairing generator")
+/// Peers that do not know the code, or whose digits nobody confirms, and that send whatever they
+/// like.
+@Suite("Pairing with random peers")
 struct PairingGeneratorTests {
-    /// The seed of a peer's choices in the first run: 1, unless BLESEC_SEED sets another. Each later
-    /// run has the next seed. Keys, codes and valid shares do not depend on the seed.
+    /// The seed of a peer's choices in the first run: 1, unless BLESEC_SEED sets another. Each
+    /// later run has the next seed. Keys, codes and valid shares do not depend on the seed.
     static let seed: UInt64 = {
         let seed = unsafe getenv("BLESEC_SEED").flatMap { unsafe UInt64(String(cString: $0)) } ?? 1
         print("PairingGeneratorTests: runs from seed \(seed); BLESEC_SEED=N sets another")
         return seed
     }()
 
-    /// A peer without the code. It sends random bytes, records of its victim, and well-formed
-    /// records with random content.
+    /// A peer that does not know the code. It sends random bytes, records of its victim, and
+    /// well-formed records with random content.
     struct Liar {
         var random: Random
         var victimRecords: [[UInt8]] = []
@@ -46,7 +47,7 @@ struct PairingGeneratorTests {
     }
 
     @Test(
-        "a peer that does not know the code is at most stored as pending, whatever it sends",
+        "a peer that does not know the code, or whose digits nobody confirms, is at most stored as pending, whatever it sends",
         arguments: ["code", "comparison"])
     func liars(way: String) async throws {
         var endings: [String: Int] = [:]

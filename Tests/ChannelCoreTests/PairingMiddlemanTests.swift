@@ -32,12 +32,12 @@ struct PairingMiddlemanTests {
             let code = try TrustPolicy.PairingCode("271828")
             var answers = 0
             for number in 0..<12 {
-                // 0: the guess is not offered. 1, 2: a wrong record ends the pairing. 3: the guess
-                // is tested, as all of the last four are, so that no try is left.
+                // 0: the guess is not started. 1, 2: a wrong record ends the pairing. 3: the guess
+                // is tested. The last four guesses are all tested, so that no try is left.
                 let stage = number < 8 ? random.number(0...3) : 3
                 let leg = try Leg(side, device, .code(code), random: &random)
                 let guess = Guess(String(100_000 + random.number(0...99_999)), at: leg)
-                if stage > 0 { await guess.offer() }
+                if stage > 0 { await guess.start() }
                 if stage == 1 { await leg.send(.confirm, random.bytes(63)) }
                 if stage == 2 { await leg.send(.done, []) }
                 if stage == 3, await guess.test() != nil { answers += 1 }
@@ -45,7 +45,7 @@ struct PairingMiddlemanTests {
             }
             #expect(answers == 3)
             let late = Guess("271828", at: try Leg(side, device, .code(code), random: &random))
-            await late.offer()
+            await late.start()
             #expect(await late.test() == nil)
             #expect(late.leg.error?.reason.contains("was tried 3 times") == true)
         }
@@ -64,7 +64,7 @@ struct PairingMiddlemanTests {
             // The right code is the fourth that is tested.
             guesses.append(Guess(number == 3 ? "271828" : "27182\(number)", at: leg))
         }
-        for guess in guesses { await guess.offer() }
+        for guess in guesses { await guess.start() }
         var answers: [Bool?] = []
         for guess in guesses { answers.append(await guess.test()) }
         #expect(answers == [false, false, false, nil, nil, nil, nil, nil])
@@ -82,7 +82,7 @@ struct PairingMiddlemanTests {
         for number in 1...5 {
             let leg = try Leg(side, device, .code(code), random: &random)
             let guess = Guess(number == position ? "271828" : "00000\(number)", at: leg)
-            await guess.offer()
+            await guess.start()
             answers.append(await guess.test())
             guard answers.last == true else { continue }
             await guess.complete()
@@ -151,16 +151,16 @@ struct PairingMiddlemanTests {
         let code = try TrustPolicy.PairingCode("271828")
         let hash = random.bytes(32)
         let mallory = Fingerprint(digest: random.bytes(32))
-        let dialing = try Leg(.dialer, alice, .code(code), mallory, hash)
-        let listening = try Leg(
+        let dialingLeg = try Leg(.dialer, alice, .code(code), mallory, hash)
+        let listeningLeg = try Leg(
             .acceptor, alice, .code(code), mallory, hashesDiffer ? random.bytes(32) : hash)
-        let first = await dialing.exchangeBegin()
-        _ = await listening.exchangeBegin()
-        let second = try #require(await listening.send(.share, first))
-        let confirmation = try #require(await dialing.send(.share, second.value))
+        let dialerShare = await dialingLeg.exchangeBegin()
+        _ = await listeningLeg.exchangeBegin()
+        let acceptorShare = try #require(await listeningLeg.send(.share, dialerShare))
+        let confirmation = try #require(await dialingLeg.send(.share, acceptorShare.value))
         #expect(confirmation.step == .confirm)
-        await listening.send(.confirm, confirmation.value)
-        #expect(listening.error?.reason.contains("the codes differ") == true)
+        await listeningLeg.send(.confirm, confirmation.value)
+        #expect(listeningLeg.error?.reason.contains("the codes differ") == true)
         #expect(alice.names.isEmpty && alice.pending.allSatisfy { !$0.isVerified })
     }
 
@@ -174,8 +174,8 @@ struct PairingMiddlemanTests {
         /// He completes the exchange with Bob first. Then he chooses a key and a handshake hash for
         /// Alice.
         case keyForAlice
-        /// He completes the exchange with Alice first. Then he chooses the nonce to which he
-        /// commits with Bob.
+        /// He completes the exchange with Alice first. Then he chooses his nonce for Bob, and
+        /// commits to it.
         case nonceForBob
         /// He completes the exchange with Alice first. Then he chooses a key and a handshake hash
         /// for Bob.
@@ -188,7 +188,7 @@ struct PairingMiddlemanTests {
     }
 
     @Test(
-        "digits agree no more often than by chance, whatever a middleman tries before he has to choose",
+        "digits agree no more often than by chance, because a middleman has to choose before he knows both nonces",
         arguments: Strategy.allCases)
     func comparison(strategy: Strategy) async throws {
         var random = Random(seed: Self.seed)
@@ -231,7 +231,8 @@ struct PairingMiddlemanTests {
                 return false
             }
         }
-        // With `keyForAlice` and `keyForBob`, Mallory replaces one of these handshakes later.
+        // With `keyForAlice` and `keyForBob`, one of these legs is replaced later, by a leg with
+        // the key and the hash that Mallory has chosen.
         var aliceLeg = try Leg(.dialer, alice, way(.dialer), random: &random)
         var bobLeg = try Leg(.acceptor, bob, way(.acceptor), random: &random)
         let ownNonce = random.bytes(32)
@@ -338,7 +339,9 @@ struct PairingMiddlemanTests {
         #expect(device.names.isEmpty && device.pending.isEmpty)
     }
 
-    @Test("a relayed commitment, and a nonce that does not fit its commitment, are refused")
+    @Test(
+        "a relayed commitment and its nonce, and a nonce that does not fit its commitment, are refused"
+    )
     func otherNonce() async throws {
         var random = Random(seed: Self.seed)
         let (alice, bob) = (try PairingDevice(), try PairingDevice())
@@ -346,14 +349,14 @@ struct PairingMiddlemanTests {
             Issue.record("digits are shown")
             return true
         }
-        let first = try Leg(.dialer, alice, .comparison { _ in true }, random: &random)
-        let second = try Leg(.acceptor, bob, neverShown, random: &random)
-        let commitment = await first.exchangeBegin()
-        _ = await second.exchangeBegin()
-        let bobNonce = try #require(await second.send(.commit, commitment))
-        let aliceNonce = try #require(await first.send(.nonce, bobNonce.value))
-        await second.send(.nonce, aliceNonce.value)
-        #expect(second.error?.code == .protocolViolation)
+        let aliceLeg = try Leg(.dialer, alice, .comparison { _ in true }, random: &random)
+        let bobLeg = try Leg(.acceptor, bob, neverShown, random: &random)
+        let commitment = await aliceLeg.exchangeBegin()
+        _ = await bobLeg.exchangeBegin()
+        let bobNonce = try #require(await bobLeg.send(.commit, commitment))
+        let aliceNonce = try #require(await aliceLeg.send(.nonce, bobNonce.value))
+        await bobLeg.send(.nonce, aliceNonce.value)
+        #expect(bobLeg.error?.code == .protocolViolation)
         // If Mallory could replace his nonce after he has Bob's nonce, he could choose the digits.
         let other = try Leg(.acceptor, bob, neverShown, random: &random)
         _ = await other.commit(random.bytes(32))
@@ -363,7 +366,7 @@ struct PairingMiddlemanTests {
     }
 }
 
-/// One side's exchange on its channel with Mallory, who sends the peer's records.
+/// One side's exchange on its channel with Mallory, who acts as the side's peer.
 private final class Leg {
     struct Reply {
         let step: PairingStep?
@@ -377,7 +380,7 @@ private final class Leg {
     private let hash: [UInt8]
     private let way: UInt8
     private let exchange: PairingExchange
-    private var last: Reply?
+    private var lastReply: Reply?
 
     init(
         _ side: ChannelRole, _ device: PairingDevice, _ way: TrustPolicy.Pairing,
@@ -433,7 +436,7 @@ private final class Leg {
     func exchangeBegin() async -> [UInt8] {
         await advance()
         await send(.begin, [way, 0])
-        return sideDials ? last?.value ?? [] : []
+        return sideDials ? lastReply?.value ?? [] : []
     }
 
     /// Commits to a nonce as the dialer. Returns the acceptor's nonce, or nothing if it refuses.
@@ -447,7 +450,7 @@ private final class Leg {
     /// Passes a record to the side. Returns the last record that the side sends in answer, if any.
     @discardableResult
     func send(_ step: PairingStep, _ value: [UInt8]) async -> Reply? {
-        last = nil
+        lastReply = nil
         guard error == nil, exchange.wantsRecord else { return nil }
         do throws(ChannelError) {
             try exchange.receive([step.rawValue] + value)
@@ -455,7 +458,7 @@ private final class Leg {
             self.error = error
         }
         await advance()
-        return last
+        return lastReply
     }
 
     private func advance() async {
@@ -467,7 +470,8 @@ private final class Leg {
             }
         }
         while let record = exchange.nextRecord() {
-            last = Reply(step: PairingStep(rawValue: record[0]), value: Array(record.dropFirst()))
+            lastReply = Reply(
+                step: PairingStep(rawValue: record[0]), value: Array(record.dropFirst()))
         }
     }
 }
@@ -487,8 +491,9 @@ private final class Guess {
         sideDials = leg.sideDials
     }
 
-    /// Gets the side's share. The side has not yet answered whether the guess is right.
-    func offer() async {
+    /// Exchanges `begin`, and gets the side's share. The side has not yet answered whether the
+    /// guess is right.
+    func start() async {
         let first = await leg.exchangeBegin()
         guard leg.error == nil else { return }
         let run = CPace(
@@ -507,18 +512,18 @@ private final class Guess {
         guard let run = run.take() else { return nil }
         let own = run.share
         guard let keys = run.finish(peerShare: share) else { return nil }
-        let (initiators, responders) = (
-            keys.confirmation(ofInitiator: true), keys.confirmation(ofInitiator: false)
-        )
-        confirmation = responders
+        let initiatorConfirmation = keys.confirmation(ofInitiator: true)
+        confirmation = keys.confirmation(ofInitiator: false)
         if sideDials {
             // The side's confirmation shows whether the guess is right.
             guard let reply = await leg.send(.share, own), reply.step == .confirm else {
                 return nil
             }
-            return reply.value == initiators
+            return reply.value == initiatorConfirmation
         }
-        if let reply = await leg.send(.confirm, initiators) { return reply.step == .confirm }
+        if let reply = await leg.send(.confirm, initiatorConfirmation) {
+            return reply.step == .confirm
+        }
         return leg.error?.reason.contains("the codes differ") == true ? false : nil
     }
 

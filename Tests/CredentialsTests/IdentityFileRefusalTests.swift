@@ -92,8 +92,8 @@ import Testing
         let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
         let made = try Subprocess.run("openssl", arguments + options)
         try #require(made.status == 0, "\(made.errors)")
-        // `rounds` is the DER form of the number in the options. The number is replaced by a larger
-        // one only in the finished file, so that openssl does not run so many rounds.
+        // `rounds` is the DER form of the last number in the options. The number is replaced by a
+        // larger one only in the finished file, so that openssl does not run so many rounds.
         var der = made.output
         let start = try #require(
             der.indices.first { der[$0...].starts(with: rounds) }, "no such number in the file")
@@ -135,7 +135,7 @@ import Testing
     }
 
     @Test("an error in a passphrase file names the passphrase file and not the key file")
-    func passphraseFileAlone() throws {
+    func errorNamesPassphraseFile() throws {
         let path = folder.file("key")
         try IdentityFile.create(path, holding: try IdentityKey.generate(), passphrase: secret("x"))
         for passphraseFile in [
@@ -171,11 +171,11 @@ import Testing
         #expect(try IdentityFile.load(path).hash == .sha256)
     }
 
-    @Test("a key file that ends before the label of its end line is complete is refused")
+    @Test("a key file that is cut off before the last dashes of its end line is refused")
     func truncated() throws {
         let key = Array(try validKey().utf8)
-        // The last six bytes are five dashes and a line feed. A file that lacks nothing but some or
-        // all of these has the end line's complete label; such lengths are not tested.
+        // The last six bytes, five dashes and a line feed, follow the label of the end line. A file
+        // that lacks only bytes after this label is not tested.
         for length in 0..<(key.count - 6) {
             let path = folder.write("key", Array(key[..<length]))
             #expect(throws: ChannelError(.badKey, "")) { try IdentityFile.load(path) }

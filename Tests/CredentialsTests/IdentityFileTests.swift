@@ -102,7 +102,7 @@ import Testing
     }
 
     @Test(
-        "loading a plain key requests no passphrase, and a request to protect a key states path and purpose"
+        "loading a plain key requests no passphrase, and the request for a new key's passphrase states path and purpose"
     )
     func asksOnlyWhenNeeded() throws {
         let identity = try IdentityKey.generate()

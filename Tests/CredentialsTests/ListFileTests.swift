@@ -16,14 +16,15 @@ import Testing
         ] {
             var status = stat()
             status.st_ctim = timespec(tv_sec: seconds, tv_nsec: milliseconds * millisecond)
-            // A fraction: the file system does not store only whole seconds.
+            // A time that is not a whole second shows that the file system stores fractions.
             status.st_mtim.tv_nsec = 1
             #expect(
                 ListFile.isSettled(status, at: now) == isSettled, "\(seconds) s \(milliseconds) ms")
         }
     }
 
-    @Test("with whole seconds, the last change has to be 3 s away from the reading")
+    @Test(
+        "with times in whole seconds, the last change has to be over 3 s away from the reading")
     func settledWholeSeconds() {
         let now = timespec(tv_sec: 1_000, tv_nsec: 500_000_000)
         for (changed, isSettled) in [(1_000, false), (998, false), (997, true), (1_004, true)] {

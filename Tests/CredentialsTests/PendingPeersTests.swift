@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test(
-        "a peer is pending for 24 hours, and is not pending if its line expires more than 24 hours ahead"
+        "a peer is pending for 24 hours, and a line that expires more than 24 hours from now does not count"
     )
     func lifetime() throws {
         let store = KnownPeersFile(path)
@@ -90,7 +90,8 @@ import Testing
         #expect(throws: ChannelError(.badKey, "")) { try store.pendingPeers() }
     }
 
-    @Test("removing a name removes the pending pairing of its key, also after the name was changed")
+    @Test(
+        "removing a name leaves no pending pairing of its key, also if the name was changed before")
     func removing() throws {
         for newName in ["b", "c"] {
             let store = KnownPeersFile(path)
@@ -118,7 +119,7 @@ import Testing
         }
     }
 
-    @Test("a renaming that a full file refuses leaves the pending pairing under the name")
+    @Test("a renaming that fails because the file is full does not remove the pending pairing")
     func refusedRenaming() throws {
         let store = KnownPeersFile(path)
         try store.keepPending(peer(1, name: "b"))
@@ -129,7 +130,7 @@ import Testing
         #expect(try store.pendingPeers() == [peer(1, name: "b")])
     }
 
-    @Test("a name that has only pending pairings is removed, but not if it is bound to another key")
+    @Test("a name with only pending pairings is removed, and one bound to an unexpected key is not")
     func onlyPending() throws {
         let store = KnownPeersFile(path)
         for key in [nil, peer(1).key] {

@@ -120,7 +120,8 @@ struct TrustedFileTests {
         folder.write("open/closed/file", "x")
         let remedy = "can be changed by others (mode 775): run `chmod go-w \(folder.file("open"))`"
         refuses(folder.file("open/closed/file"), remedy)
-        // So is a path that a link leads through the directory, or that leaves it again by `..`.
+        // A path that goes through the directory by a link, or that leaves the directory again by
+        // `..`, is refused too.
         try link("link", to: "open/closed")
         refuses(folder.file("link/file"), remedy)
         try makeFolder("fine")
@@ -201,7 +202,8 @@ struct TrustedFileTests {
     @Test("a file whose status cannot be read is refused")
     func unknownStatus() {
         let status = FileDescriptor.status(of: -1)
-        // Only a regular passphrase file is checked, so this status has to be that of one.
+        // Only regular passphrase files are checked, so an unknown status has to count as that of a
+        // regular file.
         #expect(status.isRegularFile)
         for protection in [TrustedFile.Protection.unalterable, .secret] {
             for user in [0, 1000, geteuid()] as [uid_t] {

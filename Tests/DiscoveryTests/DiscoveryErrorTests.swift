@@ -11,8 +11,8 @@ import Testing
             let error = DiscoveryError(bus: BusError(name: name, text: text), cannot: "connect")
             #expect(error.code == .collision)
             #expect(ChannelError(discovery: error).code == .noSuchPeer)
-            let other = BusError(name: name, text: "le-connection-abort-by-remote")
-            #expect(DiscoveryError(bus: other, cannot: "connect").code != .collision)
+            let remoteAbort = BusError(name: name, text: "le-connection-abort-by-remote")
+            #expect(DiscoveryError(bus: remoteAbort, cannot: "connect").code != .collision)
         }
     }
 
@@ -42,25 +42,25 @@ import Testing
 
     @Test("a bluetoothd that ends during a call is told apart from one that answers too late")
     func noAnswer() {
-        let ended = BusError(
+        let noReply = BusError(
             name: "org.freedesktop.DBus.Error.NoReply",
             text: "Message recipient disconnected from message bus without replying")
-        let error = DiscoveryError(bus: ended, cannot: "act")
+        let error = DiscoveryError(bus: noReply, cannot: "act")
         #expect(error.code == .noService)
         #expect(
             error.reason
                 == "cannot act: bluetoothd ended before it answered (`systemctl start bluetooth`)")
-        let late = DiscoveryError(bus: .timedOut, cannot: "act")
-        #expect(late.code == .timedOut)
-        #expect(late.reason == "cannot act: no answer came in time")
+        let timeout = DiscoveryError(bus: .timedOut, cannot: "act")
+        #expect(timeout.code == .timedOut)
+        #expect(timeout.reason == "cannot act: no answer came in time")
     }
 
     @Test("a channel error has the name of the D-Bus error, or the loader's message, as its cause")
     func causes() {
-        let byBus = DiscoveryError(.noService, "bus", busError: "org.bluez.Error.Failed")
-        #expect(ChannelError(discovery: byBus).underlying == .dbus("org.bluez.Error.Failed"))
-        let byLoader = DiscoveryError(.noService, "loader", loaderError: "file too short")
-        #expect(ChannelError(discovery: byLoader).underlying == .loader("file too short"))
+        let busFailure = DiscoveryError(.noService, "bus", busError: "org.bluez.Error.Failed")
+        #expect(ChannelError(discovery: busFailure).underlying == .dbus("org.bluez.Error.Failed"))
+        let loaderFailure = DiscoveryError(.noService, "loader", loaderError: "file too short")
+        #expect(ChannelError(discovery: loaderFailure).underlying == .loader("file too short"))
         #expect(ChannelError(discovery: DiscoveryError(.closed, "none")).underlying == nil)
     }
 }

@@ -71,8 +71,9 @@ struct FragmentStreamTests {
         let listenerBytes = random.bytes(Int.random(in: 0...30_000, using: &random))
         var (dialerSent, listenerSent) = (0, 0)
         var (listenerReceived, dialerReceived): ([UInt8], [UInt8]) = ([], [])
-        let foreign = StreamFragment(.data, stream: 2, number: 0, limit: 900, payload: [1, 2, 3])
-            .bytes
+        let foreignFragment = StreamFragment(
+            .data, stream: 2, number: 0, limit: 900, payload: [1, 2, 3]
+        ).bytes
         for _ in 0..<1_000_000
         where listenerReceived.count < dialerBytes.count
             || dialerReceived.count < listenerBytes.count
@@ -100,11 +101,13 @@ struct FragmentStreamTests {
             case 6:
                 listenerReceived += pair.listener.read(count)
                 if let grant = pair.listener.grant() { pair.toDialer.append(grant) }
-                #expect(!pair.listener.take(foreign), "the fragment belongs to another stream")
+                #expect(
+                    !pair.listener.take(foreignFragment), "the fragment belongs to another stream")
             default:
                 dialerReceived += pair.dialer.read(count)
                 if let grant = pair.dialer.grant() { pair.toListener.append(grant) }
-                #expect(!pair.dialer.take(Array(foreign.prefix(6))), "the fragment is cut off")
+                #expect(
+                    !pair.dialer.take(Array(foreignFragment.prefix(6))), "the fragment is cut off")
             }
             for fragment in pair.toListener { #expect(fragment.count <= largestToListener) }
             for fragment in pair.toDialer { #expect(fragment.count <= largestToDialer) }
@@ -118,15 +121,15 @@ struct FragmentStreamTests {
         "the smallest MTU is enough, and no fragment is larger than its sender can send or its receiver accepts"
     )
     func sizes() throws {
-        for (dialerSends, dialerAccepts, dialerFragment, listenerFragment) in [
+        for (dialerSends, dialerAccepts, dialerFragmentSize, listenerFragmentSize) in [
             (0, 0, 20, 20), (20, 18, 20, 20), (100, 60, 100, 60), (514, 512, 508, 508),
         ] {
             var pair = try StreamPair(dialerSends: dialerSends, dialerAccepts: dialerAccepts)
             try pair.open()
             #expect(pair.dialer.send([UInt8](repeating: 1, count: 999), to: &pair.toListener) > 0)
             #expect(pair.listener.send([UInt8](repeating: 1, count: 999), to: &pair.toDialer) > 0)
-            #expect(pair.toListener.first?.count == dialerFragment)
-            #expect(pair.toDialer.first?.count == listenerFragment)
+            #expect(pair.toListener.first?.count == dialerFragmentSize)
+            #expect(pair.toDialer.first?.count == listenerFragmentSize)
         }
     }
 

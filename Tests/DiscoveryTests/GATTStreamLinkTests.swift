@@ -6,8 +6,8 @@ import Testing
 
 @testable import BLESecDiscovery
 
-/// Simulates the radio between the two ends of a stream: it delivers the fragments that are under
-/// way in a random order.
+/// Simulates the radio between the two ends of a stream. The fragments that are under way at the
+/// same time are delivered in a random order.
 private final class SimulatedRadio: DeferredWork, @unchecked Sendable {
     // Sendable because its state is accessed on its loop's thread only.
     private let loop: EventLoop
@@ -142,8 +142,8 @@ struct GATTStreamLinkTests {
             while case let count = try dialer.send([UInt8](repeating: 1, count: 100)), count > 0 {
                 sent += count
             }
-            // The peer's window is 32 fragments, and a fragment of 20 bytes carries at most 13
-            // bytes.
+            // The peer's window is 32 fragments. A fragment of 20 bytes carries at most 13 bytes of
+            // the stream; the last fragment of each send carries fewer.
             #expect(sent >= 32 * 7 && sent <= 32 * 13)
             handler.whenWritable = { dialer.wantsWrite = false }
             dialer.wantsWrite = true
@@ -158,7 +158,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("when the peer closes, a hang-up is reported, and the link ends after the peer's bytes")
+    @Test("when the peer closes, a hang-up is reported, and the link ends once all bytes are read")
     func end() async throws {
         try await withLoop { loop in
             let (radio, dialer, listener) = try await SimulatedRadio.pair(loop, fragmentSize: 20)
@@ -222,7 +222,7 @@ struct GATTStreamLinkTests {
             #expect(error?.code == .reset)
             let count = radio.fragmentsSent
             listener.close()
-            #expect(radio.fragmentsSent == count, "no end is sent to a device that is gone")
+            #expect(radio.fragmentsSent == count, "no `end` is sent to a device that is gone")
             dialer.close()
         }
     }
@@ -264,7 +264,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("a link whose stream was not opened sends no end, whether it is closed or released")
+    @Test("a link whose stream was not opened sends no `end` when it is closed or released")
     func notOpened() async throws {
         try await withLoop { loop in
             let radio = SimulatedRadio(loop)

@@ -67,23 +67,25 @@ struct ObjectTreeTests {
     @Test("of a long list of services, only the first ones and those that are sought are kept")
     func longLists() {
         var tree = ObjectTree()
-        let sought = BluetoothUUID(high: 9, low: 9)
-        let others = (0..<1_000).map { BluetoothUUID(high: 1, low: $0) }
-        let list = BusValue.strings((others + [sought]).map(\.description))
-        let first = Array(others.prefix(ObjectTree.mostListedServices))
+        let soughtService = BluetoothUUID(high: 9, low: 9)
+        let otherServices = (0..<1_000).map { BluetoothUUID(high: 1, low: $0) }
+        let list = BusValue.strings((otherServices + [soughtService]).map(\.description))
+        let firstServices = Array(otherServices.prefix(ObjectTree.mostListedServices))
         tree.add(device, Self.device(["UUIDs": list]))
-        #expect(tree.services(of: device) == first)
-        #expect(tree.seek([sought]) == true, "the service may be among those that were cut off")
-        #expect(tree.seek([sought]) == false, "the service was sought before")
+        #expect(tree.services(of: device) == firstServices)
+        #expect(
+            tree.seek([soughtService]) == true,
+            "the service may be among those that were cut off")
+        #expect(tree.seek([soughtService]) == false, "the service was sought before")
         tree.change(device, "org.bluez.Device1", ["UUIDs": list], invalidated: [])
-        #expect(tree.services(of: device) == first + [sought])
+        #expect(tree.services(of: device) == firstServices + [soughtService])
         tree.change(device, "org.bluez.Device1", ["RSSI": .int16(-40)], invalidated: [])
-        #expect(tree.services(of: device) == first + [sought])
+        #expect(tree.services(of: device) == firstServices + [soughtService])
         tree.change(device, "org.bluez.Device1", [:], invalidated: ["UUIDs"])
         #expect(tree.services(of: device) == [])
     }
 
-    @Test("at the limit, a new device replaces none that is connected, paired or sought")
+    @Test("at the limit, no device that is connected, paired or of a sought service is replaced")
     func replacement() {
         var tree = ObjectTree()
         let service = BluetoothUUID(high: 9, low: 9)
@@ -92,15 +94,17 @@ struct ObjectTreeTests {
             tree.add("/org/bluez/hci0/dev_\(name)", Self.device(properties))
         }
         for number in 0..<ObjectTree.mostObjects { add("\(number)") }
-        let needed: [String: [String: BusValue]] = [
+        let neededDevices: [String: [String: BusValue]] = [
             "connected": ["Connected": .bool(true)], "paired": ["Paired": .bool(true)],
             "listed": ["UUIDs": .strings([service.description])],
             "data": ["ServiceData": .properties([service.description: .bytes([1])])],
         ]
-        for (name, properties) in needed { add(name, properties) }
-        for number in 0..<ObjectTree.mostObjects { add("later_\(number)") }
+        for (name, properties) in neededDevices { add(name, properties) }
+        // Each further device replaces a random one. A device that may be replaced survives all of
+        // these once in 20,000 runs.
+        for number in 0..<10 * ObjectTree.mostObjects { add("later_\(number)") }
         #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
-        for name in needed.keys {
+        for name in neededDevices.keys {
             #expect(tree["/org/bluez/hci0/dev_\(name)", "org.bluez.Device1"] != nil, "\(name)")
         }
     }
@@ -124,13 +128,13 @@ struct ObjectTreeTests {
         }
         #expect(!tree.lacksConnectedDevice(device, "org.bluez.Adapter1", connected))
         tree.add(device, Self.device(connected))
-        flood("later")
+        for round in 0..<10 { flood("later_\(round)") }
         #expect(tree.isConnected(device))
         #expect(!tree.lacksConnectedDevice(device, "org.bluez.Device1", connected))
     }
 
     @Test(
-        "devices have a limit; services and characteristics have limits of their own, in all and per device"
+        "devices have a limit; services and characteristics have limits of their own, in total and per device"
     )
     func bounded() {
         var tree = ObjectTree()

@@ -25,6 +25,7 @@ struct PayloadTests {
         for _ in 0..<2_000 {
             let capabilities = AdvertisementPayload.Capabilities(
                 rawValue: generator.next() as UInt8)
+            // Here, the number 0x80 stands for no PSM.
             let number = Int(generator.next() as UInt8) | 0x80
             let payload = AdvertisementPayload(
                 capabilities: capabilities,

@@ -59,9 +59,10 @@ struct RemoteCharacteristicTests {
     @Test("a call that needs a missing property throws an error that names the property")
     func missing() async throws {
         // Each characteristic has all properties except those that the call needs.
-        func without(_ properties: RemoteCharacteristic.Property...) throws -> RemoteCharacteristic
-        {
-            let others = RemoteCharacteristic.Property.allCases.filter { !properties.contains($0) }
+        func characteristic(
+            without missing: RemoteCharacteristic.Property...
+        ) throws -> RemoteCharacteristic {
+            let others = RemoteCharacteristic.Property.allCases.filter { !missing.contains($0) }
             return try Self.characteristics(.strings(others.map(\.rawValue)))[0]
         }
         let loop = EventLoop(name: "test")
@@ -71,14 +72,15 @@ struct RemoteCharacteristicTests {
         let adapter = BluetoothAdapter(AdapterName("hci0"), of: bluetoothd)
         let device = adapter.device(DeviceAddress(.any, .random))
         await expectError(naming: "`read`") {
-            _ = try await device.read(try without(.read), until: loop.now)
+            _ = try await device.read(try characteristic(without: .read), until: loop.now)
         }
         await expectError(naming: "`write-without-response`") {
-            try without(.writeWithoutResponse).require(oneOf: .writeWithoutResponse, to: "write")
+            try characteristic(without: .writeWithoutResponse)
+                .require(oneOf: .writeWithoutResponse, to: "write")
         }
         await expectError(naming: "`notify` or `indicate`") {
             try await device.subscribe(
-                to: try without(.notify, .indicate), until: loop.now
+                to: try characteristic(without: .notify, .indicate), until: loop.now
             ) { _ in }
         }
         await bluetoothd.close()

@@ -58,16 +58,15 @@ struct WaitingTests {
         let advertiser = NearbyAdvertiser(setup, listener: listener, of: nil)
         try await advertiser.start()
         await loop.settle()
-        // While the loop does not end, `end` does not either. Then `limit` closes the advertiser,
-        // so that the test ends.
-        let end = Task { await loop.shutdown() }
-        let limit = Task {
+        let shutdown = Task { await loop.shutdown() }
+        // If the advertiser prevents the shutdown, it is closed, so that the test ends.
+        let watchdog = Task {
             try await Task.sleep(for: .seconds(30))
             Issue.record("30 s after its shutdown began, the loop still runs")
             await advertiser.close()
         }
-        await end.value
-        limit.cancel()
+        await shutdown.value
+        watchdog.cancel()
         await advertiser.close()
         await listener.close()
         await bluetoothd.close()

@@ -7,19 +7,19 @@ import Testing
     func sockets() throws {
         // Swift functions of the package have these names too. A call of the C function is marked
         // `unsafe`, or names the function's module, Glibc.
-        let shared = #"bind|connect|accept|send|recv|listen"#
+        let sharedNames = #"bind|connect|accept|send|recv|listen"#
         // No Swift function of the package has these names.
-        let distinct =
+        let distinctNames =
             #"socket|socketpair|accept4|sendto|sendmsg|sendmmsg|recvfrom|recvmsg|recvmmsg"#
             + #"|getsockopt|setsockopt|getsockname|getpeername"#
-            // Functions of one line in C around these and other system calls.
+            // C functions of the package that make these and other system calls.
             + #"|blesec_accept|blesec_peer_credentials|blesec_output_queue|blesec_hci_[a-z]+"#
         // `socket`, `listen` and `shutdown` take no pointers, so their calls need no `unsafe`. Some
         // Swift functions are named `listen` or `shutdown`, but have other arguments.
-        let call = try Regex(
-            #"(?:unsafe |Glibc\.)(?:\#(shared))\(|(?:^|[^\w.])(?:\#(distinct))\("#
+        let swiftCall = try Regex(
+            #"(?:unsafe |Glibc\.)(?:\#(sharedNames))\(|(?:Glibc\.|(?:^|[^\w.]))(?:\#(distinctNames))\("#
                 + #"|(?:Glibc\.|(?:^|[^\w.]))(?:listen|shutdown)\(\w+, "#)
-        let inC = try Regex(#"\b(?:\#(shared)|\#(distinct)|shutdown)\("#)
+        let cCall = try Regex(#"\b(?:\#(sharedNames)|\#(distinctNames)|shutdown)\("#)
         var callers: Set<String> = []
         var modulesInC: Set<Substring> = []
         let sources = Page.root.appending(path: "Sources")
@@ -29,9 +29,9 @@ import Testing
                 let lines = try Page("Sources/\(path)").text.split(separator: "\n")
                     .filter { !$0.drop { $0 == " " }.hasPrefix("//") }
                     .map { $0.replacing(#/\bfunc \w+\(/#, with: "") }
-                if lines.contains(where: { $0.contains(call) }) { callers.insert(path) }
+                if lines.contains(where: { $0.contains(swiftCall) }) { callers.insert(path) }
             } else if path.hasSuffix(".c") || path.hasSuffix(".h"),
-                try Page("Sources/\(path)").text.contains(inC)
+                try Page("Sources/\(path)").text.contains(cCall)
             {
                 modulesInC.insert(path.prefix { $0 != "/" })
             }

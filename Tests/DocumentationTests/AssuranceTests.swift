@@ -58,7 +58,8 @@ import Testing
             }
             var text = block.oneLine
             if text.hasPrefix("- ") { text = String(text.dropFirst(2)) }
-            // Under some headings, bold text at the beginning of a block is a title, and no sentence.
+            // Under some headings, bold text at the beginning of a block is a title, and not a
+            // sentence.
             if hasTitles, text.hasPrefix("**") {
                 text = text.components("**").dropFirst(2).joined(separator: "**")
             }
@@ -93,8 +94,8 @@ import Testing
                 let forms =
                     file.hasSuffix(".py")
                     ? ["\"\"\"\(name)\"\"\""]
-                    : ["@Test(\"\(name)\"", "@Test( \"\(name)\"", "//: \(name)"]
-                // In Misuse, a name is one line; in other files, a line break may precede it.
+                    : ["@Test(\"\(name)\"", "@Test( \"\(name)\"", "//: \(name)\n"]
+                // In Misuse, a name is on one line. In other files, a line break may precede it.
                 let searched = file.hasPrefix("Misuse/") ? text : text.oneLine
                 #expect(forms.contains(where: searched.contains), "\(path) has no test: \(name)")
             }

@@ -32,16 +32,16 @@ import Testing
         let commands = try Page("README.md").blocks("sh").joined().replacing("\\\n", with: "")
         let line = try #require(
             commands.split(separator: "\n").first { $0.hasPrefix("apt-get install ") })
-        let named = Set(line.split(separator: " ").dropFirst(2))
+        let namedPackages = Set(line.split(separator: " ").dropFirst(2))
         let providers = try Page("Package.swift").text.split(separator: ".apt([\"").dropFirst()
             .map { $0.prefix { $0 != "\"" } }
         #expect(providers.count == 6)
         // CBLESecSDBus has no provider, since it is not a system library target, but it needs
         // libsystemd's header.
-        #expect(named == Set(providers + ["g++", "pkg-config", "libsystemd-dev"]))
+        #expect(namedPackages == Set(providers + ["g++", "pkg-config", "libsystemd-dev"]))
         let script = try Page("tools/install").text
         let page = try Page("docs/dependencies.md").text
-        for package in named {
+        for package in namedPackages {
             #expect(script.contains("\"\(package) "), "tools/install: \(package)")
             #expect(page.contains("`\(package)`"), "docs/dependencies.md: \(package)")
         }

@@ -29,7 +29,8 @@ import Testing
         let table = try #require(readme.text.split(separator: "## Where things are").last)
         for row in table.split(separator: "\n") where row.hasPrefix("| `") {
             let cell = row.dropFirst(2).prefix { $0 != "|" }
-            // Paths are between backticks, so every second part is the text between two paths.
+            // The cell begins with a path in backticks. So parts 0, 2, 4 and so on are paths, and
+            // the others are the text between two paths.
             for (index, name) in cell.split(separator: "`").enumerated() where index % 2 == 0 {
                 guard !name.hasSuffix("…") else { continue }
                 let file = Page.root.appending(path: String(name))

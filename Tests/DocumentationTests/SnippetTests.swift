@@ -15,7 +15,7 @@ import Testing
         return try (PageTests.pages() + pages).filter { try !Page($0).blocks("swift").isEmpty }
     }
 
-    @Test("README.md and pages in docs and of the libraries have Swift code")
+    @Test("pages with Swift code are found in the package's folder, in docs and in the libraries")
     func found() throws {
         let pages = try Self.pages()
         for path in [
@@ -26,7 +26,7 @@ import Testing
     }
 
     @Test(
-        "a page's Swift code is in a file of the examples, apart from indentation, and so are its imports",
+        "each Swift block of a page, indented or not, is in an example file that has its imports",
         arguments: try pages())
     func copied(_ path: String) throws {
         let sources = try Self.sources()
@@ -80,7 +80,7 @@ import Testing
         }
     }
 
-    @Test("without docc, make check still has the step docs, which then fails")
+    @Test("make check has the step docs even if docc is not installed")
     func checked() throws {
         let steps = try Subprocess.run(
             "/usr/bin/python3", [Page.root.appending(path: "tools/check").path, "--list"],

@@ -31,7 +31,8 @@ struct DeliveryWorld {
     struct Side {
         var endpoint: DeliveryEndpoint
         var store = StoredEndpoint()
-        /// The changes that the store is committing, and how many of `effects` they include.
+        /// The changes that the store is committing, and how many of `effects` are committed with
+        /// them.
         var committing: (changes: [StoreChange], effects: Int)?
         /// The messages that the program has dealt with, in order. They are committed together with
         /// the position in the store.
@@ -55,8 +56,8 @@ struct DeliveryWorld {
         /// Whether the store is an older copy, the peer has met a later state, and this side has
         /// not noticed that yet.
         var mustNoticeRollback = false
-        /// Whether the endpoint has said that it has no record to send, and nothing has happened
-        /// since that may cause one.
+        /// Whether the endpoint has said that it has no record to send, and nothing that may cause
+        /// a record has happened since then.
         var isIdle = false
     }
 
@@ -109,14 +110,14 @@ struct DeliveryWorld {
         case 830..<930: try take(side)
         case 930..<950: connect()
         case 950..<952: cut()
-        case 952..<956: if hazards.crashes { crash(side, to: nil) }
+        case 952..<956: if hazards.crashes { crash(side, restoring: nil) }
         case 956..<958: if hazards.crashesWithoutStore { loseStore(side) }
         case 958..<962: copyStore(side)
         case 962..<965: if hazards.rollbacks { rollBack(side) }
         case 965..<966:
             sides[side].isIdle = false
             if hazards.finishes { sides[side].endpoint.finish() }
-        default: notice(side)
+        default: noticeLink(side)
         }
         try learn(side)
     }
@@ -145,7 +146,7 @@ struct DeliveryWorld {
             sides[side].isIdle = !sides[side].endpoint.mayHaveMore
             underWay[link]?[1 - side].append(record)
         }
-        if sides[side].endpoint.mustEndLink { end(side) }
+        if sides[side].endpoint.mustEndLink { endLink(of: side) }
     }
 
     private mutating func deliver(to side: Int) throws {
@@ -190,10 +191,10 @@ struct DeliveryWorld {
     private mutating func connect() {
         newestLink += 1
         underWay[newestLink] = [[], []]
-        notice(Int.random(in: 0...1, using: &generator))
+        noticeLink(Int.random(in: 0...1, using: &generator))
     }
 
-    private mutating func notice(_ side: Int) {
+    private mutating func noticeLink(_ side: Int) {
         guard underWay[newestLink] != nil, sides[side].link != newestLink else { return }
         sides[side].link = newestLink
         sides[side].endpoint.linkBegan()
@@ -202,21 +203,22 @@ struct DeliveryWorld {
 
     private mutating func cut() {
         underWay[newestLink] = nil
-        for side in 0...1 where sides[side].link == newestLink { end(side) }
+        for side in 0...1 where sides[side].link == newestLink { endLink(of: side) }
     }
 
-    private mutating func end(_ side: Int) {
+    private mutating func endLink(of side: Int) {
         sides[side].link = nil
         sides[side].endpoint.linkEnded()
-        // The peer notices the end together with the next link. Until then it receives nothing.
+        // The peer notices the link's end together with the next link. Until then it receives
+        // nothing.
         underWay[newestLink] = nil
     }
 
     // MARK: - Lost states
 
     /// Ends a side's process, and starts a new one with the side's store or, if given, with `copy`.
-    private mutating func crash(_ side: Int, to copy: Copy?) {
-        end(side)
+    private mutating func crash(_ side: Int, restoring copy: Copy?) {
+        endLink(of: side)
         if let copy {
             sides[side].store = copy.store
             sides[side].effects = copy.effects
@@ -226,9 +228,9 @@ struct DeliveryWorld {
             sides[side].dropped = copy.dropped
             sides[side].life += 1
             sides[side].hasLostState = true
-            // A side must notice its rollback if the peer's store has met a later state of this
-            // side. The peer may have to notice a rollback of its own. It no longer has to if this
-            // side's copy is older than this side's meeting with the peer's later state.
+            // A side must notice its rollback if the other side's store has met a later state of
+            // that side. If the peer has a rollback to notice, this is decided anew for the peer,
+            // since this side's copy may not have met the peer's later state.
             for index in 0...1 where index == side || sides[index].mustNoticeRollback {
                 sides[index].mustNoticeRollback = Self.hasMet(
                     sides[1 - index].store, later: sides[index].store)
@@ -265,7 +267,7 @@ struct DeliveryWorld {
     private mutating func loseStore(_ side: Int) {
         // If rollbacks occur too, both sides' states may be lost, and then no side can recognize a
         // message that is sent again. So the program loses its record as well.
-        crash(side, to: Copy(effects: hazards.rollbacks ? [] : sides[side].effects))
+        crash(side, restoring: Copy(effects: hazards.rollbacks ? [] : sides[side].effects))
     }
 
     private mutating func copyStore(_ side: Int) {
@@ -279,12 +281,12 @@ struct DeliveryWorld {
 
     private mutating func rollBack(_ side: Int) {
         guard let copy = sides[side].copies.randomElement(using: &generator) else { return }
-        crash(side, to: copy)
+        crash(side, restoring: copy)
     }
 
-    /// Whether a peer with this state has met a later state of a side than `store`, as
-    /// `docs/delivery.md` defines it ("A received `resume`", step 1). What the peer has met and not
-    /// yet committed is left out; it could change the result only from false to true.
+    /// Whether a peer whose store is `peer` has met a later state of a side than `store`, as
+    /// `docs/delivery.md` defines it ("A received `resume`", step 1). What the peer has met but not
+    /// committed yet is not considered; it could only make the result true instead of false.
     private static func hasMet(_ peer: StoredEndpoint, later store: StoredEndpoint) -> Bool {
         // An unused store begins a new state, which is no rollback.
         guard !store.own.isEmpty else { return false }
@@ -346,15 +348,17 @@ struct DeliveryWorld {
             sides[side].endpoint.finish()
             sides[side].isIdle = false
         }
-        // Whether each side gets the peer's `resume` before it sends its own.
+        // For each side, whether it gets the peer's `resume` before it sends its own.
         let receivesFirst = [Bool.random(using: &generator), Bool.random(using: &generator)]
         for _ in 0..<40 {
             cut()
             connect()
-            for side in 0...1 { notice(side) }
+            for side in 0...1 { noticeLink(side) }
             var isQuiet = false
             for _ in 0..<4_000 where !isQuiet {
-                let before = (underWay[newestLink]?.map(\.count) ?? [], sides.map(\.effects.count))
+                let countsBefore = (
+                    underWay[newestLink]?.map(\.count) ?? [], sides.map(\.effects.count)
+                )
                 for side in 0...1 {
                     for _ in 0..<2 { commit(side) }
                     try take(side)
@@ -364,8 +368,8 @@ struct DeliveryWorld {
                     try learn(side)
                 }
                 isQuiet =
-                    (underWay[newestLink]?.map(\.count) ?? []) == before.0
-                    && sides.map(\.effects.count) == before.1
+                    (underWay[newestLink]?.map(\.count) ?? []) == countsBefore.0
+                    && sides.map(\.effects.count) == countsBefore.1
                     && sides.allSatisfy { $0.committing == nil }
                     && (underWay[newestLink] ?? []).allSatisfy(\.isEmpty)
                     && sides.allSatisfy { $0.endpoint.hasToldPeerOfCompletion }

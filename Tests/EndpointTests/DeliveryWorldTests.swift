@@ -27,7 +27,9 @@ struct DeliveryWorldTests {
     @Test("a process that ends at any moment continues from its store")
     func crashes() { Self.run(.init(crashes: true)) }
 
-    @Test("if programs finish, each end arrives after all messages, and both sides become complete")
+    @Test(
+        "if programs finish, the end of each direction arrives after its messages, and both sides become complete"
+    )
     func ends() { Self.run(.init(crashes: true, finishes: true)) }
 
     @Test("where a state is lost, no message arrives twice, and what may be lost is reported")

@@ -2,7 +2,7 @@ import BLESecDelivery
 import BLESecPrimitives
 import Testing
 
-/// Records of a peer with a key that break the rules of delivery.
+/// Records that break the rules of delivery, from an authenticated peer.
 struct HostilePeerTests {
     /// An endpoint, its own `resume` and the peer's. The endpoint has sent its `resume` and two of
     /// three messages.
@@ -13,8 +13,8 @@ struct HostilePeerTests {
             token: .none, peerToken: .none, epoch: .none, first: 1, peerEpoch: .none,
             positions: Positions(), credit: 0)
         var peer: Resume
-        /// The number of the peer's next message, or of its incomplete one, if the peer's last
-        /// `resume` on this link was `peer`.
+        /// The number of the peer's incomplete message or, if there is none, of its next message.
+        /// Meaningful only if the peer's `resume` on this link was `peer`.
         var nextNumber: UInt64 = 1
 
         init() throws {
@@ -57,8 +57,8 @@ struct HostilePeerTests {
             while endpoint.nextRecord(atMost: 100) != nil {}
         }
 
-        /// Begins another link. If the endpoint refuses the peer's epoch, the peer loses its state
-        /// before the link.
+        /// Begins another link. If the endpoint refuses the peer's epoch there, gives the peer a
+        /// new state, and begins one more link.
         mutating func reconnect() throws {
             try connect()
             guard endpoint.isWaitingForLinkEnd else { return }
@@ -87,9 +87,9 @@ struct HostilePeerTests {
         scene.expectRefusal(record(scene), at: location)
     }
 
-    /// Expects that on the next link the changed `resume` is refused.
-    private func expectRefusal(
-        ofNext change: (inout Resume, Scene) -> Void,
+    /// Expects that on the next link the peer's `resume` is refused if it has this change.
+    private func expectResumeRefusal(
+        after change: (inout Resume, Scene) -> Void,
         at location: SourceLocation = #_sourceLocation
     ) throws {
         var scene = try Scene()
@@ -150,19 +150,22 @@ struct HostilePeerTests {
         try scene.receive(.epoch(Identifier(high: 1, low: 2)))
         scene.commit()
         scene.expectRefusal(.epoch(scene.peer.epoch), at: #_sourceLocation)
+        // A second epoch on one link is refused even if it is new.
+        scene.expectRefusal(
+            .epoch(Identifier(high: 3, low: 4)), at: #_sourceLocation)
     }
 
     @Test("a resume with impossible positions is refused")
     func resumes() throws {
-        try expectRefusal { resume, _ in resume.token = .none }
-        try expectRefusal { resume, _ in resume.epoch = .none }
+        try expectResumeRefusal { resume, _ in resume.token = .none }
+        try expectResumeRefusal { resume, _ in resume.epoch = .none }
         for first: UInt64 in [0, 2, .max] {
-            try expectRefusal { resume, _ in resume.first = first }
+            try expectResumeRefusal { resume, _ in resume.first = first }
         }
         for (confirmed, held, offset) in [
             (0, 3, 0), (1, 0, 0), (0, .max, 0), (.max, .max, 0), (0, 2, 1), (0, 0, 20), (0, 0, -1),
         ] as [(UInt64, UInt64, Int)] {
-            try expectRefusal { resume, _ in
+            try expectResumeRefusal { resume, _ in
                 resume.positions = Positions(confirmed: confirmed, held: held, offset: offset)
             }
         }
@@ -213,13 +216,13 @@ struct HostilePeerTests {
 
     @Test("no message may follow an end, and an end may come again")
     func afterTheEnd() throws {
-        for isTaken in [false, true] {
+        for takesMessage in [false, true] {
             var scene = try Scene()
             try scene.receive(Self.chunk(1, of: 10, count: 10))
             try scene.receive(.finish(number: 2))
             // The end is confirmed when the program has confirmed the message before it.
-            if isTaken { #expect(scene.endpoint.take() != nil) }
-            if isTaken { scene.endpoint.confirm(through: 1, noting: nil) }
+            if takesMessage { #expect(scene.endpoint.take() != nil) }
+            if takesMessage { scene.endpoint.confirm(through: 1, noting: nil) }
             scene.commit()
             scene.expectRefusal(Self.chunk(3, of: 10, count: 10), at: #_sourceLocation)
             // A peer that does not know whether its end has arrived sends it again.
@@ -276,20 +279,20 @@ struct HostilePeerTests {
         #expect(mostHeld > window + longestCost)
     }
 
-    /// A chunk that continues the incomplete message, or begins a message if there is none. About
-    /// half of these chunks are the rest of their message.
+    /// A chunk that continues the incomplete message, or begins a message if none is incomplete.
+    /// About half of these chunks complete their message.
     private static func fittingChunk(
         after last: Chunk?, _ scene: Scene, using generator: inout SeededGenerator
     ) -> DeliveryRecord {
-        let isRest = Bool.random(using: &generator)
+        let completesMessage = Bool.random(using: &generator)
         let offset = scene.endpoint.incompleteBytes
         if offset > 0, let last {
             let rest = last.length - offset
-            let count = isRest ? rest : Int.random(in: 1...rest, using: &generator)
+            let count = completesMessage ? rest : Int.random(in: 1...rest, using: &generator)
             return chunk(last.number, at: offset, of: last.length, count: count)
         }
         let length = [0, 1, 20, 400, 5_000].randomElement(using: &generator) ?? 0
-        let isWhole = isRest || length == 0
+        let isWhole = completesMessage || length == 0
         let count = isWhole ? length : Int.random(in: 1...length, using: &generator)
         return chunk(scene.nextNumber, of: length, count: count)
     }
@@ -324,7 +327,7 @@ struct HostilePeerTests {
     }
 }
 
-/// Records of a peer with a key that break the rules of streams.
+/// Records that break the rules of streams, from an authenticated peer.
 struct HostileStreamTests {
     /// An endpoint with two open streams, and the peer's `resume`. The endpoint has sent four bytes
     /// on its own stream, of which two are acknowledged. The other stream is the peer's.
@@ -376,7 +379,7 @@ struct HostileStreamTests {
     }
 
     @Test(
-        "a record for a stream that is not open, beyond a limit, or repeated is refused",
+        "a record that has no open stream, exceeds a limit, does not fit or is repeated is refused",
         arguments: [
             [.bytes(id: 1, offset: 1, [1])], [.bytes(id: 1, offset: 0, [])],
             [.bytes(id: 1, offset: 0, ArraySlice(repeating: 0, count: 101))],
@@ -425,10 +428,10 @@ struct HostileStreamTests {
             .init(id: 0, .receiving(count: 2, limit: 60)),
             .init(id: 1, .receiving(count: 0, limit: 50)),
         ]
-        // Another endpoint, to which the same peer is acceptable without the change.
-        var good = try Scene()
-        good.peer = scene.peer
-        try good.connect()
+        // Without the change, an endpoint in the same state accepts the `resume`.
+        var unchangedScene = try Scene()
+        unchangedScene.peer = scene.peer
+        try unchangedScene.connect()
         change(&scene.peer)
         #expect(throws: DeliveryError.self) { try scene.connect() }
     }
@@ -447,6 +450,7 @@ struct HostileStreamTests {
         #expect(throws: DeliveryError.self) { try scene.receive(.bytes(id: 0, offset: 0, [1])) }
         // `scene.peer` still has `streams.opened` 0. So the peer's next `resume` says that none of
         // the endpoint's own streams has arrived, although the peer has used `ownStream` above.
+        scene.peer.streams.entries = [.init(id: 1, .receiving(count: 0, limit: 50))]
         #expect(throws: DeliveryError.self) { try scene.connect() }
     }
 

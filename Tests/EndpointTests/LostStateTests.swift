@@ -5,7 +5,7 @@ import Testing
 
 /// States that are lost in an order that random chains of events rarely produce.
 struct LostStateTests {
-    @Test("the position confirmed does not go back when a message that it has skipped is confirmed")
+    @Test("the position `confirmed` does not go back when the program confirms a skipped message")
     func confirmedAfterSkip() throws {
         var generator = SeededGenerator(seed: 5)
         var stored = StoredEndpoint()
@@ -17,7 +17,7 @@ struct LostStateTests {
             try messages.append(Chunk(number: number, offset: 0, length: 1, bytes: [1]))
         }
         for _ in 6...8 { #expect(messages.take() == [1]) }
-        // A later state of this side has confirmed up to 10, so the messages up to 10 are skipped.
+        // A later state of this side had confirmed message 10, so the messages up to 10 are skipped.
         messages.begin(stored.peerEpoch, confirmed: 10)
         #expect(!messages.confirm(through: 3) && messages.confirmed == 10)
         let (bytes, hasMoved) = messages.takeConfirmed()
@@ -90,22 +90,23 @@ struct LostStateTests {
             receiver.confirm(through: 1)
             commit()
             try exchange()
-            restore(copy)
+            restartReceiver(with: copy)
         }
 
-        mutating func restore(_ copy: StoredEndpoint) {
+        /// Replaces the receiver with a new instance whose store has the content `copy`.
+        mutating func restartReceiver(with copy: StoredEndpoint) {
             store = copy
             receiver = DeliveryEndpoint(copy, limits: limits, using: &generator)
             commit()
         }
 
-        /// Replaces the sender by an instance without its state.
+        /// Replaces the sender with a new instance whose state is empty.
         mutating func replaceSender() {
             sender = DeliveryEndpoint(using: &generator)
             commit()
         }
 
-        /// Passes one record, which both sides have to be ready for.
+        /// Passes the next record of `one` to `other`; fails if `one` has none.
         mutating func passOne(from one: DeliveryEndpoint, to other: DeliveryEndpoint) throws {
             let record = try #require(one.nextRecord(atMost: 100))
             try other.receive(record, using: &generator)
@@ -120,13 +121,14 @@ struct LostStateTests {
         }
     }
 
-    /// How far a link gets on which the peer does not take over the token of a new instance.
-    enum LinkProgress: CaseIterable { case neverBegins, losesResume, losesAllAfterResume }
+    /// When a link is lost. In each case, the sender has not taken over the token of the receiver's
+    /// new instance.
+    enum LinkLoss: CaseIterable { case beforeLinkBegins, beforeResumeArrives, afterResumes }
 
     @Test(
-        "a store is not taken for an older copy after more starts than it keeps tokens, if the peer took over none",
-        arguments: LinkProgress.allCases)
-    func manyStarts(_ progress: LinkProgress) throws {
+        "however many instances begin whose tokens the peer never takes over, no rollback is found",
+        arguments: LinkLoss.allCases)
+    func manyStarts(_ loss: LinkLoss) throws {
         var scene = Scene()
         _ = scene.receiver.send([1])
         scene.commit()
@@ -136,18 +138,19 @@ struct LostStateTests {
         scene.sender.confirm(through: 1)
         try scene.exchange()
         for _ in 0..<StoredEndpoint.mostIdentifiers + 50 {
-            scene.restore(scene.store)
-            if progress == .neverBegins { continue }
+            scene.restartReceiver(with: scene.store)
+            if loss == .beforeLinkBegins { continue }
             scene.connect()
-            if progress == .losesResume {
+            if loss == .beforeResumeArrives {
                 _ = try #require(scene.receiver.nextRecord(atMost: 100))
             } else {
                 try scene.passOne(from: scene.receiver, to: scene.sender)
                 try scene.passOne(from: scene.sender, to: scene.receiver)
+                #expect(!scene.takeReceiverEvents().contains(.storeRolledBack))
             }
         }
         #expect(scene.store.own.count <= StoredEndpoint.mostIdentifiers)
-        scene.restore(scene.store)
+        scene.restartReceiver(with: scene.store)
         let id = scene.receiver.send([2])
         scene.commit()
         scene.connect()
@@ -175,7 +178,7 @@ struct LostStateTests {
         scene.commit()
         try scene.exchange()
         #expect(scene.sender.take() == [2])
-        scene.restore(scene.store)
+        scene.restartReceiver(with: scene.store)
         scene.connect()
         try scene.exchange()
         let events = scene.takeReceiverEvents()
@@ -192,13 +195,13 @@ struct LostStateTests {
             scene.connect()
             try scene.exchange()
             #expect(copy.queued.count == 1 && scene.store.queued.isEmpty)
-            if isRolledBack { scene.restore(copy) } else { scene.replaceSender() }
+            if isRolledBack { scene.restartReceiver(with: copy) } else { scene.replaceSender() }
             // The receiver begins an epoch, and the link is lost before the message leaves again.
             scene.connect()
             try scene.passOne(from: scene.sender, to: scene.receiver)
             #expect(scene.store.epoch != copy.epoch)
             #expect(scene.store.messages.count == 1 && scene.store.queued.isEmpty)
-            scene.restore(scene.store)
+            scene.restartReceiver(with: scene.store)
             for _ in 0..<2 {
                 scene.connect()
                 try scene.exchange()
@@ -210,7 +213,7 @@ struct LostStateTests {
     }
 
     @Test("after the receiver's store is rolled back and a link is cut, a queued message arrives")
-    func undone() throws {
+    func messageAfterRollback() throws {
         var scene = Scene()
         let first = scene.sender.send([1])
         scene.commit()
@@ -224,7 +227,7 @@ struct LostStateTests {
         #expect(scene.sender.nextEvent() == .confirmed(id: first))
 
         let second = scene.sender.send([2])
-        scene.restore(copy)
+        scene.restartReceiver(with: copy)
         scene.connect()
         try scene.passToReceiver()
         #expect(scene.receiver.mustEndLink)
@@ -243,9 +246,9 @@ struct LostStateTests {
     }
 
     @Test(
-        "a side that was rolled back learns of it even if its resume arrives before the peer sends its own"
+        "a side learns that it was rolled back, even if its resume arrives before the peer sends a resume"
     )
-    func undoneBeforeOwnResume() throws {
+    func rollbackFoundBeforePeersResume() throws {
         var scene = Scene()
         try scene.rollBackAfterConfirmation()
         scene.connect()
@@ -257,7 +260,7 @@ struct LostStateTests {
         #expect(scene.sender.nextRecord(atMost: 100) == nil)
     }
 
-    @Test("a rollback is found once, also if the process is restarted before the peer knows of it")
+    @Test("a rollback is found only once, even if the side restarts before the peer knows of it")
     func foundOnce() throws {
         var scene = Scene()
         try scene.rollBackAfterConfirmation()
@@ -266,7 +269,7 @@ struct LostStateTests {
         #expect(scene.receiver.nextEvent() == .storeRolledBack)
         _ = scene.receiver.send([2])
         scene.commit()
-        scene.restore(scene.store)
+        scene.restartReceiver(with: scene.store)
         for _ in 0..<2 {
             scene.connect()
             try scene.passToReceiver()
@@ -288,7 +291,7 @@ struct LostStateTests {
         pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
         pair.commit()
         for _ in 0..<2 {
-            // All records of one side arrive, and of the other side only its resume.
+            // All records of side 0 arrive; of the records of side 1, only the resume arrives.
             pair.connect()
             let resume = try #require(pair.sides[1].nextRecord(atMost: 100))
             try pair.sides[0].receive(resume, using: &pair.generator)
@@ -298,7 +301,7 @@ struct LostStateTests {
                     try pair.sides[1].receive(record, using: &pair.generator)
                     pair.commit()
                 }
-                // The store's mark that the end may have left.
+                // Commits the mark that the end may have left; only then can the end leave.
                 pair.commit()
             }
             #expect(!pair.sides[0].isSettled)
@@ -319,14 +322,14 @@ struct LostStateTests {
         #expect(scene.receiver.hasPeerFinished && !scene.sender.hasPending)
         let copy = scene.store
         // The store is used once more before it is replaced by the copy.
-        scene.restore(copy)
+        scene.restartReceiver(with: copy)
         scene.connect()
         _ = scene.receiver.send([1])
         scene.commit()
         try scene.exchange()
         #expect(scene.sender.take() == [1])
         scene.sender.confirm(through: 1)
-        scene.restore(copy)
+        scene.restartReceiver(with: copy)
         for _ in 0..<3 {
             scene.connect()
             try scene.exchange()
@@ -378,7 +381,7 @@ struct LostStateTests {
     }
 
     @Test(
-        "a message or a stream of the peer's next instance ends the session if the peer has finished before",
+        "a message or a stream of the peer's new instance ends the session if an earlier one has finished",
         arguments: [false, true])
     func moreAfterEnd(opensStream: Bool) throws {
         var pair = EndpointPair()

@@ -181,7 +181,8 @@ private struct StreamWorld {
     /// Finishes and reads all streams, and exchanges all records.
     mutating func settle() throws {
         if !isLinked { connect() }
-        // With a window of one byte, each round moves one byte, and a sender may keep 200 bytes.
+        // Enough rounds: with a window of one byte, a round moves one byte of a stream, and a sender
+        // keeps at most 200 bytes of it.
         for _ in 0..<1_000 {
             if sides.allSatisfy({
                 $0.endpoint.streams.openCount == 0 && !$0.endpoint.streams.hasArrived
@@ -265,7 +266,7 @@ struct StreamTests {
         }
     }
 
-    @Test("if a link has carried `open` and `stop` in vain, the next one carries both again")
+    @Test("if `open` and `stop` are lost with a link, the next link carries both again")
     func stopsAgain() throws {
         var pair = EndpointPair()
         pair.connect()

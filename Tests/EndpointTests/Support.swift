@@ -2,8 +2,8 @@ import BLESecDelivery
 import BLESecPrimitives
 import FoundationEssentials
 
-/// Two endpoints with one link between them. Each works as with a store. ``commit()`` stands in for
-/// both stores: it reports all changes as committed, and keeps none of them.
+/// Two endpoints with one link between them. Both endpoints are used as if they had stores:
+/// ``commit()`` reports all changes as committed, but keeps none of them.
 struct EndpointPair {
     var sides: [DeliveryEndpoint]
     var generator: SeededGenerator
@@ -48,7 +48,7 @@ struct EndpointPair {
 enum RunSeed {
     static let value: UInt64 = {
         let chosen = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
-        // Reduced, since the tests multiply and add to it.
+        // Limited, so that the tests can multiply it and add to it without an overflow.
         let seed = (chosen ?? 1) % 1_000_000_000
         print("EndpointTests: chains from seed \(seed); BLESEC_SEED=N sets another")
         return seed

@@ -221,7 +221,7 @@ private struct FileChain {
         try compare("source", "in/\(name)")
     }
 
-    /// Changes a partial file or the source between two attempts, or nothing.
+    /// Called between two attempts. Changes a partial file, or the source, or nothing.
     private mutating func disturb() throws {
         let partials = scratch.files(below: "in/.blesec-partial").filter { $0.contains("/f-") }
         switch generator.below(5) {
@@ -244,8 +244,8 @@ private struct FileChain {
     }
 
     /// Writes a file of the tree, and gives it a time of modification that no other file has. The
-    /// clock for these times is coarse: without that, two contents of the same length could have
-    /// the same time.
+    /// system's clock for these times is coarse, so it could give the same time to two contents of
+    /// the same length.
     private mutating func changeTree(_ path: String) throws {
         try scratch.write(path, content())
         changeCount += 1
@@ -276,7 +276,7 @@ private struct FileChain {
                 case .send(let bytes): toReceiver += bytes
                 case .wait: break
                 case .finish: hasFinished = true
-                case .giveUp: throw FileFailure(.changed, "the source has not changed")
+                case .giveUp: throw FileFailure(.changed, "the sender gave up an unchanged source")
                 }
             }
             let piece = Array(toReceiver.prefix(1 + generator.below(200_000)))

@@ -23,29 +23,29 @@ struct FileConnectionTests {
     }
 
     /// A connection that accepts the links of the other side.
-    private func accepting() async throws -> PeerConnection {
+    private func startAcceptor() async throws -> PeerConnection {
         let listener = try await SecureListener.listen(
             on: try endpoint(), configuration: try configuration())
         return await PeerConnection.start(.accepting(from: listener), delivery: .exactlyOnce())
     }
 
-    private func dialing(_ configuration: ChannelConfiguration) async throws -> PeerConnection {
+    private func startDialer(_ configuration: ChannelConfiguration) async throws -> PeerConnection {
         await PeerConnection.start(
             .dialing(try endpoint(), configuration: configuration), delivery: .exactlyOnce())
     }
 
     /// Connects two sides, runs `body` with them, and aborts both.
-    private func connected(
+    private func withConnections(
         _ body: (_ sender: PeerConnection, _ receiver: PeerConnection) async throws -> Void
     ) async throws {
-        let receiver = try await accepting()
-        let sender = try await dialing(try configuration())
+        let receiver = try await startAcceptor()
+        let sender = try await startDialer(try configuration())
         try await body(sender, receiver)
         await sender.abort()
         await receiver.abort()
     }
 
-    private func next(_ connection: PeerConnection) async throws -> FileOffer {
+    private func nextOffer(to connection: PeerConnection) async throws -> FileOffer {
         for await offer in connection.incomingFiles { return offer }
         throw ChannelError(.closed, "no file was offered")
     }
@@ -78,9 +78,9 @@ struct FileConnectionTests {
         let content = generator.bytes(5_000_000)
         try scratch.write("file.bin", content)
         try scratch.makeFolder("in")
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             let outgoing = try await sender.sendFile(scratch.path("file.bin"))
-            let offer = try await next(receiver)
+            let offer = try await nextOffer(to: receiver)
             #expect(offer.name == "file.bin" && offer.bytes == 5_000_000 && !offer.isFolder)
             let incoming = offer.accept(into: scratch.path("in"))
             async let sent: Void = Self.observe(outgoing, totalBytes: 5_000_000)
@@ -93,7 +93,7 @@ struct FileConnectionTests {
     }
 
     @Test(
-        "a tree whose transfer either side has cancelled arrives at the second attempt",
+        "if either side has cancelled the transfer of a tree, the tree arrives with the second transfer",
         arguments: [false, true])
     func goesOn(stopsReceiver: Bool) async throws {
         var generator = SeededGenerator(seed: 6)
@@ -102,12 +102,12 @@ struct FileConnectionTests {
             try scratch.write("tree/sub/\(number)", generator.bytes(400_000))
         }
         try scratch.makeFolder("in")
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             let outgoing = try await sender.sendFile(scratch.path("tree"))
-            let incoming = try await next(receiver).accept(into: scratch.path("in"))
+            let incoming = try await nextOffer(to: receiver).accept(into: scratch.path("in"))
             let stopped = stopsReceiver ? incoming : outgoing
-            // The transfer moves on only when tasks run on the loop. This one runs there too, so it
-            // cancels before much more has moved, also on a busy machine.
+            // The transfer moves on only when tasks run on the loop. The task that cancels runs
+            // there too, so it cancels before much more has moved, also on a busy machine.
             await Task(executorPreference: receiver.loop) {
                 for await progress in incoming.progress where progress.bytes > 1_000_000 { break }
                 stopped.cancel()
@@ -116,7 +116,7 @@ struct FileConnectionTests {
             #expect(await errorCode(incoming) == .cancelled)
             #expect(scratch.names(in: "in") == [".blesec-partial"])
             let secondOutgoing = try await sender.sendFile(scratch.path("tree"))
-            let offer = try await next(receiver)
+            let offer = try await nextOffer(to: receiver)
             let secondIncoming = offer.accept(into: scratch.path("in"))
             #expect(try await secondIncoming.finish() == "tree")
             #expect(try await secondOutgoing.finish() == "tree")
@@ -135,12 +135,12 @@ struct FileConnectionTests {
         try scratch.makeFolder("tree")
         for name in ["a", "b"] { try scratch.write("tree/\(name)", [1, 2, 3]) }
         try scratch.makeFolder("in")
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             // The first transfer stores only `a`. In the second transfer, what was stored of `a` is
             // an old version.
             for (attempt, changed) in ["b", "a"].enumerated() {
                 let outgoing = try await sender.sendFile(scratch.path("tree"))
-                let offer = try await next(receiver)
+                let offer = try await nextOffer(to: receiver)
                 try scratch.write("tree/\(changed)", [UInt8](repeating: 4, count: 4 + attempt))
                 let incoming = offer.accept(into: scratch.path("in"))
                 #expect(await errorCode(outgoing) == .incomplete)
@@ -150,7 +150,7 @@ struct FileConnectionTests {
                 #expect(scratch.names(in: "in") == [".blesec-partial"])
             }
             let outgoing = try await sender.sendFile(scratch.path("tree"))
-            let incoming = try await next(receiver).accept(into: scratch.path("in"))
+            let incoming = try await nextOffer(to: receiver).accept(into: scratch.path("in"))
             #expect(try await incoming.finish() == "tree")
             #expect(try await outgoing.finish() == "tree")
             for name in ["a", "b"] {
@@ -164,9 +164,9 @@ struct FileConnectionTests {
         .timeLimit(.minutes(1)))
     func sessionLost() async throws {
         try scratch.write("file.bin", [1, 2, 3])
-        let sender = try await accepting()
+        let sender = try await startAcceptor()
         let receiverConfiguration = try configuration()
-        let first = try await dialing(receiverConfiguration)
+        let first = try await startDialer(receiverConfiguration)
         _ = try await first.send([1])
         await first.finish()
         #expect(try await sender.receive() == [1])
@@ -174,7 +174,7 @@ struct FileConnectionTests {
         let outgoing = try await sender.sendFile(scratch.path("file.bin"))
         await first.abort()
         // A peer that has ended the connection must not send more.
-        let second = try await dialing(receiverConfiguration)
+        let second = try await startDialer(receiverConfiguration)
         _ = try await second.send([2])
         #expect(await errorCode(outgoing) == .sessionLost)
         #expect(await sender.status.state == .closed)
@@ -187,9 +187,9 @@ struct FileConnectionTests {
         .timeLimit(.minutes(1)))
     func newReceiver() async throws {
         try scratch.write("file.bin", [1, 2, 3])
-        let sender = try await accepting()
+        let sender = try await startAcceptor()
         let receiverConfiguration = try configuration()
-        let first = try await dialing(receiverConfiguration)
+        let first = try await startDialer(receiverConfiguration)
         let outgoing = try await sender.sendFile(scratch.path("file.bin"))
         let stream = try #require(await first.acceptStream(labelled: FileFrame.label))
         // The offer, and then the file.
@@ -201,8 +201,8 @@ struct FileConnectionTests {
         }
         for await progress in outgoing.progress where progress.bytes > 0 { break }
         await first.abort()
-        let second = try await dialing(receiverConfiguration)
-        let offer = try await next(second)
+        let second = try await startDialer(receiverConfiguration)
+        let offer = try await nextOffer(to: second)
         #expect(outgoing.current.state == .waiting)
         await offer.refuse()
         #expect(await errorCode(outgoing) == .refused)
@@ -213,9 +213,9 @@ struct FileConnectionTests {
     @Test(
         "an incoming file is done when it is stored, even if the sender does not take the answer",
         .timeLimit(.minutes(1)))
-    func unread() async throws {
+    func unreadAnswer() async throws {
         try scratch.makeFolder("in")
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             let stream = try await sender.open(FileFrame.label, priority: .bulk)
             var frames: [UInt8] = []
             FileFrame.offer(
@@ -224,7 +224,7 @@ struct FileConnectionTests {
                     isFolder: false, files: 1, bytes: 3, name: "file.bin")
             ).append(to: &frames)
             try await stream.write(frames)
-            let incoming = try await next(receiver).accept(into: scratch.path("in"))
+            let incoming = try await nextOffer(to: receiver).accept(into: scratch.path("in"))
             // The receiver has accepted the offer.
             _ = try await stream.read()
             frames = []
@@ -246,14 +246,14 @@ struct FileConnectionTests {
         }
     }
 
-    @Test("an offer has one answer: a second one does not disturb the first")
+    @Test("only the first answer to an offer counts: later answers do not disturb the transfer")
     func answeredTwice() async throws {
         let content = [UInt8](repeating: 7, count: 1_000_000)
         try scratch.write("file.bin", content)
         try scratch.makeFolder("in")
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             let outgoing = try await sender.sendFile(scratch.path("file.bin"))
-            let offer = try await next(receiver)
+            let offer = try await nextOffer(to: receiver)
             let first = offer.accept(into: scratch.path("in"))
             let second = offer.accept(into: scratch.path("in"))
             await offer.refuse()
@@ -267,13 +267,13 @@ struct FileConnectionTests {
     }
 
     @Test(
-        "if either side gives up an unanswered offer, the sender's transfer ends as cancelled, and the receiver learns of it",
+        "if either side gives up an unanswered offer, the offer is gone, and the sender's transfer ends as cancelled",
         .timeLimit(.minutes(1)), arguments: [false, true])
     func givenUp(stopsReceiver: Bool) async throws {
         try scratch.write("file.bin", [1, 2, 3])
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             let outgoing = try await sender.sendFile(scratch.path("file.bin"))
-            let offer = try await next(receiver)
+            let offer = try await nextOffer(to: receiver)
             if stopsReceiver { await offer.cancel() } else { outgoing.cancel() }
             await offer.waitUntilGone()
             #expect(await errorCode(outgoing) == .cancelled)
@@ -284,7 +284,7 @@ struct FileConnectionTests {
         "a program that stops taking offers while an offer arrives gives that offer up as cancelled",
         .timeLimit(.minutes(1)))
     func interruptedOffer() async throws {
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             let taking = Task { for await _ in receiver.incomingFiles {} }
             let stream = try await sender.open(FileFrame.label, priority: .bulk)
             // An incomplete offer, longer than a stream's window: all of it can be written only
@@ -305,12 +305,12 @@ struct FileConnectionTests {
     @Test("if the receiver refuses a file, or its folder is missing, the sender's transfer fails")
     func refused() async throws {
         try scratch.write("file.bin", [1, 2, 3])
-        try await connected { sender, receiver in
+        try await withConnections { sender, receiver in
             let first = try await sender.sendFile(scratch.path("file.bin"))
-            await (try next(receiver)).refuse(.declined, "not today")
+            await (try nextOffer(to: receiver)).refuse(.declined, "not today")
             #expect(await errorCode(first) == .refused)
             let second = try await sender.sendFile(scratch.path("file.bin"))
-            let incoming = try await next(receiver).accept(into: scratch.path("missing"))
+            let incoming = try await nextOffer(to: receiver).accept(into: scratch.path("missing"))
             #expect(await errorCode(incoming) != nil)
             #expect(await errorCode(second) != nil)
             await #expect(throws: ChannelError.self) {

@@ -171,10 +171,10 @@ struct FileFolderTests {
                 _ = try receiver.receive(frames)
             }
         }
-        // Each offer has a file and a tree, which count 4 KiB each.
         let failed = receivers.map(\.state.failures.count).reduce(0, +)
-        // Some space may be reserved for a tree that cannot use all of it.
+        // Each offer has a file and a tree, which count 4 KiB each.
         let mostFolders = 100_000 / 4_096 - 2 * 3
+        // Some space may be reserved for a tree that cannot use all of it.
         #expect((mostFolders - 2...mostFolders).contains(120 - failed))
         #expect(
             receivers.allSatisfy { receiver in
@@ -183,28 +183,28 @@ struct FileFolderTests {
     }
 
     @Test(
-        "what an earlier transfer has left counts besides the new files, and is removed if it is too much"
+        "what an earlier transfer has left counts in addition to new files, and is removed if space is short"
     )
     func restOfTree() throws {
         var rules = FileFolder.Rules()
         rules.quota = 100_000
-        let old = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
-        try send("a", 60_000, sending: 60_000, to: old)
-        old.close()
+        let first = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("a", 60_000, sending: 60_000, to: first)
+        first.close()
         // The same file continues.
-        let same = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
-        try send("a", 60_000, to: same)
-        #expect(same.state.failures.count == 0 && same.state.held == 60_000)
-        same.close()
-        let other = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
-        try send("b", 60_000, to: other)
-        #expect(other.state.failures.listed.map(\.problem) == [.noSpace])
-        _ = try other.finish()
+        let second = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("a", 60_000, to: second)
+        #expect(second.state.failures.count == 0 && second.state.held == 60_000)
+        second.close()
+        let third = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("b", 60_000, to: third)
+        #expect(third.state.failures.listed.map(\.problem) == [.noSpace])
+        _ = try third.finish()
         #expect(scratch.files(below: "in").isEmpty)
-        other.close()
-        let again = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
-        try send("b", 60_000, sending: 60_000, to: again)
-        #expect(again.state.failures.count == 0 && again.state.received == 60_000)
+        third.close()
+        let fourth = try receiver("tree", isFolder: true, bytes: 60_000, rules: rules)
+        try send("b", 60_000, sending: 60_000, to: fourth)
+        #expect(fourth.state.failures.count == 0 && fourth.state.received == 60_000)
     }
 
     @Test("an earlier transfer's incomplete file is removed, and the file that it has stored stays")
@@ -235,7 +235,7 @@ struct FileFolderTests {
         }
     }
 
-    @Test("a file of a tree that is replaced does not count twice")
+    @Test("in a tree, a file and the older version that it replaces do not both count")
     func replaced() throws {
         var rules = FileFolder.Rules()
         rules.quota = 100_000
@@ -338,7 +338,7 @@ struct FileFolderTests {
     }
 
     @Test(
-        "a stored tree of which the sender has not learned is received anew if it was changed",
+        "a tree that the sender does not know to be stored is received anew if it was changed meanwhile",
         arguments: ["nothing", "removed", "changed", "replaced by a folder"])
     func storedTree(change: String) throws {
         let first = try receiver("tree", isFolder: true, files: 2, bytes: 200)

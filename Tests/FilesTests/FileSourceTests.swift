@@ -103,7 +103,7 @@ struct FileSourceTests {
         }
     }
 
-    @Test("files whose names cannot be sent are reported, hidden files only if those are sent")
+    @Test("names that cannot be sent are reported; hidden names only if hidden files are sent")
     func omissions() throws {
         try scratch.makeFolder("tree")
         try scratch.write("tree/good", [1])

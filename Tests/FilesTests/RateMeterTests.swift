@@ -17,14 +17,14 @@ struct RateMeterTests {
             moved, of: total, held: 0, isTransferring: true, now: start + .seconds(seconds))
     }
 
-    @Test("the time left is that of the remaining bytes at the present rate")
+    @Test("the time left is the time that the remaining bytes take at the present rate")
     func timeLeft() {
         let (rate, timeLeft) = measure(200, of: 1_000, in: 2)
         #expect(rate == 100)
         #expect(timeLeft == .seconds(8))
     }
 
-    @Test("a time that is too long to be told is unknown, and the rate is known")
+    @Test("if the time left is too long to be told, it is nil, and the rate is still told")
     func endless() {
         let (rate, timeLeft) = measure(1, of: FileFrame.greatestSizeOrTime, in: 90)
         #expect(rate == 1.0 / 90)

@@ -8,7 +8,7 @@ import TestSupport
 enum RunSeed {
     static let value: UInt64 = {
         let chosen = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
-        // Reduced, since the tests multiply and add to it.
+        // Limited, so that the tests can add to it without an overflow.
         let seed = (chosen ?? 1) % 1_000_000_000
         print("FilesTests: chains from seed \(seed); BLESEC_SEED=N sets another")
         return seed

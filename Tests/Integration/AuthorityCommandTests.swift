@@ -115,7 +115,7 @@ extension Integration {
             _ = try issue("lamp")
         }
 
-        @Test("an empty directory may be in a directory that cannot be written")
+        @Test("an authority is made in an empty directory even if the parent cannot be written")
         func readOnlyParent() throws {
             _ = try Subprocess.run("mkdir", [folder.file("parent"), folder.file("parent/ca")])
             try #require(unsafe chmod(folder.file("parent"), 0o500) == 0)
@@ -146,7 +146,7 @@ extension Integration {
             Tool.expect(outcome, status: 65, "blesec: h holds a damaged key")
         }
 
-        @Test("`list` refuses a revocation list that is too long; its page names the exit status")
+        @Test("`list` refuses a revocation list that is too long; its manual names the exit status")
         func longList() throws {
             _ = try fields("init", directory)
             folder.write("ca/ca.crl", [UInt8](repeating: 0x23, count: (1 << 20) + 1))

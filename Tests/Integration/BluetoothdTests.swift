@@ -51,9 +51,9 @@ extension Integration {
             _ = try bluetoothd.line("StartNotify ", whileServing: [dialer])
             let begun = ContinuousClock.now
             _ = try bluetoothd.line("RemoveDevice ", whileServing: [dialer])
-            let seconds = ContinuousClock.now - begun
+            let elapsed = ContinuousClock.now - begun
             // The dial's limit is 4 s. That of a call to bluetoothd alone is 10 s.
-            #expect(seconds < .seconds(9), "\(seconds)")
+            #expect(elapsed < .seconds(9), "\(elapsed)")
             dialer.signal(SIGTERM)
             _ = try dialer.wait(whileServing: [bluetoothd])
             let calls = try bluetoothd.wait().errors

@@ -13,14 +13,14 @@ extension Integration {
 
         @Test("with certificate options both tools use TLS, and a megabyte arrives each way")
         func transfer() throws {
-            let up = ToolPair.pseudoRandomBytes(1_000_000, seed: 41)
-            let down = ToolPair.pseudoRandomBytes(1_000_007, seed: 42)
-            let listener = try pair.listen([], input: .bytes(down))
-            let dialer = try pair.connect(input: .bytes(up))
+            let dialerBytes = ToolPair.pseudoRandomBytes(1_000_000, seed: 41)
+            let listenerBytes = ToolPair.pseudoRandomBytes(1_000_007, seed: 42)
+            let listener = try pair.listen([], input: .bytes(listenerBytes))
+            let dialer = try pair.connect(input: .bytes(dialerBytes))
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
-            #expect(outcomes[0].output == up)
-            #expect(outcomes[1].output == down)
+            #expect(outcomes[0].output == dialerBytes)
+            #expect(outcomes[1].output == listenerBytes)
             for (outcome, peer) in zip(outcomes, [CertifiedPair.phone, CertifiedPair.lamp]) {
                 #expect(
                     outcome.errors.hasSuffix(
@@ -52,13 +52,13 @@ extension Integration {
         ) throws -> (status: Int32, dialerErrors: String, listenerErrors: String) {
             let listener = try pair.listen(listenerOptions)
             let dialer = try pair.connect(dialerOptions)
-            let dialed = try dialer.wait(whileServing: [listener])
-            if dialed.status != 0 {
+            let dialerOutcome = try dialer.wait(whileServing: [listener])
+            if dialerOutcome.status != 0 {
                 _ = try listener.line("blesec: no channel")
                 listener.signal(SIGTERM)
             }
-            let accepted = try listener.wait()
-            return (dialed.status, dialed.errors, accepted.errors)
+            let listenerOutcome = try listener.wait()
+            return (dialerOutcome.status, dialerOutcome.errors, listenerOutcome.errors)
         }
 
         @Test("a listener accepts the peers that its options name by URI or by key, and no others")
@@ -120,7 +120,7 @@ extension Integration {
             #expect(try listener.line("blesec: no channel").contains("is revoked"))
             listener.signal(SIGTERM)
             _ = try listener.wait()
-            // The first failure that this listener reports is the one with the empty file.
+            // A new listener: the first failure that it reports is that with the empty file.
             let otherListener = try pair.listen(["--keep"])
             folder.write("ca/ca.crl", "")
             // This dialer gets no `--revoked`, so it does not read the empty file.
@@ -236,16 +236,17 @@ extension Integration {
                 return try Tool.run(arguments: ["connect", pair.endpoint] + options)
             }
             let text = folder.write("text", "hello\n")
-            let shared = folder.write("shared", try #require(folder.read("lamp.key")), mode: 0o644)
-            let locked = folder.file("locked")
-            let locking = try Subprocess.run(
+            let sharedKey = folder.write(
+                "shared", try #require(folder.read("lamp.key")), mode: 0o644)
+            let encryptedKey = folder.file("encrypted")
+            let encrypting = try Subprocess.run(
                 "openssl",
                 [
                     "pkcs8", "-topk8", "-in", folder.file("lamp.key"), "-passout", "pass:x", "-out",
-                    locked,
+                    encryptedKey,
                 ])
-            try #require(locking.status == 0, "\(locking.errors)")
-            try #require(unsafe chmod(locked, 0o600) == 0)
+            try #require(encrypting.status == 0, "\(encrypting.errors)")
+            try #require(unsafe chmod(encryptedKey, 0o600) == 0)
             // The index is that of the replaced file in `pair.credentials`: 1 certificate, 3 key,
             // 5 authority, 7 revocation list.
             let cases: [(index: Int, path: String, status: Int32, reason: String)] = [
@@ -255,8 +256,8 @@ extension Integration {
                 (1, folder.file("phone.pem"), 65, "does not belong to the private key"),
                 (3, folder.file("none"), 66, "none: no such file"),
                 (3, text, 65, "text is not a PEM file"),
-                (3, shared, 65, "run `chmod 600 \(shared)`"),
-                (3, locked, 65, "is encrypted: give its passphrase with --passphrase-file"),
+                (3, sharedKey, 65, "run `chmod 600 \(sharedKey)`"),
+                (3, encryptedKey, 65, "is encrypted: give its passphrase with --passphrase-file"),
                 (5, folder.file("none"), 66, "none: no such file"),
                 (5, text, 65, "text holds no certificate"),
                 (5, folder.file("phone.pem"), 65, "no authority's"),
@@ -269,7 +270,7 @@ extension Integration {
             }
             let passphrase = folder.write("passphrase", "x\n")
             let outcome = try run {
-                $0[3] = locked
+                $0[3] = encryptedKey
                 $0 += ["--passphrase-file", passphrase]
             }
             // The tool can read the key now, so it dials, and finds no listener.

@@ -5,10 +5,10 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// Channels that do not open, or do not end properly: the tool's exit status is not 0, and it
-    /// reports the reason.
+    /// Channels that do not open, or do not end properly: the tool reports the reason, and its exit
+    /// status is not 0.
     @Suite struct ChannelFailureTests {
-        /// A well-formed fingerprint that is neither side's.
+        /// A well-formed fingerprint of a key that neither side has.
         private static let strangerKey = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
         @Test(
@@ -251,7 +251,7 @@ extension Integration {
             let rawDialer = RawSocket.dialing(pair.folder.file("socket"))
             rawDialer.send(bytes)
             rawDialer.close()
-            // Without the folder's path, whose name is random.
+            // Without the folder's path, since its random name may contain one of the parts below.
             let line = try listener.line("blesec: no channel with ")
                 .replacing(pair.folder.path, with: "")
             // The tool shows a NUL as `\u{0}`.
@@ -267,7 +267,7 @@ extension Integration {
             let pair = try ToolPair()
             let rawListener = RawSocket.listening(at: pair.folder.file("socket"))
             let dialer = try pair.connect()
-            let accepted = try rawListener.accepted()
+            let accepted = try rawListener.acceptDialer()
             accepted.send(Array("220 mail.example ESMTP\r\n".utf8))
             Tool.expect(try dialer.wait(), status: 76, "the peer does not speak blesec/1: ")
             accepted.close()
@@ -356,7 +356,7 @@ extension Integration {
                     "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(folder.file("bus"))",
                     "XDG_STATE_HOME": folder.path,
                 ], within: 8)
-            let accepted = try bus.accepted()
+            let accepted = try bus.acceptDialer()
             tool.signal(SIGTERM)
             let outcome = try tool.wait()
             #expect(outcome.status == 143, "\(outcome.errors)")
@@ -413,12 +413,12 @@ extension Integration {
             configuration.acknowledgement = .manual
             let listener = try await SecureListener.listen(
                 on: Endpoint(parsing: pair.endpoint()), configuration: configuration)
-            let queue = pair.folder.file("queue")
-            try #require(unsafe mkfifo(queue, 0o600) == 0)
+            let fifo = pair.folder.file("fifo")
+            try #require(unsafe mkfifo(fifo, 0o600) == 0)
             // Opened for reading too, so that opening does not wait for the dialer.
-            let input = unsafe Glibc.open(queue, O_RDWR | O_CLOEXEC)
+            let input = unsafe Glibc.open(fifo, O_RDWR | O_CLOEXEC)
             let dialer = try pair.connect(
-                trust: ["--peer", identity.fingerprint.description], input: .file(queue))
+                trust: ["--peer", identity.fingerprint.description], input: .file(fifo))
             let channel = try await listener.accept()
             try await channel.send([1])
             try await channel.finish()
@@ -457,7 +457,7 @@ extension Integration {
             let pair = try ToolPair()
             let unresponsiveListener = RawSocket.listening(at: pair.folder.file("socket"))
             let dialer = try pair.connect()
-            let accepted = try unresponsiveListener.accepted()
+            let accepted = try unresponsiveListener.acceptDialer()
             dialer.signal(SIGTERM)
             Tool.expect(try dialer.wait(), status: 143, "terminated")
             accepted.close()

@@ -121,7 +121,7 @@ extension Integration {
             await second.abort()
         }
 
-        @Test("a line that a signal leaves without a fate is reported as unknown")
+        @Test("a line whose fate is still open when a signal ends the chat is reported as unknown")
         func unknownAfterSignal() throws {
             // Nobody listens.
             let dialer = try chat("dialer", [])
@@ -136,25 +136,27 @@ extension Integration {
         }
 
         @Test(
-            "a chat whose standard output is full when its input ends exits with 76, and a signal ends its wait",
+            "if standard output is full at the end of the input, a chat waits and then exits with 76; a signal ends the wait",
             arguments: [nil, SIGINT] as [Int32?])
-        func fullOutput(_ number: Int32?) throws {
-            let (path, descriptor) = try pair.fullQueue()
+        func fullOutput(_ signal: Int32?) throws {
+            let (path, descriptor) = try pair.fullFIFO()
             defer { close(descriptor) }
             let (listener, dialer) = try endInput(withOutput: path)
-            if let number { dialer.signal(number) }
+            if let signal { dialer.signal(signal) }
             let outcome = try dialer.wait(whileServing: [listener])
-            #expect(outcome.status == (number == nil ? 76 : 130), "\(outcome.errors)")
+            #expect(outcome.status == (signal == nil ? 76 : 130), "\(outcome.errors)")
             let reason =
-                number == nil
+                signal == nil
                 ? "a line from the peer was not written: standard output takes no more"
                 : "interrupted"
             #expect(outcome.errors.hasSuffix("blesec: \(reason)\n"), "\(outcome.errors)")
         }
 
-        @Test("a chat says so if, after its input's end, full standard output loses its reader")
+        @Test(
+            "if the reader of full standard output ends after the end of the input, a chat reports this"
+        )
         func lostOutput() throws {
-            let (path, descriptor) = try pair.fullQueue()
+            let (path, descriptor) = try pair.fullFIFO()
             let (listener, dialer) = try {
                 // The descriptor is the queue's only reader.
                 defer { close(descriptor) }
@@ -167,8 +169,9 @@ extension Integration {
                 "\(outcome.errors)")
         }
 
-        /// Lets a dialer, which cannot write the listener's line to its standard output, come to
-        /// the end of its input.
+        /// Starts a listener, and a dialer whose standard output is the full queue at `path`. Each
+        /// of them sends a line; the dialer cannot write the listener's line. Then ends the dialer's
+        /// input.
         private func endInput(
             withOutput path: String
         ) throws -> (listener: Subprocess, dialer: Subprocess) {
@@ -196,10 +199,10 @@ extension Integration {
         }
 
         /// A Python program that reads the JSON objects of a chat from the file that its first
-        /// argument names. The other arguments are numbers of lines: the program prints when the
-        /// delivery of one of these lines is reported. It prints each report of objects that were
-        /// left out. At the end of its input, it prints how many objects `sent` and `delivered` it
-        /// has read.
+        /// argument names. The other arguments are numbers of lines. If an object reports that one
+        /// of these lines was delivered, the program prints `delivered` and the line's number. If
+        /// an object reports how many objects were left out, it prints `left out` and this count.
+        /// At the end of the file, it prints how many objects `sent` and `delivered` it has read.
         private static let reader = """
             import json, sys
 
@@ -224,12 +227,12 @@ extension Integration {
             "while nobody reads standard error, a chat continues, and later says how many lines it left out"
         )
         func unreadErrors() throws {
-            let (path, descriptor) = try pair.fullQueue()
+            let (path, descriptor) = try pair.fullFIFO()
             let (listener, dialer, reader) = try {
-                // Once this is closed, only the dialer can write to the queue. So the queue ends
-                // when the dialer ends.
+                // Once this descriptor is closed, only the dialer can write to the queue. So the
+                // queue ends when the dialer ends.
                 defer { close(descriptor) }
-                return try leaveOut(path)
+                return try leaveOutObjects(path)
             }()
             dialer.endInput()
             #expect(try dialer.wait(whileServing: [listener, reader]).status == 0)
@@ -241,11 +244,14 @@ extension Integration {
             #expect(numbers.reduce(0, +) == 2 * (Self.fillingCount + 1), "\(read.text)")
         }
 
-        /// A number of lines. The objects about so many lines take more bytes than may wait for a
-        /// reader.
+        /// A number of lines. The objects about these lines have more bytes than may wait for the
+        /// reader of standard error.
         private static let fillingCount = 70_000
 
-        private func leaveOut(
+        /// Starts a listener, and a dialer whose standard error is the full queue at `path`. Once
+        /// the dialer has left objects out, starts a reader of the queue, and has one more line
+        /// delivered.
+        private func leaveOutObjects(
             _ path: String
         ) throws -> (listener: Subprocess, dialer: Subprocess, reader: Subprocess) {
             let listener = try listen(within: 100)
@@ -264,7 +270,7 @@ extension Integration {
 
         @Test("at its end, a chat waits for a slow reader of standard error, which loses nothing")
         func slowErrors() throws {
-            let (path, descriptor) = try pair.fullQueue()
+            let (path, descriptor) = try pair.fullFIFO()
             let listener = try listen()
             let count = 2_000
             let dialer = try startDialer(errors: path)
@@ -310,7 +316,7 @@ extension Integration {
         @Test("a long line is sent in pieces that cut no character")
         func longLine() throws {
             let listener = try listen()
-            // The letter has two bytes, and the first of them is the last that fits.
+            // The last letter of `line` has two bytes, and only the first of these would fit.
             let line = String(repeating: "x", count: 16_383) + "\u{E9}"
             let dialer = try chat("dialer", [], input: .bytes(Array((line + "y\n").utf8)))
             let shown = String(repeating: "x", count: 16_383) + "\n\u{E9}y\n"
@@ -451,6 +457,7 @@ extension Integration {
         @Test("an unusable default state folder stops only commands that look up a peer by name")
         func unusableDefault() throws {
             try #require(unsafe mkdir(pair.folder.file("blesec"), 0o755) == 0)
+            try #require(unsafe chmod(pair.folder.file("blesec"), 0o755) == 0)
             let home = ["XDG_STATE_HOME": pair.folder.path]
             let named = try Subprocess.run(Tool.path, ["connect", "peer:lamp"], environment: home)
             Tool.expect(named, status: 65, "is open to others (mode 755)")

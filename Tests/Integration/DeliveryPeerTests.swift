@@ -6,7 +6,8 @@ extension Integration {
     /// The tool with `--persist` against `delivery_peer.py`, a peer that is written from the pages
     /// on delivery and on the wire format, on top of `noiseprotocol`. The peer closes links
     /// abruptly, after random numbers of bytes, and resumes on the next link, also inside a
-    /// message. It checks what it receives, and fails if the tool closes a link.
+    /// message. It checks what it receives and, without `--restarts`, fails if the tool closes a
+    /// link.
     @Suite struct DeliveryPeerTests {
         let folder = ScratchFolder()
 
@@ -37,7 +38,7 @@ extension Integration {
             arguments: ["connect", "listen"])
         func cutAtEnd(command: String) throws {
             let fixture = try DeliveryFixture(in: folder, count: 10_000)
-            // With this seed, the peer cuts the link 7 bytes after it is complete itself, so the
+            // With this seed, the peer becomes complete and cuts the link 7 bytes later. So the
             // tool gets no `end`, and has to come back.
             let options = ["--cuts", "1", "--late", "--seed", "2"]
             let tool, peer: Subprocess
@@ -62,16 +63,16 @@ extension Integration {
             // The rest waits: this test reads no more, and the tool grants no more credit.
             _ = try killed.output(50_000, whileServing: [peer])
             killed.signal(SIGKILL)
-            let first = try killed.wait(whileServing: [peer]).output
+            let firstPart = try killed.wait(whileServing: [peer]).output
             let tool = try fixture.startTool("connect", output: folder.file("from-peer"))
             let outcomes = try Subprocess.wait([tool, peer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             #expect(outcomes[1].errors.contains("complete: 2 links"))
-            let second = try #require(folder.read("from-peer"))
-            #expect(!second.isEmpty)
-            #expect(first.count + second.count <= fixture.fromPeer.count)
-            #expect(fixture.fromPeer.starts(with: first))
-            #expect(Array(fixture.fromPeer.suffix(second.count)) == second)
+            let secondPart = try #require(folder.read("from-peer"))
+            #expect(!secondPart.isEmpty)
+            #expect(firstPart.count + secondPart.count <= fixture.fromPeer.count)
+            #expect(fixture.fromPeer.starts(with: firstPart))
+            #expect(Array(fixture.fromPeer.suffix(secondPart.count)) == secondPart)
             // The killed tool has sent the beginning of the input, and the second tool all of the
             // input.
             let received = try #require(folder.read("from-tool"))

@@ -272,16 +272,17 @@ extension Integration {
                 "note  plugins: bluetoothd's command line cannot be read",
                 "note  rights: which capabilities",
             ] { #expect(outcome.text.contains(text), "\(outcome.text)") }
-            let random = (0..<60_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 7) }
+            let rubbish = (0..<60_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 7) }
             try write([
-                "proc/2/comm": random, "proc/3/comm": Array("bluetoothd\n".utf8),
-                "proc/3/cmdline": random, "sys/class/rfkill/rfkill0/type": random,
-                daemon: random,
+                "proc/2/comm": rubbish, "proc/3/comm": Array("bluetoothd\n".utf8),
+                "proc/3/cmdline": rubbish, "sys/class/rfkill/rfkill0/type": rubbish,
+                daemon: rubbish,
             ])
             _ = try Subprocess.run("rm", ["-r", folder.file("proc/1")])
-            let rubbish = try run()
-            #expect(rubbish.status == 0, "\(rubbish.errors)")
-            #expect(rubbish.text.contains("note  plugins: bluetoothd's program cannot be read"))
+            let secondOutcome = try run()
+            #expect(secondOutcome.status == 0, "\(secondOutcome.errors)")
+            #expect(
+                secondOutcome.text.contains("note  plugins: bluetoothd's program cannot be read"))
         }
 
         @Test("without a message bus, doctor says so and ends")

@@ -105,7 +105,7 @@ extension Integration {
                 let start = seen
                 seen = try tool.output(containing: "[y/n/all] ", after: start)
                 if answer == "n" {
-                    // This may precede the question.
+                    // This report may precede the question.
                     seen = try max(seen, tool.output(containing: "received bad: ", after: start))
                 }
                 tool.send(Array("\(answer)\n".utf8))
@@ -268,7 +268,7 @@ extension Integration {
                 "-type d -name 'o-*'", "-mindepth 1 -maxdepth 1 -type d",
                 "-maxdepth 0 -type d",
             ])
-        func link(place: String) throws {
+        func link(findExpression: String) throws {
             try fixture.writeSources()
             try fixture.writeOutside()
             let source = fixture.sources[2]
@@ -277,10 +277,10 @@ extension Integration {
                 "receive", arguments, "dialer", [source, "--give-up", "900000"])
             #expect(first.map(\.status) == [76, 0], "\(first.map(\.errors))")
             let partial = fixture.out + "/.blesec-partial"
-            let found = try Subprocess.run("bash", ["-c", "find \(partial) \(place)"]).text
+            let found = try Subprocess.run("bash", ["-c", "find \(partial) \(findExpression)"]).text
                 .split(separator: "\n").map(String.init)
-            let victim = try #require(found.first, "`find` finds nothing with \(place)")
-            let target = place.contains("type f") ? "outside/file" : "outside/folder"
+            let victim = try #require(found.first, "`find` finds nothing with \(findExpression)")
+            let target = findExpression.contains("type f") ? "outside/file" : "outside/folder"
             try Subprocess.runSuccessfully(
                 "bash",
                 ["-c", "rm -r '\(victim)' && ln -s '\(fixture.folder.file(target))' '\(victim)'"])
@@ -315,6 +315,7 @@ extension Integration {
             #expect(errors.contains("\nblesec: "), "\(errors)")
             #expect(!errors.contains("\nsent "), "\(errors)")
             #expect(!errors.contains { "\u{1B}\u{202E}".contains($0) }, "\(errors)")
+            try fixture.checkOutside()
         }
     }
 }
@@ -334,7 +335,7 @@ private enum FileAttacks {
             "offer-twice", "folder-of-file", "data-without-file", "end-without-file",
             "skip-without-file", "nanoseconds", "mode", "more-data",
             "more-data-later", "data-of-empty-file", "fewer-data", "no-data", "empty-data",
-            "prefix", "again", "again-with-byte", "short-hash", "long-hash", "long-frame",
+            "prefix", "again", "skip-with-byte", "short-hash", "long-hash", "long-frame",
             "very-long-frame", "long-number", "long-number-inside", "end-in-frame", "end-in-file",
             "end-without-file-at-all", "257-files", "other-path", "skip", "skip-0", "skip-10",
             "file-twice", "file-as-folder", "size-of-2^61", "size-of-2^62-1", "wrong-hash",

@@ -140,7 +140,7 @@ extension Integration {
             sender.signal(SIGKILL)
         }
 
-        @Test("a receiver in the background takes its answer from the foreground only")
+        @Test("a receiver in the background takes an answer only once it is in the foreground")
         func background() throws {
             // Reads a line that is typed while the receiver asks in the background, and then puts
             // the receiver into the foreground; `fg` prints the job. The pause gives a receiver

@@ -121,7 +121,7 @@ extension Integration {
             _ = try writer.wait()
         }
 
-        @Test("a passphrase is complete with its line, even if the FIFO's writer stays")
+        @Test("the passphrase is one line of the FIFO, even if the writer keeps the FIFO open")
         func passphraseFIFOStaysOpen() throws {
             let path = folder.file("key")
             let right = folder.write("right", "correct horse\n")
@@ -161,7 +161,7 @@ extension Integration {
         }
 
         @Test(
-            "--passphrase-prompt: passphrases that differ or are empty, or no terminal, give no key"
+            "keygen --passphrase-prompt makes no key if the passphrases differ, the first is empty, or there is no terminal"
         )
         func promptFailures() throws {
             let path = folder.file("key")
@@ -218,10 +218,10 @@ extension Integration {
             #expect(!made.text.contains("assphrase"), "keygen has asked for a passphrase")
         }
 
-        @Test("keygen makes the folders that are missing, so that its example works at once")
+        @Test("keygen makes missing folders, so its manual page's example works for a new account")
         func newAccount() throws {
             let path = folder.file("home/.config/blesec/key")
-            _ = try Subprocess.run("mkdir", [folder.file("home")])
+            _ = try Subprocess.run("mkdir", ["-m", "755", folder.file("home")])
             let made = try Subprocess.run(
                 "sh", ["-c", "umask 022; exec '\(Tool.path)' keygen '\(path)'"])
             #expect(made.status == 0, "\(made.errors)")
@@ -278,7 +278,7 @@ extension Integration {
             #expect(made.status == 0, "\(made.errors)")
         }
 
-        @Test("keygen makes no folder below a file or a folder that it cannot use")
+        @Test("keygen makes no folder below a file, in /proc, or below another user's folder")
         func unusableFolder() throws {
             let file = folder.write("file", "")
             Tool.expect(
@@ -296,7 +296,7 @@ extension Integration {
         }
 
         @Test("an interrupted prompt leaves no key, and restores the terminal's echo")
-        func interruptedPrompt() throws {
+        func echoAfterInterrupt() throws {
             let path = folder.file("key")
             // Control-C (0x03) interrupts the tool and its shell. The trap keeps the shell running,
             // so that it prints the tool's status and the terminal's settings.
@@ -365,15 +365,15 @@ extension Integration {
         /// Runs the tool at a terminal of its own, and types one of the inputs at each prompt; a
         /// prompt ends with a colon. The terminal's shell executes `before` first.
         private func terminal(
-            _ command: String, _ typed: String..., before: String = ""
+            _ command: String, _ inputs: String..., before: String = ""
         ) throws -> Subprocess.Outcome {
             let script = try Subprocess(
                 "script", ["-qec", "\(before)'\(Tool.path)' \(command)", "/dev/null"],
                 input: .keptOpen)
             var seen = 0
-            for answer in typed {
+            for input in inputs {
                 seen = try script.output(containing: ": ", after: seen)
-                script.send(Array(answer.utf8))
+                script.send(Array(input.utf8))
             }
             return try script.wait()
         }

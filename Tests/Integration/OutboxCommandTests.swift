@@ -43,10 +43,10 @@ extension Integration {
         func listAndDrop() throws {
             try make(lengths: [100, 0, 30_000, 7], sentThrough: 1)
             let title = "store of \(Self.key(1)) for \(Self.key(2))"
-            let all = try run("list")
-            #expect(all.status == 0, "\(all.errors)")
+            let listed = try run("list")
+            #expect(listed.status == 0, "\(listed.errors)")
             #expect(
-                all.text == """
+                listed.text == """
                     \(title)
                     1: 100 bytes, may have arrived
                     2: 0 bytes, queued
@@ -84,7 +84,7 @@ extension Integration {
             #expect((1...4).allSatisfy { fates.fate(id: $0) == nil } && fates.droppedCount == 3)
         }
 
-        @Test("an empty outbox says so")
+        @Test("list says of a store without messages that nothing waits")
         func empty() throws {
             try make(lengths: [], sentThrough: 0)
             let outcome = try run("list")
@@ -178,7 +178,7 @@ extension Integration {
         func unusable() throws {
             try make(lengths: [1], sentThrough: 0)
             try make(peer: 3, lengths: [2], sentThrough: 0)
-            let used = try open(peer: 3)
+            let usedStore = try open(peer: 3)
             let listed = try run("list")
             #expect(listed.status == 74)
             #expect(listed.text.contains("1: 1 byte, queued"))
@@ -188,9 +188,10 @@ extension Integration {
                 try run("drop", "1", "--peer", Self.key(3).description), status: 74, "is in use")
             let chosen = try run("drop", "1", "--peer", Self.key(2).description)
             #expect(chosen.status == 0, "\(chosen.errors)")
-            used.endpoint.close()
-            // The keys of a damaged store cannot be read, so it may be the store that a command asks for.
-            let names = folder.stores.filter { $0.hasSuffix(".sqlite") }
+            usedStore.endpoint.close()
+            // The keys of a damaged store cannot be read, so it may be the store that a command
+            // asks for.
+            let names = folder.storeFileNames.filter { $0.hasSuffix(".sqlite") }
             try #require(names.count == 2)
             for name in names { folder.write("stores/" + name, "no database") }
             let damaged = try run("list")
@@ -248,7 +249,7 @@ extension Integration {
             let pair = try ToolPair()
             let folder = pair.folder
             let (received, queue) = (folder.file("received"), folder.file("queue"))
-            let arguments = ["--persist", "--store", folder.file("now"), "--output", received]
+            let arguments = ["--persist", "--store", folder.file("store"), "--output", received]
             #expect(unsafe mkfifo(queue, 0o600) == 0)
             let input = unsafe Glibc.open(queue, O_RDWR | O_CLOEXEC)
             func send(_ text: String) throws {
@@ -266,9 +267,9 @@ extension Integration {
             try awaitReceived("one ")
             listener.signal(SIGKILL)
             _ = try listener.wait()
-            #expect(
-                try Subprocess.run("cp", ["-a", folder.file("now"), folder.file("then")]).status
-                    == 0)
+            let copied = try Subprocess.run(
+                "cp", ["-a", folder.file("store"), folder.file("older-copy")])
+            #expect(copied.status == 0, "\(copied.errors)")
             listener = try pair.listen(arguments, within: 60)
             try send("two ")
             try awaitReceived("one two ")
@@ -276,9 +277,10 @@ extension Integration {
             usleep(500_000)
             listener.signal(SIGKILL)
             _ = try listener.wait()
-            #expect(try Subprocess.run("rm", ["-r", folder.file("now")]).status == 0)
-            #expect(
-                try Subprocess.run("mv", [folder.file("then"), folder.file("now")]).status == 0)
+            #expect(try Subprocess.run("rm", ["-r", folder.file("store")]).status == 0)
+            let moved = try Subprocess.run(
+                "mv", [folder.file("older-copy"), folder.file("store")])
+            #expect(moved.status == 0, "\(moved.errors)")
             listener = try pair.listen(arguments, within: 60)
             try send("three ")
             close(input)
@@ -298,8 +300,8 @@ extension Integration {
 }
 
 extension ScratchFolder {
-    /// The names in the folder `stores`.
-    fileprivate var stores: [String] {
+    /// The names of the files in the folder `stores`.
+    fileprivate var storeFileNames: [String] {
         guard let directory = unsafe opendir(file("stores")) else { return [] }
         defer { unsafe closedir(directory) }
         var names: [String] = []

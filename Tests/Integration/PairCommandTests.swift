@@ -63,9 +63,9 @@ extension Integration {
             let dialing = try Tool.start(
                 ["connect", endpoint, "--remember", "alice"] + state("bob"),
                 input: .bytes(Array("from bob".utf8)))
-            let (ended, listened) = (try dialing.wait(), try accepting.wait())
-            #expect(ended.status == 0, "\(ended.errors)")
-            #expect(listened.status == 0 && listened.text == "from bob", "\(listened.errors)")
+            let (dialed, accepted) = (try dialing.wait(), try accepting.wait())
+            #expect(dialed.status == 0, "\(dialed.errors)")
+            #expect(accepted.status == 0 && accepted.text == "from bob", "\(accepted.errors)")
         }
 
         @Test("`--code` without CODE shows a new code")
@@ -106,12 +106,13 @@ extension Integration {
             try expectPaired(try listener.wait(), dialer)
             let alice = try #require(try knownPeers("bob")["alice"])
             let bob = try #require(try knownPeers("alice")["bob"])
-            let known = KnownPeersFile(folder.file("bob/known_peers"))
+            let knownPeersFile = KnownPeersFile(folder.file("bob/known_peers"))
             for isVerified in [false, true] {
-                // Makes the state of a side that has not received the pairing's last record. Before
-                // that, `alice` is known in the first round, and pending in the second.
-                #expect(try known.remove("alice"))
-                try known.keepPending(
+                // Makes the state of a side that has not received the pairing's last record. The
+                // entry `alice` that this removes is known in the first round, and pending in the
+                // second.
+                #expect(try knownPeersFile.remove("alice"))
+                try knownPeersFile.keepPending(
                     TrustPolicy.PendingPeer(
                         name: "alice", key: alice, transcript: [UInt8](repeating: 1, count: 32),
                         isVerified: isVerified))
@@ -135,7 +136,7 @@ extension Integration {
                 }
             }
             #expect(try knownPeers("bob") == ["alice": alice])
-            #expect(try known.pendingPeers().isEmpty)
+            #expect(try knownPeersFile.pendingPeers().isEmpty)
         }
 
         @Test("after three wrong codes the listener exits, and neither side knows the other")
@@ -198,7 +199,7 @@ extension Integration {
             let gate = Gate()
             let dialing = try await dial(code, heldAt: gate)
             RawSocket.dialing(folder.file("socket")).close()
-            // The line names this process, and the lines about the wrong codes name others.
+            // The line names this process; the lines about the wrong codes name other processes.
             _ = try listener.line("blesec: no channel with \(endpoint) (process \(getpid()),")
             gate.open()
             let outcome = try listener.wait()
@@ -233,15 +234,15 @@ extension Integration {
             #expect(outcome.status == 75, "\(outcome.errors)")
             #expect(outcome.errors.contains("nobody has paired in time"))
             // A listener with another invitation does not accept the old one.
-            let (next, _) = try listen(["--uri"], shows: "uri")
+            let (nextListener, _) = try listen(["--uri"], shows: "uri")
             let dialer = try dial(["--uri", uri])
             #expect(dialer.status == 76, "\(dialer.errors)")
-            next.signal(SIGINT)
-            #expect(try next.wait().status == 130)
+            nextListener.signal(SIGINT)
+            #expect(try nextListener.wait().status == 130)
             #expect(try knownPeers("alice").isEmpty && knownPeers("bob").isEmpty)
         }
 
-        @Test("the reader of an invitation may wait long, and is not told to make a new one")
+        @Test("the reader of an invitation may wait long, and is not told to make a new invitation")
         func readerTimeLimit() throws {
             let (listener, uri) = try listen(["--uri"], shows: "uri")
             listener.signal(SIGINT)

@@ -110,21 +110,26 @@ extension Integration {
             "the next meeting completes an interrupted pairing, without a code if both sides have kept that pairing",
             arguments: interruptions, [1, 2, 3, 4, 5, 6])
         func interrupted(_ interruption: Interruption, variant: Int) async throws {
-            // The three ways, with the same roles at the second meeting, and with exchanged roles.
+            // The variants are the three ways, each with the same roles at the second meeting, and
+            // with exchanged roles.
             let way = Way.allCases[variant % 3]
             let secondRole = variant > 3 ? interruption.role.peer : interruption.role
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
-            let first = try library.meeting(way, interruption.role, with: peer, "bob")
-            let cut = try await first.run("bob", "cut=\(interruption.cut)")
-            await first.end()
+            let firstMeeting = try library.meeting(way, interruption.role, with: peer, "bob")
+            let firstOutcome = try await firstMeeting.run("bob", "cut=\(interruption.cut)")
+            await firstMeeting.end()
             // If `code` is nil, the library has paired, and the cut ends a channel that is ready.
             if interruption.code == nil {
-                #expect(cut.error?.code == .truncated || cut.error?.code == .link, "\(cut)")
+                #expect(
+                    firstOutcome.error?.code == .truncated || firstOutcome.error?.code == .link,
+                    "\(firstOutcome)")
             } else {
-                #expect(cut.error?.code == interruption.code, "\(cut)")
+                #expect(firstOutcome.error?.code == interruption.code, "\(firstOutcome)")
             }
             let onlyPeerHasKept = interruption.code == .truncated
-            #expect(cut.peer.hasPrefix("cut known=\(interruption.known[1])"), "\(cut)")
+            #expect(
+                firstOutcome.peer.hasPrefix("cut known=\(interruption.known[1])"),
+                "\(firstOutcome)")
             #expect(try library.knownPeers().count == interruption.known[0])
             let kept = try library.store.pendingPeers()
             #expect(kept.count == (onlyPeerHasKept || interruption.known[0] == 1 ? 0 : 1))
@@ -135,15 +140,20 @@ extension Integration {
             #expect(kept.allSatisfy { $0.isVerified == isVerified })
             // They meet again by a code, which differs on the two sides unless it is needed.
             try library.makeCode()
-            let second = try library.meeting(.code, secondRole, with: peer, "bob")
-            let last = try await second.run("bob", value: onlyPeerHasKept ? "123456" : "654321")
-            #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
+            let laterMeeting = try library.meeting(.code, secondRole, with: peer, "bob")
+            let secondOutcome = try await laterMeeting.run(
+                "bob", value: onlyPeerHasKept ? "123456" : "654321")
+            #expect(
+                secondOutcome.error == nil && secondOutcome.peer == "paired known=1 pending=0",
+                "\(secondOutcome)")
             #expect(try library.knownPeers() == ["peer": bobsKey])
             #expect(try library.store.pendingPeers().isEmpty)
             // Both know each other now, and need no code.
-            let third = try await second.run("bob", value: "111111")
-            #expect(third.error == nil && third.peer == "paired known=1 pending=0", "\(third)")
-            await second.end()
+            let thirdOutcome = try await laterMeeting.run("bob", value: "111111")
+            #expect(
+                thirdOutcome.error == nil && thirdOutcome.peer == "paired known=1 pending=0",
+                "\(thirdOutcome)")
+            await laterMeeting.end()
         }
 
         /// What a hostile peer sends in place of its records, and what the library's channel fails
@@ -180,8 +190,8 @@ extension Integration {
             "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
         ]
 
-        /// Records that a hostile peer can send in place of its own, whatever its role.
-        private static func common(_ role: ChannelRole) -> [Attack] {
+        /// Attacks that a peer can make in either role.
+        private static func attacksInEitherRole(_ role: ChannelRole) -> [Attack] {
             let violation = ChannelError.Code.protocolViolation
             var attacks = invalidElements.map {
                 Attack(.code, role, "share=01\($0)", violation)
@@ -247,8 +257,8 @@ extension Integration {
             return attacks
         }
 
-        /// What only one role can do.
-        private static let special = [
+        /// Attacks that a peer can make in one role only.
+        private static let attacksInOneRole = [
             Attack(.code, .acceptor, "share=echo", .protocolViolation),
             Attack(.code, .acceptor, "confirm=echo", .untrusted),
             Attack(.code, .acceptor, "begin=echo+03", .protocolViolation),
@@ -270,7 +280,7 @@ extension Integration {
             arguments: Way.allCases, roles)
         func hostile(way: Way, role: ChannelRole) async throws {
             let peer = try PairingPeer(within: 110)
-            let attacks = (Self.common(role) + Self.special)
+            let attacks = (Self.attacksInEitherRole(role) + Self.attacksInOneRole)
                 .filter { $0.way == way && $0.role == role }
             try #require(attacks.count >= 5)
             for (number, attack) in attacks.enumerated() {
@@ -341,13 +351,13 @@ extension Integration {
             #expect(try library.knownPeers().isEmpty)
             await meeting.end()
             // A key that the library, as the dialer, has kept as pending after a wrong guess.
-            let keeping = try PairingLibrary()
-            let guess = try keeping.meeting(.code, .acceptor, with: peer, "bob")
-            _ = try await guess.run("mallory", value: "654321")
-            #expect(try keeping.store.pendingPeers().map(\.isVerified) == [false])
-            await guess.end()
-            let next = try keeping.meeting(.code, role, with: peer, "bob")
-            let again = try await next.run("mallory", "claim=\(claim)", value: "654321")
+            let secondLibrary = try PairingLibrary()
+            let guessMeeting = try secondLibrary.meeting(.code, .acceptor, with: peer, "bob")
+            _ = try await guessMeeting.run("mallory", value: "654321")
+            #expect(try secondLibrary.store.pendingPeers().map(\.isVerified) == [false])
+            await guessMeeting.end()
+            let nextMeeting = try secondLibrary.meeting(.code, role, with: peer, "bob")
+            let again = try await nextMeeting.run("mallory", "claim=\(claim)", value: "654321")
             // As the dialer, the library sends its proof if the peer claims to have kept a pairing.
             let sendsProof = role == .acceptor && [1, 2].contains(claim)
             #expect(
@@ -355,13 +365,13 @@ extension Integration {
                     [.untrusted, .refused, sendsProof ? .mayBePaired : .refused].contains($0.code)
                 } == true, "\(again)")
             #expect(again.peer.hasPrefix("refuse"), "\(again)")
-            #expect(try keeping.knownPeers().isEmpty)
+            #expect(try secondLibrary.knownPeers().isEmpty)
             // The next peer is served, and the attempt to complete an earlier pairing leaves
             // nothing behind.
-            let bob = try await next.run("bob")
+            let bob = try await nextMeeting.run("bob")
             #expect(bob.error == nil && bob.peer.hasPrefix("paired"), "\(bob)")
-            #expect(try keeping.knownPeers() == ["peer": peer.key("bob")])
-            await next.end()
+            #expect(try secondLibrary.knownPeers() == ["peer": peer.key("bob")])
+            await nextMeeting.end()
         }
 
         @Test(
@@ -369,21 +379,21 @@ extension Integration {
             arguments: roles, ["settle=flipped", "settle=06" + String(repeating: "00", count: 32)])
         func wrongProof(role: ChannelRole, words: String) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
-            let first = try library.meeting(.code, .acceptor, with: peer, "bob")
-            _ = try await first.run("bob", "cut=confirm")
+            let firstMeeting = try library.meeting(.code, .acceptor, with: peer, "bob")
+            _ = try await firstMeeting.run("bob", "cut=confirm")
             #expect(try library.store.pendingPeers().count == 1)
-            await first.end()
-            let second = try library.meeting(.code, role, with: peer, "bob")
-            let outcome = try await second.run("bob", words)
+            await firstMeeting.end()
+            let laterMeeting = try library.meeting(.code, role, with: peer, "bob")
+            let outcome = try await laterMeeting.run("bob", words)
             #expect(outcome.error?.code == .untrusted, "\(outcome)")
             #expect(
                 outcome.error?.reason.contains("the peer has kept another one") == true,
                 "\(outcome)")
             #expect(outcome.peer == "refused 1 known=0 pending=1")
             #expect(try library.knownPeers().isEmpty && library.store.pendingPeers().isEmpty)
-            let last = try await second.run("bob")
+            let last = try await laterMeeting.run("bob")
             #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
-            await second.end()
+            await laterMeeting.end()
         }
 
         @Test(
@@ -392,22 +402,22 @@ extension Integration {
         func malformedProof(role: ChannelRole) async throws {
             for words in ["settle=short", "settle=long", "settle=03", "settle=02", "begin=own+03"] {
                 let (peer, library) = (try PairingPeer(), try PairingLibrary())
-                let first = try library.meeting(.code, .acceptor, with: peer, "bob")
-                _ = try await first.run("bob", "cut=confirm")
-                await first.end()
-                let second = try library.meeting(.code, role, with: peer, "bob")
-                let outcome = try await second.run("bob", words)
+                let firstMeeting = try library.meeting(.code, .acceptor, with: peer, "bob")
+                _ = try await firstMeeting.run("bob", "cut=confirm")
+                await firstMeeting.end()
+                let laterMeeting = try library.meeting(.code, role, with: peer, "bob")
+                let outcome = try await laterMeeting.run("bob", words)
                 // The library has sent no `done`, so the peer has not stored the library's key, and
                 // the error is not `mayBePaired`.
                 #expect(outcome.error?.code == .protocolViolation, "\(words): \(outcome)")
                 #expect(try library.knownPeers().isEmpty)
-                let last = try await second.run("bob")
+                let last = try await laterMeeting.run("bob")
                 #expect(last.error == nil && last.peer == "paired known=1 pending=0", "\(last)")
-                await second.end()
+                await laterMeeting.end()
             }
         }
 
-        @Test("an invitation that someone else has begun to use admits no second key")
+        @Test("an invitation that one peer has begun to use admits no other peer")
         func seenInvitation() async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(.invitation, .dialer, with: peer, "bob")
@@ -437,16 +447,19 @@ extension Integration {
         func differentDigits(role: ChannelRole) async throws {
             let (peer, library) = (try PairingPeer(), try PairingLibrary())
             let meeting = try library.meeting(.comparison, role, with: peer, "bob")
-            let theirs = try await meeting.run("bob", "answer=no")
+            let refusedByPeer = try await meeting.run("bob", "answer=no")
             #expect(
-                theirs.error?.code == .refused && theirs.peer.hasPrefix("refuses"), "\(theirs)")
+                refusedByPeer.error?.code == .refused && refusedByPeer.peer.hasPrefix("refuses"),
+                "\(refusedByPeer)")
             library.confirms.withLock { $0 = false }
-            let ours = try await meeting.run("bob")
-            #expect(ours.error?.code == .untrusted && ours.peer.hasPrefix("refused 1"), "\(ours)")
+            let refusedHere = try await meeting.run("bob")
+            #expect(
+                refusedHere.error?.code == .untrusted && refusedHere.peer.hasPrefix("refused 1"),
+                "\(refusedHere)")
             #expect(try library.knownPeers().isEmpty)
             library.confirms.withLock { $0 = true }
-            let both = try await meeting.run("bob")
-            #expect(both.error == nil && both.peer.hasPrefix("paired"), "\(both)")
+            let confirmed = try await meeting.run("bob")
+            #expect(confirmed.error == nil && confirmed.peer.hasPrefix("paired"), "\(confirmed)")
             await meeting.end()
         }
     }
@@ -473,7 +486,7 @@ private final class PairingPeer {
         return count
     }
 
-    /// Waits for a line with the request's number that begins with `word`; returns the rest.
+    /// Waits for a line that begins with the request's number and `word`; returns its rest.
     func answer(_ number: Int, _ word: String) throws -> String {
         let prefix = "\(number) \(word)"
         return String(try program.line(prefix).dropFirst(prefix.count).drop { $0 == " " })
@@ -512,8 +525,8 @@ private final class PairingLibrary {
         Dictionary(uniqueKeysWithValues: try store.peers().map { ($0.name, $0.key) })
     }
 
-    /// Prepares meetings with a peer in that role. With an invitation, if the peer is the acceptor,
-    /// its device `inviter` invites.
+    /// Prepares meetings in which the peer has this role. With an invitation, if the peer is the
+    /// acceptor, its device `inviter` invites.
     func meeting(
         _ way: Integration.PairingPeerTests.Way, _ role: ChannelRole, with peer: PairingPeer,
         _ inviter: String
@@ -546,7 +559,7 @@ private final class PairingLibrary {
     }
 }
 
-/// Meetings of the library with a peer that has one of the roles.
+/// One or more meetings of the library with the peer, which has the same role in each.
 private final class PairingMeeting {
     struct Outcome {
         /// What the library's channel has failed with; nil if it has paired, and ended well.
@@ -585,8 +598,8 @@ private final class PairingMeeting {
     ) async throws -> Outcome {
         let rest = "device=\(device) socket=\(socket) \(words)\(value ?? self.value) \(more)"
         let number: Int
-        let end: ChannelError?
-        let said: String
+        let error: ChannelError?
+        let report: String
         switch role {
         case .dialer:
             if host == nil {
@@ -595,8 +608,8 @@ private final class PairingMeeting {
             }
             let host = try #require(host)
             number = peer.request("dial \(rest)")
-            said = try peer.answer(number, "outcome")
-            end = try #require(await host.ends.first { _ in true }).error
+            report = try peer.answer(number, "outcome")
+            error = try #require(await host.ends.first { _ in true }).error
         case .acceptor:
             number = peer.request("accept \(rest)")
             _ = try peer.answer(number, "listening")
@@ -607,13 +620,13 @@ private final class PairingMeeting {
                     try await SecureChannel.dial(endpoint, configuration: configuration)
                 }
             }
-            said = try peer.answer(number, "outcome")
-            end = await dialing.value.error
+            report = try peer.answer(number, "outcome")
+            error = await dialing.value.error
         }
         let digits =
-            said.hasPrefix("paired") && words.contains("comparison")
+            report.hasPrefix("paired") && words.contains("comparison")
             ? try peer.answer(number, "digits") : nil
-        return Outcome(error: end, peer: said, digits: digits)
+        return Outcome(error: error, peer: report, digits: digits)
     }
 
     func end() async { await host?.listener.close() }

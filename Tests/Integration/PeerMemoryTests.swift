@@ -41,8 +41,9 @@ extension Integration {
         func missingFolder() throws {
             try #require(unsafe symlink("missing", pair.folder.file("blesec")) == 0)
             makeState("loop", knownPeers: "")
-            let known = pair.folder.file("loop/known_peers")
-            try #require(unsafe unlink(known) == 0 && symlink("known_peers", known) == 0)
+            let knownPeers = pair.folder.file("loop/known_peers")
+            try #require(
+                unsafe unlink(knownPeers) == 0 && symlink("known_peers", knownPeers) == 0)
             let command = ["connect", pair.endpoint(), "--anyone", "--remember", "lamp"]
             let dangling = try Subprocess.run(
                 Tool.path, command + identity("dialer"),
@@ -73,7 +74,8 @@ extension Integration {
                 input: .bytes(Array("all of it\n".utf8)),
                 environment: ["XDG_STATE_HOME": pair.folder.path])
             if command == "chat" {
-                // A chat ends when its input ends, so the line must have arrived before that.
+                // A chat ends when its input ends, so the listener's input ends only after the line
+                // has arrived.
                 _ = try listener.output("all of it".utf8.count, whileServing: [dialer])
                 listener.endInput()
             }
@@ -83,7 +85,7 @@ extension Integration {
             #expect(!outcomes[1].errors.contains("known_peers"))
         }
 
-        @Test("a new state folder that may not be on the disk is an error before a peer is dialed")
+        @Test("if a new state folder cannot be synchronized to the disk, no peer is dialed")
         func volatileFolder() throws {
             let state = pair.folder.file("state")
             let outcome = try Tool.run(
@@ -163,14 +165,14 @@ extension Integration {
             // file's second line, so that the error has to give the right line.
             let file = pair.folder.file("state/known_peers")
             pair.folder.write("state/known_peers", "# a comment\nlamp \(pair.listenerKey)\n")
-            let other = try Tool.start(
+            let otherListener = try Tool.start(
                 ["listen", pair.endpoint(), "--anyone", "--keep", "--timeout", "20"]
                     + identity("dialer"))
-            _ = try other.line("listening on ")
+            _ = try otherListener.line("listening on ")
             func dial(_ words: [String], _ environment: [String: String]) throws -> String {
                 let outcome = try Subprocess(
                     Tool.path, ["connect", "peer:lamp"] + state + words, environment: environment
-                ).wait(whileServing: [other])
+                ).wait(whileServing: [otherListener])
                 #expect(outcome.status == 77, "\(outcome.errors)")
                 #expect(outcome.output == [])
                 return String(try #require(outcome.errors.split(separator: "\n").last))
@@ -184,7 +186,7 @@ extension Integration {
             let json = try dial(["--json"], noBus)
             #expect(json.contains(#""code": "untrusted""#) && json.contains(keyMismatch), "\(json)")
             // A socket that never answers stands for the bus, so that the search times out. The
-            // reason is still the other key.
+            // error's reason is still the other key.
             let bus = RawSocket.listening(at: pair.folder.file("bus"))
             let timedOut = try dial(
                 ["--timeout", "4"],
@@ -192,8 +194,8 @@ extension Integration {
             #expect(timedOut.hasPrefix("blesec: " + keyMismatch), "\(timedOut)")
             #expect(timedOut.contains("was ready within 4 s"), "\(timedOut)")
             bus.close()
-            other.signal(15)
-            _ = try other.wait()
+            otherListener.signal(15)
+            _ = try otherListener.wait()
         }
 
         @Test(
@@ -291,22 +293,26 @@ extension Integration {
             lock.signal(15)
         }
 
-        @Test("storing a name again with another key is an error with the stored key and its line")
+        @Test(
+            "storing a name again with another key is an error that names the stored key and its line"
+        )
         func otherKeyForName() throws {
             let state = try remember()
-            let other = try Tool.start(["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
-            _ = try other.line("listening on ")
+            let otherListener = try Tool.start([
+                "listen", pair.endpoint(), "--anyone", "--timeout", "20",
+            ])
+            _ = try otherListener.line("listening on ")
             let refused = try pair.connect(
                 ["--remember", "lamp"] + state, trust: ["--anyone"]
-            ).wait(whileServing: [other])
+            ).wait(whileServing: [otherListener])
             Tool.expect(refused, status: 77, "the key of `lamp` is another one: whoever is at ")
             #expect(refused.errors.contains("known_peers, line 1, has \(pair.listenerKey)"))
-            other.signal(15)
-            _ = try other.wait()
+            otherListener.signal(15)
+            _ = try otherListener.wait()
         }
 
         @Test(
-            "chat and forward store the address that they have dialed with the name",
+            "chat and forward store the name with the peer's key, and the dialed address",
             arguments: ["chat", "forward"])
         func connectionRemembers(command: String) throws {
             let words =

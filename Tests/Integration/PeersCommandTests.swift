@@ -119,7 +119,7 @@ extension Integration {
         }
 
         @Test("for an unknown name the exit status is 68, and the error suggests a similar name")
-        func unknown() throws {
+        func unknownName() throws {
             remember()
             for words in [
                 ["show", "lmap"], ["rename", "lmap", "x"], ["forget", "lmap", "--yes"],
@@ -156,7 +156,7 @@ extension Integration {
         @Test(
             "a peer is found by its name and by what list prints for it, and control characters are escaped",
             arguments: unusualNames)
-        func unusual(_ name: String) throws {
+        func unusualName(_ name: String) throws {
             remember()
             #expect(try run("rename", "lamp", "--", name).status == 0)
             #expect(names.hasSuffix(" \(lamp) in the hall\n\ndoor \(door)\n"))
@@ -186,8 +186,8 @@ extension Integration {
             #expect(names == "# my peers\nlamp \(lamp) in the hall\n\ndoor \(door)\n")
         }
 
-        @Test("an operand that is one peer's name, and what list prints for another, is refused")
-        func ambiguous() throws {
+        @Test("an operand that is both one peer's name and what list prints for another is refused")
+        func ambiguousOperand() throws {
             write("a%2520b \(lamp)\na%20b \(door)\n")
             for words in [["show", "a%20b"], ["forget", "--yes", "a%20b"]] {
                 Tool.expect(
@@ -200,7 +200,7 @@ extension Integration {
         }
 
         @Test("a public address, and a text that is no address, are shown without a type")
-        func otherAddress() throws {
+        func addressWithoutType() throws {
             write("lamp \(lamp)\ndoor \(door)\n")
             write(addresses: "\(lamp) unix:/a%20b%20public\n\(door) by%1Bhand\n")
             #expect(
@@ -306,7 +306,7 @@ extension Integration {
         }
 
         @Test("the last address of a key that has another name stays")
-        func otherName() throws {
+        func keyWithOtherName() throws {
             remember()
             write("lamp \(lamp)\ndesk \(lamp)\n")
             #expect(
@@ -318,7 +318,7 @@ extension Integration {
         }
 
         @Test("an unfinished pairing under the name is removed with the name")
-        func pairing() throws {
+        func unfinishedPairing() throws {
             remember()
             let file = KnownPeersFile(folder.file("state/known_peers"))
             for (name, key) in [("lamp", lamp), ("door", door), ("new", Self.key(3))] {
@@ -327,11 +327,11 @@ extension Integration {
                         name: name, key: key, transcript: [UInt8](repeating: 1, count: 32),
                         isVerified: true))
             }
-            // A pairing that gives the key another name stays.
             write("lamp \(lamp)\nold \(door)\n")
             let question = try forgetAtTerminal("lamp", ["y\n"]).text
             #expect(
                 question.contains("  the unfinished pairing as `lamp` with the key \(lamp)\r\n"))
+            // The pairing `door` has the key of `old`, but another name, and stays.
             #expect(try !forgetAtTerminal("old", ["y\n"]).text.contains("pairing"))
             #expect(try file.pendingPeers().map(\.name) == ["door", "new"])
             write("lamp \(lamp)\n")
@@ -343,7 +343,7 @@ extension Integration {
         }
 
         @Test("forget removes all unfinished pairings under a name, also if no peer has the name")
-        func otherPairings() throws {
+        func unfinishedPairingsUnderName() throws {
             remember()
             let file = KnownPeersFile(folder.file("state/known_peers"))
             // Two other devices have begun to pair as lamp, and one as phone; none has finished.
@@ -447,6 +447,7 @@ extension Integration {
                     try run("forget", "lamp", "--yes", "--store", stores), status: 75,
                     "\(file) is locked by another process")
                 #expect(names.contains("lamp \(lamp) in the hall\n"))
+                // The last address is removed before the name.
                 #expect(addresses.isEmpty == (file == "known_peers"))
                 lock.endInput()
                 _ = try lock.wait()
@@ -457,26 +458,26 @@ extension Integration {
         }
 
         @Test("a renamed peer is found by its new name, and a forgotten name can get another key")
-        func afterwards() throws {
+        func renamedAndForgottenPeer() throws {
             let pair = try ToolPair()
-            let state = ["--state", pair.folder.file("state")]
+            let options = ["--state", pair.folder.file("state")]
             let listener = try pair.listen(["--keep"])
-            let first = try pair.connect(["--remember", "lamp"] + state)
+            let first = try pair.connect(["--remember", "lamp"] + options)
                 .wait(whileServing: [listener])
             #expect(first.status == 0, "\(first.errors)")
-            let renamed = try Tool.run(arguments: ["peers", "rename", "lamp", "hall"] + state)
+            let renamed = try Tool.run(arguments: ["peers", "rename", "lamp", "hall"] + options)
             #expect(renamed.status == 0, "\(renamed.errors)")
             func connect(_ peer: String) throws -> Subprocess.Outcome {
                 try Subprocess(
                     Tool.path,
-                    ["connect", "peer:" + peer, "--identity", pair.folder.file("dialer")] + state,
+                    ["connect", "peer:" + peer, "--identity", pair.folder.file("dialer")] + options,
                     environment: ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"]
                 ).wait(whileServing: [listener])
             }
             let second = try connect("hall")
             #expect(second.status == 0, "\(second.errors)")
             Tool.expect(try connect("lamp"), status: 68, "nobody called `lamp` is remembered")
-            let forgotten = try Tool.run(arguments: ["peers", "forget", "hall", "--yes"] + state)
+            let forgotten = try Tool.run(arguments: ["peers", "forget", "hall", "--yes"] + options)
             #expect(forgotten.text == "removed `hall` and its last address\n")
             listener.signal(SIGTERM)
             _ = try listener.wait()
@@ -484,11 +485,11 @@ extension Integration {
             let other = try Tool.start(["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
             _ = try other.line("listening on ")
             let third = try pair.connect(
-                ["--remember", "hall"] + state, trust: ["--anyone"]
+                ["--remember", "hall"] + options, trust: ["--anyone"]
             ).wait(whileServing: [other])
             #expect(third.status == 0, "\(third.errors)")
             _ = try other.wait()
-            let listed = try Tool.run(arguments: ["peers", "list"] + state).text
+            let listed = try Tool.run(arguments: ["peers", "list"] + options).text
             #expect(listed.hasPrefix("hall SHA256:") && !listed.contains(pair.listenerKey))
         }
 
@@ -501,7 +502,8 @@ extension Integration {
             try makeStore(folder.file("other"), peer: door, lengths: [1])
             let before = (names, addresses)
             let words = "lamp --store '\(stores)' --store '\(folder.file("other"))'"
-            // Every other answer repeats the question; control-D (0x04) is the end of the input.
+            // An answer other than yes or no repeats the question; control-D (0x04) is the end of
+            // the input.
             for answers in [["n\n"], ["\n", "maybe\n", "NO\n"], ["\u{4}"]] {
                 let refused = try forgetAtTerminal(words, answers)
                 #expect(refused.status == 0)

@@ -44,7 +44,7 @@ extension Integration {
         }
 
         @Test(
-            "a store that was used with a file needs the file again; one that was used without refuses a file",
+            "a store that was used with a file needs the file again; a store that was used without one refuses a file",
             arguments: ["--input", "--output"])
         func sameOptions(_ option: String) throws {
             for (note, arguments, reason) in [

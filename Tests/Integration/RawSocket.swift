@@ -9,7 +9,7 @@ import TestSupport
 
     deinit { close() }
 
-    /// Listens at a path. A dialer's `connect` succeeds before the test calls ``accepted()``.
+    /// Listens at a path. A dialer's `connect` succeeds before the test calls ``acceptDialer()``.
     static func listening(at path: String) -> RawSocket {
         let socket = RawSocket(Glibc.socket(AF_UNIX, kind, 0))
         let status = unsafe withAddress(path) { unsafe bind(socket.descriptor, $0, $1) }
@@ -25,16 +25,17 @@ import TestSupport
         return socket
     }
 
-    /// Programs that other tests start must not inherit the socket.
+    /// The type of each socket, with a flag: programs that other tests start do not inherit it.
     private static let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
 
     /// Waits for a dialer, at most 20 seconds, and returns the socket that is connected to it.
-    func accepted() throws -> RawSocket {
+    func acceptDialer() throws -> RawSocket {
         var poller = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         guard unsafe poll(&poller, 1, 20_000) == 1 else {
             throw Subprocess.Failure.deadline("nobody has dialed")
         }
         let accepted = accept(descriptor, nil, nil)
+        guard accepted >= 0 else { throw Subprocess.Failure.deadline("no dialer: errno \(errno)") }
         _ = fcntl(accepted, F_SETFD, FD_CLOEXEC)
         return RawSocket(accepted)
     }

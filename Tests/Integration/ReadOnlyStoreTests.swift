@@ -33,9 +33,11 @@ extension Integration {
             return (store, "\(directory)/\(name)")
         }
 
-        private func setModes(file: mode_t, directory mode: mode_t, _ paths: [String]) {
-            for path in paths { unsafe chmod(path, file) }
-            unsafe chmod(directory, mode)
+        private func setModes(
+            file fileMode: mode_t, directory directoryMode: mode_t, _ paths: [String]
+        ) {
+            for path in paths { unsafe chmod(path, fileMode) }
+            unsafe chmod(directory, directoryMode)
         }
 
         private func listen() throws -> Subprocess.Outcome {
@@ -45,27 +47,27 @@ extension Integration {
             ])
         }
 
-        /// The modes of a store's files and directory, and whether the store was in use by a
-        /// process that was killed.
+        /// The modes of a store's files and directory, and whether a process that had opened the
+        /// store was killed.
         struct Case: Sendable {
             var file: mode_t
             var directory: mode_t
-            var wasKilled: Bool
+            var processWasKilled: Bool
         }
 
         @Test(
             "a store that cannot be written is not opened, the error says so, and the store does not change",
             arguments: [
-                Case(file: 0o400, directory: 0o700, wasKilled: false),
-                Case(file: 0o600, directory: 0o500, wasKilled: false),
-                Case(file: 0o400, directory: 0o500, wasKilled: false),
-                Case(file: 0o400, directory: 0o700, wasKilled: true),
-                Case(file: 0o400, directory: 0o500, wasKilled: true),
+                Case(file: 0o400, directory: 0o700, processWasKilled: false),
+                Case(file: 0o600, directory: 0o500, processWasKilled: false),
+                Case(file: 0o400, directory: 0o500, processWasKilled: false),
+                Case(file: 0o400, directory: 0o700, processWasKilled: true),
+                Case(file: 0o400, directory: 0o500, processWasKilled: true),
             ])
-        func readOnly(_ modes: Case) throws {
+        func readOnly(_ state: Case) throws {
             let (store, path) = try make()
             var paths = [path]
-            if modes.wasKilled {
+            if state.processWasKilled {
                 // What a killed process leaves: the message is in SQLite's write-ahead log alone.
                 for name in [path, path + "-wal"] {
                     let copied = try Subprocess.run("cp", ["-p", name, name + ".copy"])
@@ -80,7 +82,7 @@ extension Integration {
                 store.close()
             }
             let before = try Subprocess.run("sha256sum", paths).text
-            setModes(file: modes.file, directory: modes.directory, paths)
+            setModes(file: state.file, directory: state.directory, paths)
             for outcome in [
                 try listen(), try run(["outbox", directory, "list"]),
                 try run(["outbox", directory, "drop", "1"]),

@@ -3,8 +3,8 @@ import BLESecChannelCore
 import BLESecPrimitives
 import Testing
 
-/// What the programs at both ends of a stream do, as `stream_programs.py` describes: the label of a
-/// stream is `KIND COUNT CODE TEXT`, and both programs know from it what to expect.
+/// What the programs at both ends of a stream do. The label of a stream is `KIND COUNT CODE TEXT`,
+/// and both programs know from it what to expect. `stream_programs.py` has the same programs.
 struct StreamProgram {
     /// What the two programs do. With every kind but `quit`, the opener of the stream sends `count`
     /// bytes.
@@ -23,7 +23,8 @@ struct StreamProgram {
         case enough
         /// The other side sends half of the bytes back, and resets its direction.
         case back
-        /// The opener sends nothing, and stops the stream after half of the other side's bytes.
+        /// The opener sends nothing. The other side sends `count` bytes, and the opener reads half
+        /// of them and stops the stream.
         case quit
     }
 
@@ -35,12 +36,12 @@ struct StreamProgram {
     let label: String
     private var generator: SeededGenerator
 
-    /// A program for a new stream of at most `most` bytes.
-    init(most: Int, using generator: inout SeededGenerator) {
+    /// A program for a new stream of at most `maximum` bytes.
+    init(most maximum: Int, using generator: inout SeededGenerator) {
         // `echo` is more frequent than all other kinds together.
         let isEcho = Bool.random(using: &generator)
         kind = isEcho ? .echo : Kind.allCases.randomElement(using: &generator) ?? .echo
-        let count = [0, 1, 10, most / 10, most].randomElement(using: &generator) ?? 0
+        let count = [0, 1, 10, maximum / 10, maximum].randomElement(using: &generator) ?? 0
         let needsTwoBytes = [.refuse, .leave, .enough, .quit].contains(kind)
         self.count = needsTwoBytes ? max(2, count) : count
         code = UInt32.random(in: 0...UInt32.max, using: &generator)
@@ -192,8 +193,8 @@ struct StreamProgram {
     ) async throws -> [UInt8] {
         var everything: [UInt8] = []
         while everything.count < count {
-            let most = min(pieceSize, count - everything.count)
-            everything += try #require(try await stream.read(atMost: most), "\(label)")
+            let size = min(pieceSize, count - everything.count)
+            everything += try #require(try await stream.read(atMost: size), "\(label)")
         }
         return everything
     }

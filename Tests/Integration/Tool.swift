@@ -32,10 +32,10 @@ enum Tool {
         return try Subprocess.run("sh", ["-c", script, path, directory] + arguments)
     }
 
-    /// The capabilities by which permissions do not bind root.
+    /// The capabilities with which root may do what permissions forbid.
     private static let droppedCapabilities = "-dac_override,-dac_read_search,-fowner"
 
-    /// Runs the tool until it ends, so that permissions bind it even if root runs the tests.
+    /// Runs the tool until it ends. Permissions bind the tool even if root runs the tests.
     static func runBoundByPermissions(_ arguments: [String]) throws -> Subprocess.Outcome {
         guard geteuid() == 0 else { return try run(arguments: arguments) }
         return try Subprocess.run(

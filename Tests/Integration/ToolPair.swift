@@ -55,7 +55,7 @@ struct ToolPair {
 
     /// Makes a FIFO, and fills it. Returns its path, and a descriptor. The FIFO stays full while
     /// the descriptor is open.
-    func fullQueue() throws -> (path: String, descriptor: Int32) {
+    func fullFIFO() throws -> (path: String, descriptor: Int32) {
         let path = folder.file("full")
         try #require(unsafe mkfifo(path, 0o600) == 0)
         let descriptor = unsafe open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)

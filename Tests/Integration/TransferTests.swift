@@ -10,22 +10,24 @@ extension Integration {
         func bothWays(_ kind: String) throws {
             let pair = try ToolPair()
             let folder = pair.folder
-            let up = ToolPair.pseudoRandomBytes(3 << 20, seed: 1)
-            let down = ToolPair.pseudoRandomBytes((2 << 20) + 1, seed: 2)
-            folder.write("up", up)
-            folder.write("down", down)
+            let dialerData = ToolPair.pseudoRandomBytes(3 << 20, seed: 1)
+            let listenerData = ToolPair.pseudoRandomBytes((2 << 20) + 1, seed: 2)
+            folder.write("dialer-data", dialerData)
+            folder.write("listener-data", listenerData)
             let listener = try pair.listen(
-                kind: kind, input: .file(folder.file("down")), output: folder.file("from-dialer"))
+                kind: kind, input: .file(folder.file("listener-data")),
+                output: folder.file("from-dialer"))
             let dialer = try pair.connect(
-                kind: kind, input: .file(folder.file("up")), output: folder.file("from-listener"))
+                kind: kind, input: .file(folder.file("dialer-data")),
+                output: folder.file("from-listener"))
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0])
             #expect(
                 outcomes[0].errors
                     == "listening on \(pair.endpoint(kind))\n\(pair.listenerReadyLine)\n")
             #expect(outcomes[1].errors == "\(pair.dialerReadyLine)\n")
-            #expect(folder.read("from-dialer") == up)
-            #expect(folder.read("from-listener") == down)
+            #expect(folder.read("from-dialer") == dialerData)
+            #expect(folder.read("from-listener") == listenerData)
             #expect(folder.mode("socket") == nil, "the socket's file is still there")
         }
 
@@ -110,7 +112,7 @@ extension Integration {
             let second = try pair.connect(input: .bytes(Array("two".utf8)))
                 .wait(whileServing: [listener])
             #expect(second.status == 0)
-            // The first peer has received the whole standard input.
+            // The first peer has received the listener's whole standard input.
             #expect(second.text == "")
             let third = try pair.connect(input: .keptOpen)
             _ = try third.line(pair.dialerReadyLine, whileServing: [listener])
@@ -173,7 +175,7 @@ extension Integration {
             Tool.expect(refused, status: 64, name)
         }
 
-        /// Runs a dialer on a terminal. A pipe is its input, and ends after more than two seconds.
+        /// Runs a dialer on a terminal. Its input is a pipe that ends after more than two seconds.
         private func pipeOnTerminal(_ options: String) throws -> Subprocess.Outcome {
             let pair = try ToolPair()
             let listener = try pair.listen(options.contains("--persist") ? ["--persist"] : [])

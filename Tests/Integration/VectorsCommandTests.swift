@@ -35,14 +35,14 @@ extension Integration {
         @Test("a failing vector gives a line with protocol, message and first differing byte")
         func fails() throws {
             let vectors = try generate(3)
-            // Line 2 is the second vector, since line 0 opens the file. The vector's third message
-            // is its first transport message.
+            // Line 2 is the second vector, since line 0 opens the file. Part 3 of the line begins
+            // with the ciphertext of message 2, the vector's first transport message.
             var lines = vectors.split(separator: "\n").map(String.init)
-            var messages = lines[2].split(separator: "\"ciphertext\":\"").map(String.init)
-            let digit = messages[3].prefix(5).last == "0" ? "1" : "0"
-            let digitIndex = messages[3].index(messages[3].startIndex, offsetBy: 4)
-            messages[3].replaceSubrange(digitIndex...digitIndex, with: digit)
-            lines[2] = messages.joined(separator: "\"ciphertext\":\"")
+            var parts = lines[2].split(separator: "\"ciphertext\":\"").map(String.init)
+            let digit = parts[3].prefix(5).last == "0" ? "1" : "0"
+            let digitIndex = parts[3].index(parts[3].startIndex, offsetBy: 4)
+            parts[3].replaceSubrange(digitIndex...digitIndex, with: digit)
+            lines[2] = parts.joined(separator: "\"ciphertext\":\"")
             let path = folder.write("changed.json", lines.joined(separator: "\n"))
             let outcome = try Tool.run("vectors", path)
             #expect(outcome.status == 65)
@@ -94,14 +94,16 @@ extension Integration {
             "a malformed file is an error that names file and place, even if other files are valid"
         )
         func malformed() throws {
-            let good = folder.write("good.json", try generate(1))
-            let cut = folder.write("cut.json", String(try generate(1).dropLast(9)))
-            Tool.expect(try Tool.run("vectors", good, cut), status: 65, "\(cut): line 2, column")
-            let odd = folder.write(
+            let validPath = folder.write("good.json", try generate(1))
+            let cutPath = folder.write("cut.json", String(try generate(1).dropLast(9)))
+            Tool.expect(
+                try Tool.run("vectors", validPath, cutPath), status: 65,
+                "\(cutPath): line 2, column")
+            let oddPath = folder.write(
                 "odd.json", try generate(2).replacing(#""payload":""#, with: #""payload":"f"#))
             Tool.expect(
-                try Tool.run("vectors", odd), status: 65,
-                "\(odd): vectors[0].messages[0].payload: an odd number of hexadecimal digits")
+                try Tool.run("vectors", oddPath), status: 65,
+                "\(oddPath): vectors[0].messages[0].payload: an odd number of hexadecimal digits")
             Tool.expect(
                 try Tool.run("vectors", Self.vectorsFolder + "/primitives.json"), status: 65,
                 "vectors: missing")

@@ -40,7 +40,7 @@ extension Integration {
         @Test("while nobody reads standard error, a listener serves peers, and ends on a signal")
         func unread() throws {
             let pair = try ToolPair()
-            let (path, descriptor) = try pair.fullQueue()
+            let (path, descriptor) = try pair.fullFIFO()
             defer { close(descriptor) }
             let words = [
                 Tool.path, "listen", pair.endpoint(), "--keep", "-v", "--peer", pair.dialerKey,

@@ -31,15 +31,17 @@ import Testing
 
     @Test("an unknown adapter, an adapter that is off, and a machine without adapters are errors")
     func refusals() {
-        let unknown = #expect(throws: LinkError.self) {
+        let unknownError = #expect(throws: LinkError.self) {
             try Adapter.choose("hci7", among: adapters)
         }
-        #expect(unknown?.code == .noSuchAdapter)
-        #expect(unknown?.reason.contains("hci1 (00:AA:01:01:00:01)") == true)
-        let off = #expect(throws: LinkError.self) { try Adapter.choose("hci0", among: adapters) }
-        #expect(off?.reason.contains("power on") == true)
-        let none = #expect(throws: LinkError.self) { try Adapter.choose(nil, among: []) }
-        #expect(none?.code == .noSuchAdapter)
+        #expect(unknownError?.code == .noSuchAdapter)
+        #expect(unknownError?.reason.contains("hci1 (00:AA:01:01:00:01)") == true)
+        let offError = #expect(throws: LinkError.self) {
+            try Adapter.choose("hci0", among: adapters)
+        }
+        #expect(offError?.reason.contains("power on") == true)
+        let noAdapterError = #expect(throws: LinkError.self) { try Adapter.choose(nil, among: []) }
+        #expect(noAdapterError?.code == .noSuchAdapter)
     }
 }
 

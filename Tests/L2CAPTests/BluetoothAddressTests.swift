@@ -3,7 +3,7 @@ import Testing
 @testable import BLESecL2CAP
 
 @Suite struct BluetoothAddressTests {
-    @Test("an address is parsed in either case and printed in capitals")
+    @Test("an address is parsed in upper and lower case, and printed in upper case")
     func parses() {
         #expect(BluetoothAddress("aa:BB:0c:Dd:ee:0F")?.description == "AA:BB:0C:DD:EE:0F")
         #expect(BluetoothAddress("00:00:00:00:00:00") == .any)

@@ -36,7 +36,7 @@ import Testing
         }
     }
 
-    @Test("no packet ends the process, whatever its bytes, and only a whole answer tells PHYs")
+    @Test("a cut or changed packet does not crash the process, and only a whole answer tells PHYs")
     func hostile() {
         for length in 0..<complete.count {
             let answer = PHYAnswer(complete.prefix(length), to: 0x0E01)
@@ -44,9 +44,9 @@ import Testing
         }
         for index in [0, 1, 4, 5] {
             for value in UInt8.min...UInt8.max where value != complete[index] {
-                var other = complete
-                other[index] = value
-                let answer = PHYAnswer(other[...], to: 0x0E01)
+                var changed = complete
+                changed[index] = value
+                let answer = PHYAnswer(changed[...], to: 0x0E01)
                 #expect(answer == .other)
             }
         }

@@ -92,10 +92,10 @@ class BenchTests(unittest.TestCase):
         cls.address = dict(line.split()[:2] for line in tool.mgmt("list").splitlines())["hci1"]
 
     def test_packets(self):
-        """the adapter sends exactly the packets computed from the SDUs and their credits"""
+        """the adapter sends exactly as many packets as are computed from the SDUs and their credits"""
         sizes = (1, 64, 165, 1000, 4096, 16384, 65536)
-        wanted = [word for size in sizes for word in ("--size", size)]
-        report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
+        size_options = [word for size in sizes for word in ("--size", size)]
+        report = bench("--one-way", "--rounds", 1, "--sample", 1, *size_options)
         rows = report["packets"]
         self.assertEqual(len(rows), 2 * len(sizes))
         for row in rows:
@@ -104,8 +104,8 @@ class BenchTests(unittest.TestCase):
 
     def test_share(self):
         """with messages of 4,096 bytes and more, messages are 99 % or more of the bytes in SDUs"""
-        wanted = ["--size", 4096, "--size", 10000, "--size", 65536]
-        report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
+        size_options = ["--size", 4096, "--size", 10000, "--size", 65536]
+        report = bench("--one-way", "--rounds", 1, "--sample", 1, *size_options)
         rows = [row for row in report["packets"] if row["engine"] != "plain"]
         self.assertEqual(len(rows), 3)
         for row in rows:
@@ -143,7 +143,7 @@ class BenchTests(unittest.TestCase):
             ratios["plain to l2test"].append(plain_speed / l2test_speed)
             print(f"   kB/s: l2test {l2test_speed / 1e3:.0f}, " + ", ".join(
                 f"{name} {speed / 1e3:.0f}" for name, speed in speeds.items()), flush=True)
-        medians = {name: statistics.median(found) for name, found in ratios.items()}
+        medians = {name: statistics.median(values) for name, values in ratios.items()}
         print("   " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in medians.items()))
         for name, ratio in medians.items():
             self.assertGreaterEqual(ratio, LEAST_RATIO, name)

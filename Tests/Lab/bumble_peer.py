@@ -38,7 +38,7 @@ from noise.connection import Keypair, NoiseConnection
 PSM_CHARACTERISTIC = UUID("ABDD3056-28FA-441D-A470-55A75A52553A")
 KERNEL_ADDRESS = Address("00:BB:00:00:00:01", Address.PUBLIC_DEVICE_ADDRESS)
 DEVICE_ADDRESS = Address("C3:BB:00:00:00:02")  # a static random address
-# Values as on Apple's and Google's platforms. They keep SDUs small, since the controller's packets are
+# As on Apple's and Google's platforms. These values keep SDUs small, since the controller's packets are
 # small.
 CHANNEL = dict(mtu=2048, mps=247, max_credits=16)
 
@@ -76,8 +76,9 @@ def adapters():
     return set(os.listdir("/sys/class/bluetooth"))
 
 
-async def kernel_adapter(link):
-    """Gives the kernel a controller on the link, and waits for the kernel's adapter."""
+async def add_kernel_controller(link):
+    """Gives the kernel a controller on the link, and waits for the kernel's adapter. Returns the
+    controller."""
     before = adapters()
     transport = await open_transport("vhci")
     controller = KernelController(
@@ -150,8 +151,8 @@ class OtherService:
 
 
 async def peer(link, service, protocol, takeover=None):
-    """Serves channels with NoisePeer. If there is a future `takeover`, channels that open before it is
-    done get OtherService."""
+    """Serves channels with NoisePeer. If the future `takeover` is given, channels that open before this
+    future is done get OtherService."""
     device = await bumble_device(link)
     channels = []
 
@@ -180,9 +181,9 @@ async def central(link, service):
     found = asyncio.get_running_loop().create_future()
 
     def heard(advertisement):
-        named = advertisement.data.get_all(
+        uuid_lists = advertisement.data.get_all(
             AdvertisingData.COMPLETE_LIST_OF_128_BIT_SERVICE_CLASS_UUIDS)
-        if any(service in uuids for uuids in named) and not found.done():
+        if any(service in uuids for uuids in uuid_lists) and not found.done():
             found.set_result(advertisement.address)
 
     device.on("advertisement", heard)
@@ -193,9 +194,9 @@ async def central(link, service):
     connection = await device.connect(address)
     remote = Peer(connection)
     await remote.discover_services([service])
-    (offered,) = remote.get_services_by_uuid(service)
-    await offered.discover_characteristics()
-    (characteristic,) = offered.get_characteristics_by_uuid(PSM_CHARACTERISTIC)
+    (remote_service,) = remote.get_services_by_uuid(service)
+    await remote_service.discover_characteristics()
+    (characteristic,) = remote_service.get_characteristics_by_uuid(PSM_CHARACTERISTIC)
     say("read", bytes(await characteristic.read_value()).hex())
     await connection.disconnect()
 
@@ -204,8 +205,8 @@ def ad_structure(ad_type, data):
     return bytes([len(data) + 1, ad_type]) + data
 
 
-def forged(service, count):
-    """The sender's address and the data of `count` forged advertisements of the service."""
+def forged_advertisements(service, count):
+    """Yields `count` forged advertisements of the service, each as its sender's address and its data."""
     source = random.Random(7)
     uuid = ad_structure(0x07, service.to_bytes())
     for index in range(count):
@@ -231,7 +232,7 @@ def forged(service, count):
 async def flood(link, service, count, controller):
     # The controller reports the advertisements to the kernel, and no device sends them: a device
     # could not use so many addresses.
-    for index, (address, data) in enumerate(forged(service, int(count))):
+    for index, (address, data) in enumerate(forged_advertisements(service, int(count))):
         controller.send_hci_packet(hci.HCI_LE_Advertising_Report_Event([
             hci.HCI_LE_Advertising_Report_Event.Report(
                 event_type=0, address_type=Address.RANDOM_DEVICE_ADDRESS,
@@ -245,7 +246,7 @@ async def main():
     command, service, *rest = sys.argv[1:]
     service = UUID(service)
     link = Link()
-    controller = await kernel_adapter(link)
+    controller = await add_kernel_controller(link)
     line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     if command == "peer":
         await peer(link, service, *rest)

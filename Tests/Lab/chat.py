@@ -61,9 +61,9 @@ class Chat:
             self.process.stdin.flush()
             time.sleep(pause)
 
-    def talk(self, enough, least):
-        """Types one number every 9 ms, until `enough` is set and at least `least` are typed."""
-        while self.typed < least or not enough.is_set():
+    def talk(self, may_stop, count):
+        """Types one number every 9 ms, until `may_stop` is set and at least `count` numbers are typed."""
+        while self.typed < count or not may_stop.is_set():
             self.typed += 1
             self.type([self.typed], 0.009)
 
@@ -88,10 +88,10 @@ class Chat:
             assert time.monotonic() < deadline, f"some lines have no result: {self.events[-20:]}"
             time.sleep(0.1)
 
-    def flood(self, lines):
-        """Types `lines` numbers as fast as the chat reads them. Stops when the chat ends."""
+    def flood(self, count):
+        """Types `count` numbers as fast as the chat reads them. Stops when the chat ends."""
         try:
-            for number in range(1, lines + 1):
+            for number in range(1, count + 1):
                 self.process.stdin.write(f"{number}\n")
         except (BrokenPipeError, ValueError):
             pass
@@ -129,7 +129,7 @@ class Chat:
                 return event
 
     def fates(self):
-        """The results by the number of the line, from 1: `delivered` or `unknown`."""
+        """The result for each line, by its number from 1: `delivered` or `unknown`."""
         fates = {}
         for event in self.events:
             if event["event"] in ("delivered", "unknown"):
@@ -228,9 +228,9 @@ class ChatTests(DiscoveryTests):
         chats = [self.chat("dialer"), self.chat("listener")]
         for chat in chats:
             chat.wait_until_connected(within=40)
-        enough = threading.Event()
+        may_stop = threading.Event()
         typists = [
-            threading.Thread(target=chat.talk, args=(enough, MESSAGES), daemon=True) for chat in chats]
+            threading.Thread(target=chat.talk, args=(may_stop, MESSAGES), daemon=True) for chat in chats]
         for typist in typists:
             typist.start()
         seconds = []
@@ -242,7 +242,7 @@ class ChatTests(DiscoveryTests):
             # The lost link was good, so the first attempt begins immediately, and the next soon after.
             reconnections = [chat.wait_until_reconnected(begun, within=30) for chat in chats]
             seconds.append(max(reconnections) - begun)
-        enough.set()
+        may_stop.set()
         for chat, typist in zip(chats, typists):
             typist.join(120)
             self.assertGreaterEqual(chat.typed, MESSAGES)
@@ -295,8 +295,8 @@ class ChatTests(DiscoveryTests):
         # The radio stays connected, but the listener's ping, which is sent after 2 s, gets no answer.
         dialer.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
-        noticed = listener.next_event(10, "state", code="timed-out")["at"] - begun
-        self.assertTrue(3 < noticed < 6, noticed)
+        seconds = listener.next_event(10, "state", code="timed-out")["at"] - begun
+        self.assertTrue(3 < seconds < 6, seconds)
         dialer.process.send_signal(signal.SIGCONT)
         for chat in (listener, dialer):
             chat.wait_until_connected(within=40)
@@ -308,16 +308,16 @@ class ChatTests(DiscoveryTests):
         listener.wait_until_disconnected(within=10)
         listener.type([1])
         begun = time.monotonic()
-        again = self.chat("dialer")
-        again.wait_until_connected(within=40)
+        second_dialer = self.chat("dialer")
+        second_dialer.wait_until_connected(within=40)
         print(
-            f"   silence noticed after {noticed:.1f} s, back after {time.monotonic() - begun:.1f} s",
+            f"   silence noticed after {seconds:.1f} s, back after {time.monotonic() - begun:.1f} s",
             flush=True)
         listener.next_event(10, "delivered", number=1)
-        again.type([2])
-        again.next_event(10, "delivered", number=1)
-        self.assertEqual([again.end(), listener.end()], [0, 0])
-        self.assertEqual((listener.received, again.received), ([1, 2], [1]))
+        second_dialer.type([2])
+        second_dialer.next_event(10, "delivered", number=1)
+        self.assertEqual([second_dialer.end(), listener.end()], [0, 0])
+        self.assertEqual((listener.received, second_dialer.received), ([1, 2], [1]))
 
     def test_chat_persists(self):
         """connect --persist finds listen --persist again after a cut, and continues with its input"""
@@ -337,7 +337,7 @@ class ChatTests(DiscoveryTests):
                 self.assertLess(time.monotonic(), deadline, dialer.lines)
                 time.sleep(0.05)
             if number == 0:
-                self.assertTrue(self.cut())
+                self.cut()
         os.close(feed)
         self.assertEqual(dialer.status(30), 0, dialer.lines)
         self.assertEqual(listener.status(30), 0, listener.lines)
@@ -352,12 +352,12 @@ class ChatTests(DiscoveryTests):
             "--timeout", "50")
         self.assertEqual(first.status(60), 0, first.lines)
         begun = time.monotonic()
-        again = self.connect("peer:lamp", "--service", SERVICE, *state, "--timeout", "50")
-        self.assertEqual(again.status(60), 0, again.lines)
+        second = self.connect("peer:lamp", "--service", SERVICE, *state, "--timeout", "50")
+        self.assertEqual(second.status(60), 0, second.lines)
         print(f"   {time.monotonic() - begun:.1f} s in all the second time", flush=True)
         self.assertRegex(
-            again.lines[0], f"^dialing l2cap:{self.address['hci1']}/0x.*, where the peer was last$")
-        self.assertNotIn("looking for", "".join(again.lines))
+            second.lines[0], f"^dialing l2cap:{self.address['hci1']}/0x.*, where the peer was last$")
+        self.assertNotIn("looking for", "".join(second.lines))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests/Lab/delivery.py: what two tools with --persist send arrives exactly once.
+"""Tests/Lab/delivery.py: everything that two tools with --persist send arrives exactly once.
 Runs in the laboratory: Tests/Lab/run delivery. BLESEC_CUTS=N cuts the link N times instead of 8; with 50 or
 more, bluetoothd is restarted twice instead of once.
 """
@@ -26,12 +26,12 @@ class Feed(threading.Thread):
         os.mkfifo(path)
         # Opened for both reading and writing, so that no `open` waits for the FIFO's other end.
         self.pipe = os.open(path, os.O_RDWR)
-        self.random, self.given, self.enough = random.Random(seed), bytearray(), threading.Event()
+        self.random, self.sent, self.stop = random.Random(seed), bytearray(), threading.Event()
 
     def run(self):
-        while not self.enough.is_set():
+        while not self.stop.is_set():
             piece = self.random.randbytes(self.random.choice([1, 50, 900, 6_000]))
-            self.given += piece
+            self.sent += piece
             while piece:
                 piece = piece[os.write(self.pipe, piece):]
             time.sleep(0.02)
@@ -60,7 +60,7 @@ class DeliveryTests(ChatTests):
         """Whether three dials in a row got no answer, although the peer was heard: kernel 6.1 sometimes dials
         no more (docs/laboratory.md). After a true result, only later dials are counted."""
         lines = dialer.collect_lines()
-        ready = max((at for at, line in enumerate(lines) if line.startswith("channel ready")), default=0)
+        ready = max((index for index, line in enumerate(lines) if line.startswith("channel ready")), default=0)
         unanswered = sum("no answer came in time" in line for line in lines[ready:])
         if unanswered < 3:
             return False
@@ -91,15 +91,15 @@ class DeliveryTests(ChatTests):
                 self.wait_for_bytes(written, 1, within=60, tools=[listener, dialer])
             cuts += self.cut()
         for feed in feeds:
-            feed.enough.set()
+            feed.stop.set()
         self.assertEqual(dialer.status(90), 0, dialer.lines[-20:])
         self.assertEqual(listener.status(40), 0, listener.lines[-20:])
         for feed, path in zip(feeds, reversed(written)):
             feed.join(10)
-            self.assertTrue(path.read_bytes() == feed.given, f"{path} has other bytes")
+            self.assertTrue(path.read_bytes() == feed.sent, f"{path} has other bytes")
         print(
             f"   {cuts} cuts and {RESTARTS} restarts in {time.monotonic() - begun:.0f} s; "
-            f"{len(feeds[0].given)} and {len(feeds[1].given)} bytes", flush=True)
+            f"{len(feeds[0].sent)} and {len(feeds[1].sent)} bytes", flush=True)
 
 
 if __name__ == "__main__":

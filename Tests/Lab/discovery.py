@@ -24,7 +24,7 @@ OTHER_SERVICE = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
 PYTHON = ROOT / ".build/venv/bin/python"
 CONFIGURATION = Path("/run/lab/discovery.conf")
 # A virtual controller reports an advertiser only when scanning or advertising starts. So the tools
-# restart the scan every second, and dial a peer that they have heard once.
+# restart the scan every second, and one report of a peer is enough to dial it.
 SCAN_OPTIONS = ("--rescan", "1", "--heard", "1")
 
 
@@ -146,20 +146,21 @@ class DiscoveryTests(LabTests):
         """scan prints one line for a device with the service, and nothing for another service"""
         self.listen("--anyone")
 
-        def scan(service, seconds):
+        def scan_command(service, seconds):
             return [BLESEC, "scan", "--service", service, "--adapter", "hci0", "--rescan", "1",
                     "--for", str(seconds), "--json"]
 
         # The first line stops this scan, because the time until a device is heard varies.
-        with subprocess.Popen(scan(SERVICE, 60), stdout=subprocess.PIPE, text=True) as found:
-            line = found.stdout.readline()
-            found.send_signal(signal.SIGINT)
-            rest = found.stdout.read()
+        with subprocess.Popen(scan_command(SERVICE, 60), stdout=subprocess.PIPE, text=True) as scan:
+            line = scan.stdout.readline()
+            scan.send_signal(signal.SIGINT)
+            rest = scan.stdout.read()
         self.assertRegex(
             line, rf'"address": "{self.address["hci1"]}".*"tag": "[0-9a-f]{{8}}", "psm": (?:1[2-9]|2[0-5])\d,')
         self.assertEqual(rest, "", "a line follows the first one")
-        other = subprocess.run(scan(OTHER_SERVICE, 6), capture_output=True, text=True, timeout=60)
-        self.assertEqual((other.returncode, other.stdout), (0, ""), other.stderr)
+        other_scan = subprocess.run(
+            scan_command(OTHER_SERVICE, 6), capture_output=True, text=True, timeout=60)
+        self.assertEqual((other_scan.returncode, other_scan.stdout), (0, ""), other_scan.stderr)
 
     def test_unpinned_key(self):
         """a peer with an unpinned key is refused, and dialed at most six times in 25 seconds"""
@@ -171,7 +172,7 @@ class DiscoveryTests(LabTests):
         self.assertIsNone(listener.process.poll())
 
     def test_scan_pauses(self):
-        """a dialer that may have one link does not scan while it has the link"""
+        """a dialer that is limited to one link does not scan while it has that link"""
         self.listen(*self.pin("dialer"))
         dialer = self.connect(f"service:{SERVICE}", *self.pin("listener"), given="/dev/zero")
         dialer.line("channel ready: ")
@@ -338,7 +339,7 @@ class DiscoveryTests(LabTests):
 
 
 def power(adapter, value):
-    """Switches an adapter on or off through bluetoothd. A switch that bypasses it may crash the kernel."""
+    """Switches an adapter on or off through bluetoothd. Bypassing bluetoothd may crash the kernel."""
     subprocess.run(
         ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",
          f"/org/bluez/{adapter}", "org.freedesktop.DBus.Properties.Set",
@@ -379,7 +380,8 @@ def restart_bluetoothd(meanwhile=lambda: None):
 
 
 def process_name(entry):
-    """The name of a process; None if it has ended and was not waited for, so that it has no arguments."""
+    """The name of a process; None if it has ended. A process that nobody has waited for still has an entry,
+    but no arguments."""
     try:
         return (entry / "comm").read_text().strip() if (entry / "cmdline").read_bytes() else None
     except OSError:

@@ -84,16 +84,16 @@ class FileTests(ChatTests):
     def test_files_tree(self):
         """many small files need little more time than one file with as many bytes"""
         generator = random.Random(3)
-        tree, one = self.folder / "tree", self.folder / "one.bin"
+        tree, file = self.folder / "tree", self.folder / "one.bin"
         tree.mkdir()
         count = 2_000
         for number in range(count):
             (tree / f"{number}.txt").write_bytes(generator.randbytes(1_024))
-        one.write_bytes(generator.randbytes(count * 1_024))
-        file_seconds, arrived = self.transfer(one)
-        self.expect_content(arrived, one.read_bytes())
-        tree_seconds, arrived = self.transfer(tree)
-        self.assertEqual(len(list(arrived.iterdir())), count)
+        file.write_bytes(generator.randbytes(count * 1_024))
+        file_seconds, received_path = self.transfer(file)
+        self.expect_content(received_path, file.read_bytes())
+        tree_seconds, received_path = self.transfer(tree)
+        self.assertEqual(len(list(received_path.iterdir())), count)
         print(
             f"   {count} files of 1 KiB in {tree_seconds} s, one file in {file_seconds} s: "
             f"ratio {file_seconds / tree_seconds:.2f}", flush=True)
@@ -103,12 +103,12 @@ class FileTests(ChatTests):
     def test_files_speed(self):
         """a file arrives nearly as fast as the same bytes over a channel"""
         content = random.Random(4).randbytes(4 * MEBIBYTE)
-        one = self.folder / "one.bin"
-        one.write_bytes(content)
+        file = self.folder / "one.bin"
+        file.write_bytes(content)
         ratios = []
         for _ in range(ROUNDS):
-            seconds, arrived = self.transfer(one)
-            arrived.unlink()
+            seconds, received_path = self.transfer(file)
+            received_path.unlink()
             written = self.folder / "written"
             listener = self.listen(*self.pin("dialer"), written=written)
             dialer = self.connect(

@@ -17,7 +17,7 @@ from gatt_peer import (
     ATT, DATA, END, GRANT, OPEN, TO_DIALER, TO_LISTENER, fragment, opening)
 from tool import MEBIBYTE, ROOT, XX, LabTests, Tool, digest, main
 
-ENHANCED_ATT = 0x27  # the PSM of ATT's further channels, beside its fixed channel
+ENHANCED_ATT = 0x27  # the PSM of the channels that ATT may open beside its fixed channel
 
 
 class GATTTests(LabTests):
@@ -98,6 +98,7 @@ class GATTTests(LabTests):
         third, to_listener = self.third_device()
         forged_count = 0
         while dialer.process.poll() is None:
+            self.assertLess(time.monotonic(), begun + 240, f"{written[0].stat().st_size} bytes arrived")
             for value in forged_fragments(third, forged_count):
                 third.write(to_listener, value)
                 forged_count += 1
@@ -121,7 +122,7 @@ class GATTTests(LabTests):
     def third_device(self):
         """An ATT client at hci2 that has subscribed at the listener, and the handle that it writes to."""
         # A virtual controller with a link accepts a second one only from a controller that has as many
-        # links. The listener's, hci1, has one, so hci2 is connected to hci3 first.
+        # links. The listener's controller, hci1, has one link, so hci2 is connected to hci3 first.
         self.listen("--anyone", service=OTHER_SERVICE, adapter="hci3")
         link_to_hci3 = ATT(self.address["hci2"], self.address["hci3"])
         self.addCleanup(link_to_hci3.socket.close)
@@ -134,8 +135,8 @@ class GATTTests(LabTests):
 def forged_fragments(third, any_stream):
     """Fragments that would harm the dialer's stream if the listener accepted them from the third device.
     They are made from the latest notification, since each subscriber gets the dialer's notifications.
-    `any_stream` is an arbitrary number of a stream. Until a notification has come, it is also used for the
-    dialer's stream."""
+    `any_stream` is an arbitrary stream number. Until a notification has come, it also stands for the number
+    of the dialer's stream."""
     value = None
     while not third.notified.empty():
         value = third.notified.get()

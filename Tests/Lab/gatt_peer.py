@@ -55,7 +55,7 @@ class ATT:
     def __init__(self, adapter, peer):
         # btvirt reports an advertiser once, when the kernel begins to look for it. If the kernel has missed
         # that, only another attempt helps.
-        for left in range(7, -1, -1):
+        for attempts_left in range(7, -1, -1):
             self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 5, 0))
             call(LIBC.bind, self.socket, adapter, cid=self.ATT_CID)
@@ -64,7 +64,7 @@ class ATT:
                 break
             except BlockingIOError:
                 self.socket.close()
-                if not left:
+                if not attempts_left:
                     raise
         self.answers = queue.SimpleQueue()
         self.notified = queue.SimpleQueue()
@@ -130,8 +130,8 @@ def opening(stream):
 class Stream:
     """The dialer's end of a stream, with fragments of at most 20 bytes."""
 
-    def __init__(self, att, stream):
-        self.att, self.stream = att, stream
+    def __init__(self, att, stream_number):
+        self.att, self.stream_number = att, stream_number
         self.to_listener = att.handle(TO_LISTENER)
         att.subscribe(att.handle(TO_DIALER))
         self.next_sent = 0  # the number of the next data fragment to send
@@ -141,7 +141,7 @@ class Stream:
         self.waiting = {}  # payloads that have arrived and are not read yet, by number
         self.end = None  # the number after the listener's last data fragment, once known
         self.buffer = b""
-        self.write(opening(stream))
+        self.write(opening(stream_number))
         while self.limit == 0:
             self.take_fragment()
 
@@ -154,7 +154,7 @@ class Stream:
         value = self.att.notified.get(timeout=20)
         assert 7 <= len(value) <= SMALLEST_FRAGMENT, value.hex()
         kind, stream, number, limit = struct.unpack_from(">BHHH", value)
-        assert stream == self.stream
+        assert stream == self.stream_number
         self.limit = max(self.limit, limit)  # limits do not wrap: fewer than 2^16 fragments are sent
         if kind == END:
             self.end = number
@@ -168,7 +168,7 @@ class Stream:
             while self.next_sent == self.limit:
                 self.take_fragment()
             self.write(fragment(
-                DATA, self.stream, self.next_sent, self.next_read + WINDOW, data[start : start + room]))
+                DATA, self.stream_number, self.next_sent, self.next_read + WINDOW, data[start : start + room]))
             self.next_sent += 1
 
     def receive(self, count):
@@ -182,7 +182,7 @@ class Stream:
             self.next_read += self.end != self.next_read
             if self.next_read - self.granted >= WINDOW // 2:
                 self.granted = self.next_read
-                self.write(fragment(GRANT, self.stream, self.next_sent, self.next_read + WINDOW))
+                self.write(fragment(GRANT, self.stream_number, self.next_sent, self.next_read + WINDOW))
         data, self.buffer = self.buffer[:count], self.buffer[count:]
         return data
 
@@ -215,7 +215,7 @@ def main(adapter, listener, protocol, count):
     while piece := bytes(noise.decrypt(receive())):
         received += piece
     print("received", hashlib.sha256(received).hexdigest(), flush=True)
-    stream.write(fragment(END, stream.stream, stream.next_sent, stream.next_read + WINDOW))
+    stream.write(fragment(END, stream.stream_number, stream.next_sent, stream.next_read + WINDOW))
     assert stream.receive(1) == b""
     print("ended", flush=True)
 

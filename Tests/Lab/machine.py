@@ -98,7 +98,7 @@ def transfer(sender, receiver, size, count):
 
 
 def cut(address):
-    """Cuts the link of the controller with this address. The controller that it is linked to gets the command."""
+    """Cuts the link of the controller with this address, by a command to the controller at the link's other end."""
     management = Management()
     expect(management.disconnect(address, management.indexes()), True)
 
@@ -189,7 +189,7 @@ def channels():
         with dialer, acceptor:
             transfer(dialer, acceptor, 1000, 2)
 
-    @check("the user nobody can open a channel and send bytes")
+    @check("a channel can be opened and used as the user `nobody`")
     def _():
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)

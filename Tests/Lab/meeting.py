@@ -106,7 +106,7 @@ class MeetingTests(ChatTests):
     def test_meeting_of_four(self):
         """four adapters with one service for each pair get one link for each pair"""
         # A virtual controller with several links can mix up their packets. So each pair has its own
-        # service, and no device dials a third one.
+        # service, and no device dials a device of the other pair.
         begun = time.monotonic()
         chats = self.meet(PAIRS)
         print(f"   after {time.monotonic() - begun:.1f} s", flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests/Lab/pairing.py: two devices pair that know only a service, and then know each other by name.
+"""Tests/Lab/pairing.py: two devices pair, knowing only a service, and then find each other by name.
 Runs in the laboratory: Tests/Lab/run pairing.
 """
 
@@ -70,7 +70,7 @@ class PairingTests(DiscoveryTests):
         """Pairs by `--code` or `--uri`; alice shows the code or the URI, and bob gets it."""
         alice = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", way, *options)
         shown = alice.line(alice.errors, f"{way[2:]}: ", 30)
-        # An invitation says where its maker is.
+        # An invitation contains the service by which bob finds alice, so bob needs no target.
         where = [] if way == "--uri" else [f"service:{SERVICE}"]
         bob = Device(self, "bob", "pair", *where, "--name", "alice", f"{way}={shown}")
         results = [
@@ -95,13 +95,13 @@ class PairingTests(DiscoveryTests):
             chat.process.send_signal(signal.SIGINT)
         for chat in chats.values():
             chat.wait_for_end()
-        # By now the side that made the link has ended it. Otherwise the next command might not find the other
-        # side.
+        # By now the side that made the link has ended it. While this link exists, the next command might not
+        # find its peer.
         linked = subprocess.run(["/usr/bin/hcitool", "con"], capture_output=True, text=True, check=True).stdout
         self.assertNotIn(" LE ", linked)
 
     def test_pairing_code(self):
-        """two devices pair by a code, knowing only a service, and then chat by name, also after a restart"""
+        """two devices pair by a code, knowing only a service, and then chat by name twice"""
         self.pair("--code")
         for text in ("first", "second"):
             self.chat(text)
@@ -115,8 +115,8 @@ class PairingTests(DiscoveryTests):
         """a wrong code is refused, and then neither device knows the other"""
         alice = Device(self, "alice", "pair", "--service", SERVICE, "--name", "bob", "--code")
         code = alice.line(alice.errors, "code: ", 30)
-        wrong = "000000" if code != "000000" else "000001"
-        bob = Device(self, "bob", "pair", f"service:{SERVICE}", "--name", "alice", "--code", wrong)
+        wrong_code = "000000" if code != "000000" else "000001"
+        bob = Device(self, "bob", "pair", f"service:{SERVICE}", "--name", "alice", "--code", wrong_code)
         self.assertEqual(bob.wait_for_end(90), 69, bob.seen)
         alice.process.send_signal(signal.SIGINT)
         self.assertEqual(alice.wait_for_end(), 130, alice.seen)

@@ -19,8 +19,8 @@ class RecoveryTests(DiscoveryTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # The dialer takes a minute to give up its silent peer. So it starts here, on two adapters of its
-        # own, and waits while the other tests run.
+        # A dialer takes a minute to give up a silent peer. So this dialer and its listener start here, on two
+        # adapters that no other test uses, and the dialer waits while the other tests run.
         starter = cls("test_silent_peer")
         cls.addClassCleanup(starter.doCleanups)
         starter.setUp()
@@ -66,7 +66,7 @@ class RecoveryTests(DiscoveryTests):
     def test_recovers_from_adapter_off(self):
         """a listener and a dialer report that their adapter was off, and work again once it is on"""
         listener, dialer = self.listener_and_searching_dialer()
-        # No tool must have a peer to dial while an adapter is off, since kernel 6.1 may crash when an adapter
+        # While an adapter is off, no tool may have a peer to dial, since kernel 6.1 may crash when an adapter
         # disappears during a connect.
         for adapter, tool in (("hci1", listener), ("hci0", dialer)):
             power(adapter, False)

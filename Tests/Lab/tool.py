@@ -258,8 +258,8 @@ class ToolTests(LabTests):
         listener.line("channel complete with ")
         listener.process.terminate()
         listener.status(10)
-        either = (content["noise"] + content["tls"], content["tls"] + content["noise"])
-        self.assertIn(digest(written.read_bytes()), [digest(one) for one in either])
+        permitted_outputs = (content["noise"] + content["tls"], content["tls"] + content["noise"])
+        self.assertIn(digest(written.read_bytes()), [digest(output) for output in permitted_outputs])
 
     def test_nothing_to_send(self):
         """when neither side sends data, both tools succeed"""
@@ -336,26 +336,26 @@ class ToolTests(LabTests):
 
     def test_silent_listener(self):
         """a listener that accepts the link and sends no answer is given up after 5 seconds"""
-        with bound_socket(self.address["hci1"]) as waiting:
-            endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(waiting):02X}"
+        with bound_socket(self.address["hci1"]) as silent_listener:
+            endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(silent_listener):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"))
             self.expect(dialer, TIMED_OUT, "within 5 s", within=10)
 
     def test_silent_listener_with_timeout(self):
         """--timeout bounds the wait for a silent listener"""
-        with bound_socket(self.address["hci1"]) as waiting:
-            endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(waiting):02X}"
+        with bound_socket(self.address["hci1"]) as silent_listener:
+            endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(silent_listener):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"), "--timeout", "2")
             self.expect(dialer, TIMED_OUT, "within 2 s", within=4)
 
     def test_silent_dialer(self):
         """a silent dialer is dropped, and the listener serves the next dialer"""
         listener, endpoint = self.listen(*self.pin("dialer"), written=self.folder / "written")
-        with bound_socket(self.address["hci0"]) as silent:
-            connect_socket(silent, self.address["hci1"], int(endpoint[-2:], 16))
+        with bound_socket(self.address["hci0"]) as silent_dialer:
+            connect_socket(silent_dialer, self.address["hci1"], int(endpoint[-2:], 16))
             failure = listener.line("blesec: no channel with ", within=10)
             self.assertIn("within 5 s", failure)
-            self.assertEqual(received_until_close(silent), b"")
+            self.assertEqual(received_until_close(silent_dialer), b"")
         dialer = self.connect(endpoint, *self.pin("listener"), given=self.given("late", b"late"))
         self.assertEqual(dialer.status(20), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
@@ -367,8 +367,8 @@ class ToolTests(LabTests):
         listener.process.send_signal(signal.SIGSTOP)
         self.expect(dialer, TIMED_OUT, "within (30|60) s", within=75)
         listener.process.send_signal(signal.SIGCONT)
-        # The resumed listener notices first either that the link has ended, or that the time for the rest
-        # of a record has passed.
+        # The resumed listener reports what it notices first: that the link has ended, or that the time for
+        # the rest of a record has passed.
         self.assertIn(listener.status(10), (PROTOCOL, TIMED_OUT), listener.lines)
         self.assertRegex(listener.lines[-1], "^blesec: (the link ended before|a record was begun)")
         self.expect_proper_prefix(at_listener, there)
@@ -388,8 +388,8 @@ class ToolTests(LabTests):
     def test_wrong_psm(self):
         """a PSM without a listener is reported, with the exit status for no peer"""
         listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "8")
-        wrong = endpoint[:-2] + ("F1" if endpoint[-2:] == "F0" else "F0")
-        dialer = self.connect(wrong, *self.pin("listener"))
+        wrong_endpoint = endpoint[:-2] + ("F1" if endpoint[-2:] == "F0" else "F0")
+        dialer = self.connect(wrong_endpoint, *self.pin("listener"))
         self.expect(dialer, NO_PEER, "nobody listens", within=6)
         self.expect(listener, TIMED_OUT, "within 8 s", within=12)
 
@@ -510,7 +510,7 @@ def main(names, tests=None):
     runner = unittest.TextTestRunner(
         stream=sys.stdout, resultclass=Result, verbosity=0, tb_locals=False)
     result = runner.run(loader.loadTestsFromTestCase(tests or ToolTests))
-    # A failed subtest counts as its test.
+    # A test with several failed subtests counts once.
     failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})
     skipped = len(result.skipped)
     # A failure before the first test counts as one failed test.

@@ -38,7 +38,7 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0), .swap(sdu: 1)], sdus) == [3, 2, 1])
     }
 
-    @Test("an SDU that a swap holds back is sent when the direction ends")
+    @Test("a half-close first sends an SDU that a swap holds back")
     func swapOfLastSDU() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -53,11 +53,12 @@ import Testing
         }
     }
 
-    @Test("without a handler the loop is idle, and a later handler is told what has come")
+    @Test("without a handler the loop is idle, and a later handler gets the events that have come")
     func withoutHandler() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
             let faulty = FaultyLink(a, [])
+            // The link holds its handler weakly, so it has none after this call.
             faulty.setHandler(Recorder())
             faulty.wantsRead = true
             try #expect(b.send([1]) == 1)
@@ -155,7 +156,7 @@ import Testing
         }
     }
 
-    @Test("a link that is cut after the peer's close hangs up only once")
+    @Test("a link that is cut after the peer's close reports only one hang-up")
     func cutAfterPeersClose() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -225,7 +226,7 @@ import Testing
     }
 
     @Test(
-        "a send throws after the peer's close and the release of the bytes that were held then",
+        "after the peer's close a send throws, even if held bytes were released in between",
         arguments: [false, true])
     func sendAfterPeersClose(isHolding: Bool) async throws {
         try await withLoop { loop in
@@ -304,7 +305,7 @@ import Testing
         }
     }
 
-    @Test("a link that holds bytes tells its writer of room, and when full keeps no loop busy")
+    @Test("a link that holds bytes reports room, and does not keep the loop busy when it is full")
     func heldRoom() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)

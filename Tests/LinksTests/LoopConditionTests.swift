@@ -2,7 +2,8 @@ import BLESecLinks
 import BLESecTesting
 import Testing
 
-/// An actor on a loop, whose `wait` suspends a task until an event.
+/// An actor on a loop. Its `wait` suspends the caller until `.change`, at most until the
+/// deadline.
 private actor Waiter {
     nonisolated let loop: EventLoop
     private let condition: LoopCondition

@@ -142,7 +142,7 @@ import Testing
     }
 
     @Test(
-        "the loop's shutdown ends while bytes are unread, even if the handler reads none",
+        "the loop's shutdown completes while bytes are unread, even if the handler reads none",
         .timeLimit(.minutes(1)), arguments: [true, false])
     func shutdown(reads: Bool) async throws {
         try await withLoop { loop in

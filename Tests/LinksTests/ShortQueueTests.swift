@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct ShortQueueTests {
     enum Kind: CaseIterable {
-        /// `packets` and `largePackets` are SEQPACKET sockets with different longest packets.
+        /// `packets` and `largePackets` are SEQPACKET sockets. Their largest SDUs are 8 and 64 KiB.
         case memory, stream, packets, largePackets
 
         func pair(_ loop: EventLoop) async throws -> (any Link, any Link) {
@@ -43,26 +43,26 @@ import Testing
             let (a, b) = try await kind.pair(loop)
             let size = min(size, a.maximumSDU)
             #expect(!a.keepsQueueShort)
-            let long = try Self.fill(a, inSendsOf: size)
-            #expect(long > 48 << 10)
-            try #expect(Self.drain(b) == long)
+            let longQueueBytes = try Self.fill(a, inSendsOf: size)
+            #expect(longQueueBytes > 48 << 10)
+            try #expect(Self.drain(b) == longQueueBytes)
             a.keepsQueueShort = true
             #expect(a.keepsQueueShort)
             let recorder = Recorder()
             recorder.whenWritable = { a.wantsWrite = false }
             a.setHandler(recorder)
             for round in 1...3 {
-                let short = try Self.fill(a, inSendsOf: size)
-                #expect((8 << 10...33 << 10).contains(short), "\(short)")
+                let shortQueueBytes = try Self.fill(a, inSendsOf: size)
+                #expect((8 << 10...33 << 10).contains(shortQueueBytes), "\(shortQueueBytes)")
                 a.wantsWrite = true
                 await loop.settle()
                 #expect(recorder.writableCount == round - 1)
-                try #expect(Self.drain(b) == short)
+                try #expect(Self.drain(b) == shortQueueBytes)
                 await loop.settle()
                 #expect(recorder.writableCount == round)
             }
             a.keepsQueueShort = false
-            try #expect(Self.fill(a, inSendsOf: size) == long)
+            try #expect(Self.fill(a, inSendsOf: size) == longQueueBytes)
         }
     }
 
@@ -83,7 +83,7 @@ import Testing
     }
 
     @Test(
-        "a link that is full when its queue becomes short takes nothing until most of it is read",
+        "a link that is full when its queue becomes short takes nothing until most bytes are read",
         arguments: Kind.allCases)
     func shortWhileFull(_ kind: Kind) async throws {
         try await withLoop { loop in
@@ -91,24 +91,24 @@ import Testing
             let recorder = Recorder()
             recorder.whenWritable = { a.wantsWrite = false }
             a.setHandler(recorder)
-            var waiting = try Self.fill(a, inSendsOf: 4_096)
+            var unreadBytes = try Self.fill(a, inSendsOf: 4_096)
             a.wantsWrite = true
             a.keepsQueueShort = true
             await loop.settle()
             try #expect(a.send([1]) == 0)
             #expect(recorder.writableCount == 0)
-            while waiting > 0, recorder.writableCount == 0 {
-                waiting -= try b.receive(upTo: 4_096).bytes.count
+            while unreadBytes > 0, recorder.writableCount == 0 {
+                unreadBytes -= try b.receive(upTo: 4_096).bytes.count
                 await loop.settle()
             }
             #expect(recorder.writableCount == 1)
-            #expect(waiting < 32 << 10)
+            #expect(unreadBytes < 32 << 10)
             try #expect(a.send([1]) == 1)
         }
     }
 
     @Test(
-        "a writer that waits for room in a short queue continues as soon as the queue is long again",
+        "a writer that waits for room in a short queue goes on as soon as the queue is long again",
         arguments: Kind.allCases)
     func longWhileFull(_ kind: Kind) async throws {
         try await withLoop { loop in
@@ -152,7 +152,7 @@ import Testing
         }
     }
 
-    @Test("a link that is closed, or whose peer has closed it, ignores `keepsQueueShort`")
+    @Test("a closed link ignores `keepsQueueShort`, and so does a link whose peer has closed")
     func closed() async throws {
         try await withLoop { loop in
             for kind in Kind.allCases {

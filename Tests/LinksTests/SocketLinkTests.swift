@@ -180,7 +180,7 @@ import Testing
     }
 
     @Test(
-        "if a peer closes with unread bytes, what it has sent is readable; then a receive throws",
+        "if a peer closes before it has read all, its bytes can be read, and then a receive throws",
         arguments: [UnixAddress.Kind.stream, .seqpacket], [false, true])
     func readBeforeReset(_ kind: UnixAddress.Kind, sendsFirst: Bool) async throws {
         try await withLoop { loop in
@@ -230,7 +230,7 @@ import Testing
     }
 
     @Test(
-        "after a send has reported the reset of a TCP connection, a receive throws, too",
+        "after a send has reported a TCP reset, the bytes can be read, and then a receive throws",
         .timeLimit(.minutes(1)))
     func receiveAfterReset() async throws {
         try await withLoop { loop in
@@ -249,7 +249,7 @@ import Testing
     }
 
     @Test(
-        "the loop's shutdown ends while a part of a packet is unread, even if the handler reads none",
+        "the loop's shutdown completes while part of a packet is unread, even if nobody reads it",
         .timeLimit(.minutes(1)), arguments: [true, false])
     func shutdown(reads: Bool) async throws {
         try await withLoop { loop in

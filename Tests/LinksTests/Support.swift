@@ -67,10 +67,11 @@ func mode(_ path: String) -> UInt32? {
 /// The number of this process's open descriptors below 4,096.
 func openDescriptors() -> Int { (0..<4_096).count { fcntl(Int32($0), F_GETFD) >= 0 } }
 
-/// Makes a socket file on which no process listens, such as a crash leaves.
+/// Makes a socket file on which no process listens, like one that a crash has left.
 func makeStaleSocket(_ address: UnixAddress, loop: EventLoop) async throws {
     let listener = try await UnixListener.listen(address, loop: loop)
-    // Closing removes the file at the listener's path. A second name keeps the socket's file.
+    // Closing removes the file from the listener's path. The file survives at a second path, and is
+    // then moved back.
     let secondPath = temporaryPath()
     unsafe link(address.path, secondPath)
     await listener.close()

@@ -40,7 +40,7 @@ private final class Alarm: TimerHandler {
     }
 
     @Test("a timer that is postponed fires at the new time only")
-    func later() async throws {
+    func postponed() async throws {
         try await withManualLoop { loop, clock in
             let alarm = Alarm()
             let timer = LoopTimer(loop: loop, handler: alarm)
@@ -57,7 +57,7 @@ private final class Alarm: TimerHandler {
     }
 
     @Test("a timer that is brought forward fires at the new time only")
-    func earlier() async throws {
+    func broughtForward() async throws {
         try await withManualLoop { loop, clock in
             let alarm = Alarm()
             let timer = LoopTimer(loop: loop, handler: alarm)
@@ -110,7 +110,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("of 200 timers, armed and disarmed at random, each armed one fires once, at its time")
+    @Test("of 200 timers, armed and disarmed at random, those left armed fire once, at their times")
     func manyTimers() async throws {
         try await withManualLoop { loop, clock in
             var random = SeededGenerator(seed: 3)
@@ -170,7 +170,7 @@ private final class Alarm: TimerHandler {
 }
 
 @Suite struct MonotonicTimeTests {
-    @Test("a time that is advanced stops at 0 and at the distant future")
+    @Test("a duration added to a time gives at least 0, and at most the distant future")
     func saturates() {
         let time = MonotonicTime(nanoseconds: 100)
         #expect(time.advanced(by: .nanoseconds(5)).nanoseconds == 105)

@@ -58,7 +58,7 @@ import Testing
         }
     }
 
-    @Test("a listener gets a free path although its folder stays locked and the loop's clock stops")
+    @Test("a listener takes a free path even if its folder stays locked and the loop's clock stops")
     func lockedFolder() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "test", clock: clock.loopClock)
@@ -279,7 +279,7 @@ import Testing
         }
     }
 
-    @Test("if the other loop is shut down, a waiting accept makes the link on the listener's loop")
+    @Test("a waiting accept for a loop that is shut down makes the link on the listener's loop")
     func otherLoopIsShutDown() async throws {
         try await withLoop { loop in
             let target = EventLoop(name: "target")
@@ -358,7 +358,7 @@ import Testing
                     dialed.close()
                     peer.close()
                 }
-                // In every second round, the links close because they are no longer referenced.
+                // In the other rounds, the links close because they are no longer referenced.
             }
             await listener.close()
             await loop.settle()

@@ -45,7 +45,7 @@ func channel(_ endpoint: Endpoint, _ identity: IdentityKey, _ peer: PeerKey) asy
     try await channel.close()
 }
 
-//: control: an error is a ChannelError, and its code has a default
+//: control: an error is a ChannelError, and a switch over its code has a default
 func errors(_ listener: SecureListener) async -> Bool {
     do {
         return try await listener.accept().loop.isCurrent

@@ -1,4 +1,5 @@
 // Inside the package.
+// (`Tests/Misuse/run` reads the first line, and compiles this file as part of the package.)
 import BLESec
 import BLESecChannelCore
 

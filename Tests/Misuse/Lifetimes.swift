@@ -17,7 +17,7 @@ func readAfterSecretEnds() -> UInt8 {
     return bytes[0]
 }
 
-//: a secret cannot be written while another span reads it
+//: a secret cannot be written while a span of its bytes is read
 func writeWhileReading(_ secret: inout SecretBytes) -> UInt8 {
     let bytes = secret.span
     var target = secret.mutableSpan  // error: overlapping accesses

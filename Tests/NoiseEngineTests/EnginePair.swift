@@ -47,16 +47,18 @@ struct EnginePair: ~Copyable {
 
     /// Carries all handshake messages, and admits both peers.
     mutating func shakeHands() throws {
-        // More turns than any handshake needs; a turn without a message does nothing.
+        // More rounds than any handshake needs; a round after its end does nothing.
         for _ in 0..<10 {
-            try Self.turn(&dialer, &acceptor)
-            try Self.turn(&acceptor, &dialer)
+            try Self.passMessage(from: &dialer, to: &acceptor)
+            try Self.passMessage(from: &acceptor, to: &dialer)
         }
     }
 
     /// Hands the next handshake message of `writer` to `reader`, if there is one. `writer` admits
     /// its peer as soon as it has to decide.
-    private static func turn(_ writer: inout NoiseEngine, _ reader: inout NoiseEngine) throws {
+    private static func passMessage(
+        from writer: inout NoiseEngine, to reader: inout NoiseEngine
+    ) throws {
         if case .awaitingTrustDecision = writer.phase { try writer.admit() }
         if let message = try writer.nextHandshake() { try reader.receiveHandshake(message.span) }
         if case .awaitingTrustDecision = writer.phase { try writer.admit() }

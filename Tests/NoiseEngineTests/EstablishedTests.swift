@@ -14,7 +14,7 @@ struct EstablishedTests {
     ]
 
     @Test(
-        "both sides agree on the handshake hash, and on whether each peer proved a key, a psk or nothing",
+        "the handshake hashes agree, and each side knows if its peer proved a key, psk or nothing",
         arguments: offers)
     func agreement(offer: String) throws {
         var pair = try EnginePair(offer, prologue: [1, 2, 3])

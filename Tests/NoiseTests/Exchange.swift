@@ -52,7 +52,7 @@ struct Exchange {
         case remoteStatic
     }
 
-    /// The side of `role` before the first message, with `difference` if there is one.
+    /// The handshake state of `role` before the first message; its input has `difference`, if any.
     func side(_ role: Role, _ difference: Difference? = nil) throws -> HandshakeState {
         let pattern = name.pattern
         var carried: CarriedEphemeral?
@@ -62,8 +62,7 @@ struct Exchange {
         }
         var prologue: [UInt8] = [1, 2]
         var psks = Array(parties.psks.prefix(pattern.pskCount))
-        var remoteStatic =
-            pattern.requiresRemoteStatic(role) ? parties.statics(of: role.peer).publicKey : nil
+        var remoteStatic = pattern.requiresRemoteStatic(role) ? publicKey(of: role.peer) : nil
         switch difference {
         case .prologue: prologue = [1, 2, 0]
         case .psk(let index): psks[index] = parties.psks[parties.psks.count - 1]
@@ -72,14 +71,14 @@ struct Exchange {
         }
         var state = try HandshakeState(
             protocolName: name, role: role, prologue: prologue.span,
-            localStatic: parties.statics(of: role), remoteStatic: remoteStatic, psks: psks,
+            localStatic: parties.staticKeyPair(of: role), remoteStatic: remoteStatic, psks: psks,
             carried: carried)
         if let ephemeral = ephemerals[role] { state.useFixedEphemeral(ephemeral) }
         return state
     }
 
     /// The static public key of `role`.
-    func publicKey(of role: Role) -> [UInt8] { parties.statics(of: role).publicKey }
+    func publicKey(of role: Role) -> [UInt8] { parties.staticKeyPair(of: role).publicKey }
 
     /// The length of each handshake message in bytes.
     var messageLengths: [Int] {

@@ -35,7 +35,7 @@ import Testing
                 ? sessions.initiator.remoteStatic : sessions.responder.remoteStatic
             #expect((remoteStatic != nil) == name.pattern.requiresLocalStatic(role.peer))
             if let remoteStatic {
-                #expect(remoteStatic == parties.statics(of: role.peer).publicKey)
+                #expect(remoteStatic == parties.staticKeyPair(of: role.peer).publicKey)
             }
         }
         for count in [0, 1, 500, 1000] {

@@ -115,7 +115,7 @@ import Testing
     }
 
     @Test("an output without room for the message stays empty, and the handshake ends")
-    func small() throws {
+    func smallOutput() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var state = try Parties(.x25519).handshake(name, .initiator)
         let payload: [UInt8] = [1, 2, 3]
@@ -129,7 +129,7 @@ import Testing
     }
 
     @Test("a message of 65,535 bytes is accepted, and a longer one is refused")
-    func long() throws {
+    func longMessage() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)
         var pair = try Pair(name, parties)
@@ -168,7 +168,7 @@ import Testing
     @Test(
         "a handshake with a wrong psk, static key or prologue fails at its first tag",
         arguments: ["psk", "static key", "prologue"])
-    func wrongSecrets(_ wrong: String) throws {
+    func wrongInput(_ wrong: String) throws {
         let name = try ProtocolName("Noise_KKpsk0_25519_ChaChaPoly_SHA256")
         let (parties, others) = (try Parties(.x25519), try Parties(.x25519))
         var initiator = try parties.handshake(name, .initiator, prologue: [1])

@@ -29,19 +29,19 @@ struct Parties {
         self.psks = psks
     }
 
-    func statics(of role: Role) -> DHKeyPair { role == .initiator ? initiator : responder }
+    func staticKeyPair(of role: Role) -> DHKeyPair { role == .initiator ? initiator : responder }
 
-    /// The side of `role` in a new handshake, with the remote static key and the psks that the
-    /// pattern needs. It has a local static key even if the pattern uses none.
+    /// The state of `role` in a new handshake, with the remote static key and the psks that the
+    /// pattern needs. A local static key is passed even if the pattern uses none.
     func handshake(
         _ name: ProtocolName, _ role: Role, prologue: [UInt8] = [], psks: [PreSharedKey]? = nil,
         carried: CarriedEphemeral? = nil
     ) throws -> HandshakeState {
         try HandshakeState(
             protocolName: name, role: role, prologue: prologue.span,
-            localStatic: statics(of: role),
+            localStatic: staticKeyPair(of: role),
             remoteStatic: name.pattern.requiresRemoteStatic(role)
-                ? statics(of: role.peer).publicKey : nil,
+                ? staticKeyPair(of: role.peer).publicKey : nil,
             psks: psks ?? Array(self.psks.prefix(name.pattern.pskCount)), carried: carried)
     }
 }

@@ -13,7 +13,9 @@ import Testing
         #expect(names.count { $0.contains("1") } == 23)
     }
 
-    @Test("every pattern of the table follows the rules of §7.3", arguments: HandshakePattern.all)
+    @Test(
+        "every pattern of the table follows the rules of Noise §7.3",
+        arguments: HandshakePattern.all)
     func rules(_ pattern: HandshakePattern) throws {
         let rebuilt = try HandshakePattern(
             name: pattern.name, initiatorPreMessage: pattern.initiatorPreMessage,
@@ -36,7 +38,7 @@ import Testing
         #expect(pattern.responderPreMessage == origin.responderPreMessage)
     }
 
-    @Test("psk tokens are where §9.4 puts them")
+    @Test("psk tokens are where Noise §9.4 puts them")
     func psk() throws {
         let pattern = try ProtocolName("Noise_XXpsk0+psk3_25519_ChaChaPoly_SHA256").pattern
         #expect(pattern.messages[0].tokens == [.psk, .e])
@@ -193,7 +195,7 @@ import Testing
     }
 
     @Test(
-        "a custom pattern's name needs ASCII uppercase letters and digits, and begins with a letter",
+        "a custom pattern's name has only the letters A to Z and digits, and begins with a letter",
         arguments: ["", "1X", "xx", "X_X", "XX psk0", "É"])
     func badName(_ name: String) {
         #expect(throws: PatternError.badName(name)) {

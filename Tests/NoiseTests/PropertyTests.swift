@@ -6,8 +6,8 @@ import Testing
 
 /// Properties of every pattern, with a suite and keys that come from the run's seed.
 @Suite struct PropertyTests {
-    /// Each pattern in every variant: unchanged, with one psk at each place, and with psks at all
-    /// places; and each of these as a fallback, where that is possible.
+    /// Each pattern, and its fallback if it has one, in every variant: unchanged, with one psk at
+    /// each place, and with psks at all places.
     static let patterns: [HandshakePattern] = HandshakePattern.all.flatMap { pattern in
         ([pattern] + [try? pattern.applying(.fallback)].compactMap { $0 }).flatMap(variants)
     }

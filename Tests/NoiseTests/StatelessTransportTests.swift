@@ -7,7 +7,7 @@ import Testing
         "messages decrypt in any order, also twice, and a message with a wrong nonce changes nothing"
     )
     func anyOrder() throws {
-        let (left, right) = try sessions()
+        let (left, right) = try ends()
         let messages = try (0..<4).map { try left.value.seal([$0], nonce: UInt64($0)) }
         for index in [2, 0, 3, 1, 1] {
             #expect(try right.value.open(messages[index], nonce: UInt64(index)) == [UInt8(index)])
@@ -20,7 +20,7 @@ import Testing
 
     @Test("the nonce that is reserved for rekey is refused")
     func reserved() throws {
-        let (left, right) = try sessions()
+        let (left, right) = try ends()
         #expect(throws: NoiseError.nonceExhausted) { try left.value.seal([1], nonce: .max) }
         let message = try left.value.seal([1], nonce: .max - 1)
         #expect(throws: NoiseError.nonceExhausted) { try right.value.open(message, nonce: .max) }
@@ -55,7 +55,7 @@ import Testing
 
     @Test("a message after the sender's rekey decrypts only after the receiver's rekey")
     func rekey() throws {
-        let (left, right) = try sessions()
+        let (left, right) = try ends()
         try left.value.rekeySend()
         let message = try left.value.seal([7], nonce: 40)
         #expect(throws: NoiseError.authenticationFailed) {
@@ -67,7 +67,7 @@ import Testing
 
     @Test("messages that are too short or too long are refused")
     func lengths() throws {
-        let (left, right) = try sessions()
+        let (left, right) = try ends()
         #expect(throws: NoiseError.messageTooShort(15)) {
             try right.value.open([UInt8](repeating: 0, count: 15), nonce: 0)
         }
@@ -80,25 +80,25 @@ import Testing
     }
 
     /// Both ends of a session: the initiator's, then the responder's.
-    private func sessions() throws -> (Session, Session) {
+    private func ends() throws -> (End, End) {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var pair = try Pair(name, Parties(.x25519))
         try pair.run()
-        let sessions = try pair.split()
-        return sessions.stateless()
+        let transports = try pair.split()
+        return transports.stateless()
     }
 }
 
 /// A class around a noncopyable value, since a tuple cannot hold noncopyable values.
-private final class Session {
+private final class End {
     var value: StatelessTransport
     init(_ value: consuming StatelessTransport) { self.value = value }
 }
 
 extension TransportPair {
-    fileprivate consuming func stateless() -> (Session, Session) {
-        let left = Session(StatelessTransport(initiator))
-        let right = Session(StatelessTransport(responder))
+    fileprivate consuming func stateless() -> (End, End) {
+        let left = End(StatelessTransport(initiator))
+        let right = End(StatelessTransport(responder))
         return (left, right)
     }
 }

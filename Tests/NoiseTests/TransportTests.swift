@@ -103,7 +103,7 @@ import Testing
     @Test(
         "a message too short for a tag, or too long, ends the receiving direction",
         arguments: [0, 15, 65_536])
-    func impossible(_ count: Int) throws {
+    func impossibleLength(_ count: Int) throws {
         var pair = try TransportPair(Self.xx)
         #expect(throws: count < 16 ? NoiseError.messageTooShort(count) : .messageTooLong(count)) {
             try pair.responder.decrypt([UInt8](repeating: 0, count: count))

@@ -36,7 +36,7 @@ import Testing
         #expect(vector.messages.map(\.ciphertext) == [[0x0A]])
     }
 
-    static let broken: [(text: String, place: String, reason: String)] = [
+    static let malformedTexts: [(text: String, place: String, reason: String)] = [
         ("[]", "", "not an object"),
         ("{}", "vectors", "missing"),
         (#"{"vectors": null}"#, "vectors", "null"),
@@ -78,7 +78,7 @@ import Testing
 
     @Test(
         "a malformed file is an error that names the file, the place and the reason",
-        arguments: broken)
+        arguments: malformedTexts)
     func malformed(_ expected: (text: String, place: String, reason: String)) {
         #expect {
             try read(expected.text)
@@ -90,7 +90,7 @@ import Testing
         }
     }
 
-    static let invalid: [(text: String, place: String)] = [
+    static let invalidTexts: [(text: String, place: String)] = [
         ("", "line 1, column 1"),
         ("x", "line 1, column 1"),
         ("{\"vectors\": [\n{]}", "line 2, column 2"),
@@ -117,7 +117,7 @@ import Testing
         ("\u{FEFF}{\"vectors\": []}", "line 1, column 1"),
     ]
 
-    @Test("invalid JSON is an error that names line and column", arguments: invalid)
+    @Test("invalid JSON is an error that names line and column", arguments: invalidTexts)
     func syntax(_ expected: (text: String, place: String)) {
         #expect {
             try read(expected.text)

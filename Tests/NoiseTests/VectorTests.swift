@@ -118,6 +118,7 @@ import Testing
         var vector = try VectorMaker(seed: 5, names: [xx]).vector(at: 0)
         vector.protocolName = "Noise_XXfallback_25519_AESGCM_BLAKE2s"
         vector.attemptedPattern = "IK"
+        // This is not Bob's key, so Bob cannot read the attempt.
         vector.initiator.remoteStatic = try DHKeyPair.generate(.x25519).publicKey
         let prologue = vector.initiator.prologue
         let alice = try keyPair(vector.initiator.staticKey)
@@ -154,12 +155,12 @@ import Testing
         #expect(vector.run() == .passed)
         // With Bob's real key, Bob can read the attempt, so no fallback may follow.
         vector.initiator.remoteStatic = bob.publicKey
-        var readable = try HandshakeState(
+        var readableAttempt = try HandshakeState(
             protocolName: ProtocolName("Noise_IK_25519_AESGCM_BLAKE2s"), role: .initiator,
             prologue: prologue.span, localStatic: alice,
             remoteStatic: vector.initiator.remoteStatic)
-        readable.useFixedEphemeral(try keyPair(vector.initiator.ephemeral))
-        vector.messages[0].ciphertext = try readable.write(vector.messages[0].payload)
+        readableAttempt.useFixedEphemeral(try keyPair(vector.initiator.ephemeral))
+        vector.messages[0].ciphertext = try readableAttempt.write(vector.messages[0].payload)
         #expect(vector.failure?.part == .message(0))
         #expect(vector.failure?.reason.contains("does not fall back") == true)
     }

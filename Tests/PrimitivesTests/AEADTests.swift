@@ -6,7 +6,7 @@ import Testing
     static let additionalData = hex("f33388860000000000004e91")
 
     @Test(
-        "sealed bytes open again, both at the lengths that libsodium seals and at those that OpenSSL seals",
+        "sealed bytes can be opened, whether libsodium or OpenSSL is used for their length",
         arguments: AEADAlgorithm.allCases)
     func roundTrip(_ algorithm: AEADAlgorithm) throws {
         for count in [0, 1, 15, 16, 17, 64, 255, 256, 257, 383, 384, 385, 1024, 65_519] {
@@ -24,17 +24,17 @@ import Testing
         var sodium = AEAD(algorithm, key: key, crossover: .max)
         var openSSL = AEAD(algorithm, key: key, crossover: 0)
         for count in [0, 1, 15, 16, 17, 255, 1_000, 65_519] {
-            for data in [[], Self.additionalData] {
+            for additionalData in [[], Self.additionalData] {
                 let plaintext = [UInt8](repeating: UInt8(truncatingIfNeeded: count), count: count)
-                var bySodium = plaintext + [UInt8](repeating: 0, count: 16)
-                var byOpenSSL = bySodium
-                try sodium.sealWhole(&bySodium, data)
-                try openSSL.sealWhole(&byOpenSSL, data)
-                #expect(bySodium == byOpenSSL)
-                try sodium.openWhole(&byOpenSSL, data)
-                try openSSL.openWhole(&bySodium, data)
-                #expect(Array(bySodium.prefix(count)) == plaintext)
-                #expect(Array(byOpenSSL.prefix(count)) == plaintext)
+                var sealedBySodium = plaintext + [UInt8](repeating: 0, count: 16)
+                var sealedByOpenSSL = sealedBySodium
+                try sodium.sealWhole(&sealedBySodium, additionalData)
+                try openSSL.sealWhole(&sealedByOpenSSL, additionalData)
+                #expect(sealedBySodium == sealedByOpenSSL)
+                try sodium.openWhole(&sealedByOpenSSL, additionalData)
+                try openSSL.openWhole(&sealedBySodium, additionalData)
+                #expect(Array(sealedBySodium.prefix(count)) == plaintext)
+                #expect(Array(sealedByOpenSSL.prefix(count)) == plaintext)
             }
         }
     }
@@ -93,7 +93,7 @@ import Testing
         #expect(changed.prefix(count).allSatisfy { $0 == 0 })
     }
 
-    @Test("fewer bytes than a tag are refused", arguments: AEADAlgorithm.allCases)
+    @Test("a message that is shorter than a tag is refused", arguments: AEADAlgorithm.allCases)
     func short(_ algorithm: AEADAlgorithm) {
         for count in 0..<16 {
             #expect(throws: CryptoError.authenticationFailed) {
@@ -166,14 +166,20 @@ import Testing
 }
 
 extension AEAD {
-    fileprivate mutating func sealWhole(_ buffer: inout [UInt8], _ data: [UInt8]) throws {
+    /// Seals the buffer; its last 16 bytes are the space for the tag.
+    fileprivate mutating func sealWhole(
+        _ buffer: inout [UInt8], _ additionalData: [UInt8]
+    ) throws {
         var span = buffer.mutableSpan
-        try seal(&span, count: span.count - 16, nonce: 1 << 40, additionalData: data.span)
+        try seal(
+            &span, count: span.count - 16, nonce: 1 << 40, additionalData: additionalData.span)
     }
 
-    fileprivate mutating func openWhole(_ buffer: inout [UInt8], _ data: [UInt8]) throws {
+    fileprivate mutating func openWhole(
+        _ buffer: inout [UInt8], _ additionalData: [UInt8]
+    ) throws {
         var span = buffer.mutableSpan
-        try open(&span, count: span.count, nonce: 1 << 40, additionalData: data.span)
+        try open(&span, count: span.count, nonce: 1 << 40, additionalData: additionalData.span)
     }
 
     fileprivate mutating func sealed(_ plaintext: [UInt8]) throws -> [UInt8] {

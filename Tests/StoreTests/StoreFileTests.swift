@@ -95,7 +95,7 @@ struct StoreFileTests {
     }
 
     @Test(
-        "beyond the limits for fates and identifiers, an opened store has what the state in memory has"
+        "beyond the limits for fates and identifiers, an opened store's state equals that in memory"
     )
     func bounds() throws {
         try make()
@@ -206,7 +206,7 @@ struct StoreFileTests {
         #expect(try Database(path).run("PRAGMA user_version") == [[.integer(2)]])
     }
 
-    @Test("dropped messages get their fates in the order of the ids; other messages keep theirs")
+    @Test("dropped messages get their fates in the order of the ids; other messages keep their ids")
     func dropped() throws {
         try make()
         let store = try open()
@@ -217,7 +217,7 @@ struct StoreFileTests {
         #expect(stored.messages.map(\.id) == [1, 2, 5])
         #expect(stored.nextID == 7 && stored.first == 1)
         #expect((1...6).allSatisfy { stored.fates.fate(id: $0) == nil })
-        // Message 5 has the number that message 3 would have had.
+        // Message 5 now has the number 3 in the epoch, which message 3 would have had.
         try open().commit([.mayHaveLeft(through: 3), .retired(through: 2)])
         stored = try #require(try open().claim())
         let earlyFates = (1...UInt64(6)).map { stored.fates.fate(id: $0) }
@@ -231,8 +231,10 @@ struct StoreFileTests {
         #expect(taken == [1, 2, 3, 4, 5, 6])
     }
 
-    @Test("after a rollback, dropped messages become `unknown`, in the order of their ids")
-    func droppedFromCopy() throws {
+    @Test(
+        "messages dropped before a rollback become `unknown` in id order; ones dropped later do not"
+    )
+    func rollback() throws {
         try make()
         var expected = StoredEndpoint()
         /// Commits the changes, and returns the fates of the five messages.
@@ -258,7 +260,7 @@ struct StoreFileTests {
     }
 
     @Test(
-        "when a store that was closed drops a message, the bytes leave all files of the store",
+        "a store that is opened again and drops messages keeps their bytes in none of its files",
         arguments: [40, 30_000])
     func overwritten(length: Int) throws {
         try make()
@@ -314,7 +316,7 @@ struct StoreFileTests {
             states.append(state)
             try store?.commit(changes)
         }
-        // Copied while the store is open, as a crash leaves it.
+        // The files are copied while the store is open: a crash leaves them in this state.
         let database = try Data(contentsOf: URL(fileURLWithPath: path))
         let log = try Data(contentsOf: URL(fileURLWithPath: path + "-wal"))
         store = nil

@@ -125,13 +125,15 @@ internal import Glibc
     @discardableResult
     public func output(containing part: String, after start: Int = 0) throws -> Int {
         while true {
-            if let offset = endInOutput(of: part, after: start) { return offset }
+            if let end = endOffset(of: part, after: start) { return end }
             guard status == nil else { throw Failure.ended(text(output) + text(errors)) }
             try Self.serve([self], until: deadline)
         }
     }
 
-    private func endInOutput(of part: String, after start: Int) -> Int? {
+    /// The offset at which the first `part` after the first `start` bytes of output ends; nil if
+    /// there is none.
+    private func endOffset(of part: String, after start: Int) -> Int? {
         let bytes = Array(part.utf8)
         let lastStart = output.count - bytes.count
         guard start <= lastStart else { return nil }
@@ -268,12 +270,12 @@ internal import Glibc
         var actions = unsafe posix_spawn_file_actions_t()
         unsafe posix_spawn_file_actions_init(&actions)
         defer { unsafe posix_spawn_file_actions_destroy(&actions) }
-        var theirs: [Int32] = []
-        defer { for descriptor in theirs { close(descriptor) } }
+        var childEnds: [Int32] = []
+        defer { for descriptor in childEnds { close(descriptor) } }
         func give(_ pipe: Pipe, as number: Int32) {
             let ends = Self.pipe(toChild: pipe == .input)
             descriptors[pipe] = ends.ours
-            theirs.append(ends.theirs)
+            childEnds.append(ends.theirs)
             unsafe posix_spawn_file_actions_adddup2(&actions, ends.theirs, number)
         }
         if case .file(let path) = input {
@@ -297,7 +299,7 @@ internal import Glibc
 
     /// `POSIX_SPAWN_SETSID` of `<spawn.h>`, which the Glibc module lacks. In a session of its own a
     /// program has no terminal, so it cannot prompt the person who runs the tests.
-    private static let startsSession: Int32 = 0x80
+    private static let setSIDFlag: Int32 = 0x80
 
     private func spawn(
         _ executable: String, _ arguments: [String],
@@ -313,7 +315,7 @@ internal import Glibc
         unsafe posix_spawnattr_setsigdefault(&attributes, &signals)
         unsafe posix_spawnattr_setflags(
             &attributes,
-            Int16(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | Self.startsSession))
+            Int16(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | Self.setSIDFlag))
         var variables: [String: String] = [:]
         for name in Self.inheritedVariables {
             if let value = unsafe getenv(name) { unsafe variables[name] = String(cString: value) }

@@ -121,9 +121,9 @@ public final class TestAuthority: Sendable {
             "[ca]\ndefault_ca=it\n[it]\ndatabase=\(folder.write("index.txt", database))\n"
                 + "certificate=\(certificatePath)\nprivate_key=\(folder.file("\(name).key"))\n"
                 + "default_md=default\ndefault_crl_days=30\n")
-        let (text, list) = (folder.file("crl.pem"), folder.file("crl.der"))
-        try run("ca", "-config", config, "-gencrl", "-out", text)
-        try run("crl", "-in", text, "-outform", "DER", "-out", list)
+        let (pemPath, derPath) = (folder.file("crl.pem"), folder.file("crl.der"))
+        try run("ca", "-config", config, "-gencrl", "-out", pemPath)
+        try run("crl", "-in", pemPath, "-outform", "DER", "-out", derPath)
         return folder.read("crl.der") ?? []
     }
 

@@ -11,12 +11,13 @@ struct ContextTests {
 
     init() throws { authority = try TestAuthority() }
 
-    @Test("a group is supported by its name in OpenSSL; a list or an unknown name is not")
+    @Test("a group's name in OpenSSL is supported; a list of groups or an unknown name is not")
     func groups() throws {
         for name in ["X25519", "P-256", "P-384", "X448"] {
             #expect(TLSContext.supports(group: name))
         }
-        // OpenSSL 3.5 reads the last six of these names as lists, of one group, none or several.
+        // OpenSSL 3.5 reads the last seven of these names as lists. Such a list has one group, no
+        // group or several groups.
         for name in [
             "", "X25519:P-256", "X25518", "P-256 ", "X25519/P-256", "?X25519", "?nonsense",
             "*X25519", "-X25519", "DEFAULT", "Default",
@@ -202,12 +203,14 @@ struct ContextTests {
         }
         // The RSA key without the NULL in its algorithm: RFC 3279 §2.3.1 requires the NULL, and
         // some software omits it. The bytes 3 and 5 are the lengths of the sequences around it.
-        let null = try #require(rsa.indices.first { rsa[$0...].starts(with: [0x05, 0x00, 0x03]) })
-        var bare = rsa
-        bare.removeSubrange(null..<null + 2)
-        bare[3] -= 2
-        bare[5] -= 2
-        #expect(bare.count == rsa.count - 2 && !CanonicalKey.matches(bare))
+        let nullIndex = try #require(
+            rsa.indices.first { rsa[$0...].starts(with: [0x05, 0x00, 0x03]) })
+        var rsaWithoutNull = rsa
+        rsaWithoutNull.removeSubrange(nullIndex..<nullIndex + 2)
+        rsaWithoutNull[3] -= 2
+        rsaWithoutNull[5] -= 2
+        #expect(rsaWithoutNull.count == rsa.count - 2)
+        #expect(!CanonicalKey.matches(rsaWithoutNull))
         // Keys of these algorithms are not accepted in any encoding.
         #expect(!CanonicalKey.matches(try freshKey(["-algorithm", "x25519"])))
         #expect(!CanonicalKey.matches(try freshKey(["-algorithm", "RSA-PSS"])))

@@ -8,7 +8,7 @@ struct EnginePair: ~Copyable {
     /// How many bytes of handshake messages and tickets each side has sent.
     private(set) var sentCounts: [ChannelRole: Int] = [:]
     /// The bytes of each side that the other side has not read yet.
-    private var waiting: [ChannelRole: [UInt8]] = [:]
+    private var unreadBytes: [ChannelRole: [UInt8]] = [:]
 
     init(_ dialer: TLSContext, _ acceptor: TLSContext, isNegotiated: Bool = true) throws {
         self.init(
@@ -37,9 +37,9 @@ struct EnginePair: ~Copyable {
         let bytes =
             role == .dialer ? try Self.nextMessage(&dialer) : try Self.nextMessage(&acceptor)
         sentCounts[role, default: 0] += bytes.count
-        waiting[role, default: []] += bytes
+        unreadBytes[role, default: []] += bytes
         var offered = 0
-        let unread = waiting[role, default: []]
+        let unread = unreadBytes[role, default: []]
         var start = 0
         while start < unread.count, offered < unread.count - start {
             offered = min(offered + piece, unread.count - start)
@@ -53,11 +53,11 @@ struct EnginePair: ~Copyable {
             start += used
             offered -= used
         }
-        waiting[role] = Array(unread[start...])
+        unreadBytes[role] = Array(unread[start...])
     }
 
     /// What a side has sent and the other side has not read in its handshake.
-    func unread(from role: ChannelRole) -> [UInt8] { waiting[role, default: []] }
+    func unread(from role: ChannelRole) -> [UInt8] { unreadBytes[role, default: []] }
 
     /// Returns how many of the bytes the engine has used; none after its handshake.
     private static func read(_ bytes: [UInt8], _ engine: inout TLSEngine) throws -> Int {

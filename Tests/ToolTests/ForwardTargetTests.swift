@@ -26,14 +26,14 @@ import Testing
 
     @Test("a TCP socket connected to itself is distinguished from one connected to a listener")
     func selfConnection() throws {
-        let lonely = try Self.boundSocket()
-        let listening = try Self.boundSocket()
-        let dialing = try Self.boundSocket()
-        defer { for descriptor in [lonely, listening, dialing] { Socket.close(descriptor) } }
-        try Self.connect(lonely, to: Socket.localAddress(lonely))
-        #expect(TCPAddress.isConnectedToItself(lonely))
-        try Socket.listen(listening, backlog: 1)
-        try Self.connect(dialing, to: Socket.localAddress(listening))
-        #expect(!TCPAddress.isConnectedToItself(dialing))
+        let selfConnected = try Self.boundSocket()
+        let listener = try Self.boundSocket()
+        let dialer = try Self.boundSocket()
+        defer { for descriptor in [selfConnected, listener, dialer] { Socket.close(descriptor) } }
+        try Self.connect(selfConnected, to: Socket.localAddress(selfConnected))
+        #expect(TCPAddress.isConnectedToItself(selfConnected))
+        try Socket.listen(listener, backlog: 1)
+        try Self.connect(dialer, to: Socket.localAddress(listener))
+        #expect(!TCPAddress.isConnectedToItself(dialer))
     }
 }

@@ -292,7 +292,8 @@ public actor SecureListener {
             }
             if turnAway(token, error) { return true }
         }
-        timer?.arm(at: loop.now.advanced(by: limits.guaranteedTime))
+        let pause = max(limits.guaranteedTime, .milliseconds(100))
+        timer?.arm(at: loop.now.advanced(by: pause))
         return false
     }
 

@@ -158,7 +158,8 @@ final class ConnectionMachine {
 
     // MARK: - Channels
 
-    /// Why a channel to `peer` is not used; nil if it leads to the expected peer.
+    /// Why a channel to `peer` is not used: the connection is closed, or another peer is expected.
+    /// Nil if nothing is against it.
     func refusal(of peer: PeerIdentity) -> ChannelError? {
         if isClosed { return closedError }
         guard let expectedPeer, peer.fingerprint != expectedPeer else { return nil }

@@ -332,7 +332,8 @@ extension PeerConnection {
         let failure = await channel.endError
         receipts.forget(channel)
         let hasCarriedMessage = await channel.hasCarriedMessage
-        closingChannels.removeAll { $0 === channel }
+        // A call that closes the connection later still throws the errors of these channels.
+        if !machine.isClosed { closingChannels.removeAll { $0 === channel } }
         lose(channel, because: failure, hasCarriedMessage: hasCarriedMessage)
         // A channel that ends may not have reported the last records that it has processed
         // (``DeliveryPort/didReceiveAll(_:)``).

@@ -30,7 +30,8 @@ public actor PeerConnection {
         @safe @exclusivity(unchecked)
     #endif
     var current: SecureChannel?
-    /// Channels that are still being closed, and that the connection no longer uses, oldest first.
+    /// Channels that the connection no longer uses, and that were not over when they left, or are
+    /// still being closed; oldest first.
     var closingChannels: [SecureChannel] = []
     /// Channels that have messages or may get some, oldest first; the last may be the one in use.
     var unread: [SecureChannel] = []
@@ -397,11 +398,13 @@ public actor PeerConnection {
         // Messages that still arrive can be read afterwards.
         for channel in channels { try? await channel.finish(reason) }
         var failure: ChannelError?
-        for channel in channels {
+        for (index, channel) in channels.enumerated().reversed() {
             do throws(ChannelError) {
                 try await channel.close(within: limit)
             } catch {
-                failure = failure ?? error
+                // Of an earlier channel, only the loss of this side's messages is an error.
+                let isLast = index == channels.count - 1
+                if isLast || error.code == .unacknowledged { failure = failure ?? error }
             }
         }
         isLeaving = false

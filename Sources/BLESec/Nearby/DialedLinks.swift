@@ -21,12 +21,12 @@ struct DialedLinks {
     /// How long to wait for the peer's channel after a failed dial to an address, before the link
     /// is ended; `nil` if peers cannot open channels to this side, or if there is no link that this
     /// side must end.
-    func waitForPeer(at address: DeviceAddress) -> Duration? {
+    func timeForPeer(at address: DeviceAddress) -> Duration? {
         accepts && contains(address) ? .milliseconds(500) : nil
     }
 
     /// If the link to an address is to be ended now, removes the link and returns true.
-    mutating func take(_ address: DeviceAddress, isUsed: Bool) -> Bool {
+    mutating func removeIfUnused(_ address: DeviceAddress, isUsed: Bool) -> Bool {
         !isUsed && addresses.remove(address) != nil
     }
 }

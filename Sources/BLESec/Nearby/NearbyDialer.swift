@@ -145,7 +145,7 @@ actor NearbyDialer {
     }
 
     private func dialFailed(_ candidate: Candidate, _ error: ChannelError) async {
-        if let wait = links.waitForPeer(at: candidate.address) {
+        if let wait = links.timeForPeer(at: candidate.address) {
             // Gives the peer time to open its own channel over the link. If the peer does, this
             // task is cancelled, and so the wait ends.
             try? await loop.sleep(for: wait)
@@ -279,7 +279,7 @@ actor NearbyDialer {
     /// link is not to be ended.
     private func beginRelease(_ address: DeviceAddress) -> Task<Void, Never>? {
         if let release = releases[address] { return release }
-        guard links.take(address, isUsed: isUsed(address)) else { return nil }
+        guard links.removeIfUnused(address, isUsed: isUsed(address)) else { return nil }
         policy.releaseBegan(address)
         // A task of its own, so that cancelling the dial does not cancel the release.
         let release = Task(executorPreference: loop) { [adapter = setup.adapter] in

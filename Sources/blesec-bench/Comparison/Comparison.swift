@@ -4,7 +4,7 @@ struct Comparison: Sendable {
     struct Change: Sendable, Equatable {
         var name: String
         /// The name of the limit, by which the measured figure is divided.
-        var denominator: String
+        var referenceName: String
         /// The medians of the earlier run and of this one.
         var before: Double
         var now: Double
@@ -62,7 +62,7 @@ extension Comparison.Change {
         let noise = 3 * errors.reduce(0) { $0 + $1 * $1 }.squareRoot()
         guard current.median > 0, old.median > 0 else { return nil }
         self.init(
-            name: ratio.name, denominator: ratio.denominator, before: old.median,
+            name: ratio.name, referenceName: ratio.referenceName, before: old.median,
             now: current.median, margin: max(ratio.basis.leastMargin, noise),
             isWorse: Ratio.isWorse(
                 current.median, than: old.median, lessIsBetter: ratio.lessIsBetter))
@@ -98,7 +98,7 @@ extension Comparison {
         }
         let rows = changes.map {
             [
-                $0.name, $0.denominator, $0.isWorse ? "worse" : "better", $0.before.fixed(3),
+                $0.name, $0.referenceName, $0.isWorse ? "worse" : "better", $0.before.fixed(3),
                 $0.now.fixed(3), (100 * ($0.now / $0.before - 1)).fixed(1),
                 (100 * $0.margin).fixed(1),
             ]

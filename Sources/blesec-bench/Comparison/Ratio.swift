@@ -19,7 +19,7 @@ struct Ratio: Sendable {
     /// The name: `engine/PROTOCOL/SIZE/LAYER`, and similarly for other scenarios.
     var name: String
     /// The name of the reference figure, by which the measured figure is divided.
-    var denominator: String
+    var referenceName: String
     var basis: Basis
     /// Whether smaller is better.
     var lessIsBetter: Bool
@@ -34,11 +34,11 @@ struct Ratio: Sendable {
 
 extension Ratio {
     fileprivate init(
-        _ name: String, to denominator: String, _ basis: Basis, lessIsBetter: Bool,
+        _ name: String, to referenceName: String, _ basis: Basis, lessIsBetter: Bool,
         _ summary: Summary
     ) {
         self.init(
-            name: name, denominator: denominator, basis: basis, lessIsBetter: lessIsBetter,
+            name: name, referenceName: referenceName, basis: basis, lessIsBetter: lessIsBetter,
             summary: summary)
     }
 }
@@ -78,11 +78,11 @@ extension HandshakeScenario.Result {
 extension LinkScenario.Result {
     fileprivate var ratiosToLimits: [Ratio] {
         func ratio(
-            _ figure: String, to denominator: String, lessIsBetter: Bool, _ summary: Summary?
+            _ figure: String, to referenceName: String, lessIsBetter: Bool, _ summary: Summary?
         ) -> Ratio? {
             let name = "link/\(transport)/\(engine)/\(size)/\(figure)"
             return summary.map {
-                Ratio(name, to: denominator, .wall, lessIsBetter: lessIsBetter, $0)
+                Ratio(name, to: referenceName, .wall, lessIsBetter: lessIsBetter, $0)
             }
         }
         return [
@@ -185,10 +185,10 @@ extension RadioScenario.Result {
 extension StreamScenario.Result {
     fileprivate var ratiosToLimits: [Ratio] {
         func ratio(
-            _ figure: String, to denominator: String, lessIsBetter: Bool, _ summary: Summary
+            _ figure: String, to referenceName: String, lessIsBetter: Bool, _ summary: Summary
         ) -> Ratio {
             Ratio(
-                "link/\(transport)/streams/\(figure)", to: denominator, .wall,
+                "link/\(transport)/streams/\(figure)", to: referenceName, .wall,
                 lessIsBetter: lessIsBetter, summary)
         }
         return [

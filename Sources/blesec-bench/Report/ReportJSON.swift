@@ -84,7 +84,7 @@ extension Summary: Reportable {
 extension Ratio: Reportable {
     fileprivate var json: JSONValue {
         object([
-            "name": name, "limit": denominator, "basis": basis.rawValue,
+            "name": name, "limit": referenceName, "basis": basis.rawValue,
             "less-is-better": lessIsBetter,
             "median": summary.median, "least": summary.least, "most": summary.most,
             "spread": summary.spread, "count": summary.count,

@@ -176,8 +176,10 @@ struct TransferSetup {
         let notes = ConnectionNotes(memory, failures)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let remembered = try target?.peer == nil ? memory.rememberedKey : nil
+        var options = options
         if let remembered {
             // An earlier connection may have remembered the peer.
+            options.acceptsOnlyCertainPeers = true
             configuration.trust = .pinned([remembered])
             configuration.certificateTrust = nil
         } else if !options.acceptsOnlyCertainPeers {

@@ -26,14 +26,14 @@ pixels = zlib.decompress(pixels)
 
 colours = collections.Counter()
 stride = channels * width
-above = bytearray(stride)
+previous_line = bytearray(stride)
 for row in range(height):
     start = row * (stride + 1)
     filter_type, line = pixels[start], bytearray(pixels[start + 1:start + 1 + stride])
     for i in range(stride):
         left = line[i - channels] if i >= channels else 0
-        corner = above[i - channels] if i >= channels else 0
-        up = above[i]
+        corner = previous_line[i - channels] if i >= channels else 0
+        up = previous_line[i]
         if filter_type == 1:
             line[i] = (line[i] + left) & 255
         elif filter_type == 2:
@@ -45,6 +45,6 @@ for row in range(height):
             nearest = min((left, up, corner), key=lambda value: abs(estimate - value))
             line[i] = (line[i] + nearest) & 255
     colours.update(zip(*(line[channel::channels] for channel in range(3))))
-    above = line
+    previous_line = line
 common = [[*colour, count] for colour, count in colours.most_common(64)]
 print(json.dumps({"width": width, "height": height, "colours": common}))

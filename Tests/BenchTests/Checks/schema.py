@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""schema.py SCHEMA FILE: checks whether the JSON in FILE fits the schema, and prints where it does not."""
+"""schema.py SCHEMA FILE: checks the JSON in FILE against the schema, and prints each mismatch."""
 
 import json
 import sys

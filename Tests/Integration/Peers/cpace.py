@@ -118,7 +118,7 @@ def check():
     assert initiator.ta == responder.ta and initiator.tb == responder.tb
     assert initiator.ta != initiator.tb
 
-    # The draft's product, and what is refused: no element, too few bytes, and the identity.
+    # The draft's product, and what is refused: bytes that encode no element, the identity, and no bytes.
     scalar = bytes.fromhex("7cd0e075fa7955ba52c02759a6c90dbbfc10e6d40aea8d283e407d88cf538a05")
     element = bytes.fromhex("2c3c6b8c4f3800e7aef6864025b4ed79bd599117e427c41bd47d93d654b4a51c")
     product = bytes.fromhex("7c13645fe790a468f62c39beb7388e541d8405d1ade69d1778c5fe3e7f6b600e")

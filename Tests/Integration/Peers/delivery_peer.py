@@ -54,8 +54,8 @@ OVERHEAD = 64
 LONGEST_MESSAGE = 16 << 20
 # The most bytes that a record carries after its type.
 PAYLOAD = 65_518
-# The lengths of messages and of the chunks that they are sent in, in bytes. A chunk has three numbers of
-# at most 8 bytes.
+# The lengths in bytes of messages, and of the chunks in which they are sent. A chunk has three numbers of at
+# most 8 bytes before its bytes.
 SIZES = [1, 60_000, 0, 1_000, 200_000, 16_384]
 CHUNKS = [100, 5_000, 16_384, PAYLOAD - 24]
 # How far ahead of the program the peer may send, and how much is sealed ahead of the socket, in bytes.
@@ -111,8 +111,8 @@ class CutStream:
         return data
 
     def wait(self, seconds):
-        """Waits until a record arrives or the socket takes bytes, and sends bytes. Tells whether bytes can
-        be read."""
+        """Waits at most `seconds` until bytes can be read or the socket takes bytes of the queue. Sends what
+        the socket takes, and returns whether bytes can be read."""
         self.permitted_count(1)
         readable, writable, _ = select.select(
             [self.stream], [self.stream] if self.queue else [], [], seconds)
@@ -136,7 +136,7 @@ class Sender:
         self.begin(messages)
 
     def begin(self, messages):
-        """Begins an epoch, in which the messages have the numbers 1, 2, 3."""
+        """Begins an epoch, in which the messages have the numbers 1, 2, 3 and so on."""
         self.epoch = os.urandom(16)
         self.messages = dict(enumerate(messages, 1))
         self.end = len(messages) + 1
@@ -183,7 +183,8 @@ class Receiver:
 
     def __init__(self):
         self.past_epochs = set()
-        # The peer's token and epoch that were taken over, and those in its last `resume`.
+        # The peer's token and epoch that were taken over; and the token and the epoch that it named last, in
+        # `resume` or `epoch`, whether they were taken over or not.
         self.token = self.epoch = NOBODY
         self.last_token = self.last_epoch = None
         self.confirmed = self.held = 0
@@ -271,8 +272,8 @@ class DeliveryPeer(Peer):
         # Sometimes the first credit is 0, and the real one comes a little later.
         self.granted = self.window if self.generator.random() < 0.8 else 0
         self.grants_at = time.monotonic() + 0.05
-        # The cost of the peer's messages that were begun on this link, and of those of them that the program
-        # has taken.
+        # What the peer's messages that were begun on this link cost together, and the same for those that the
+        # program has taken.
         self.peers_cost = self.peers_taken_cost = 0
         numbers = [
             sender.confirmed + 1, receiver.confirmed, receiver.held, len(receiver.part), self.granted]
@@ -311,24 +312,24 @@ class DeliveryPeer(Peer):
         if epoch == receiver.epoch:
             check(first <= receiver.confirmed + 1, "*first* exceeds *confirmed* + 1")
         # Step 5.
-        before = sender.confirmed
+        confirmed_before = sender.confirmed
         self.sends_epoch = False
         if peer_epoch == sender.epoch:
             check(confirmed <= held, "*confirmed* exceeds *held*")
             if continues:
-                check(confirmed >= before, "*confirmed* goes back")
-            if confirmed >= before:
+                check(confirmed >= confirmed_before, "*confirmed* goes back")
+            if confirmed >= confirmed_before:
                 sender.check_positions(held, offset)
         if continues and peer_epoch == sender.epoch:
             sender.confirm(confirmed)
             self.cursor = (held + 1, offset)
         elif continues:
-            check(before == 0, "the peer forgets this side's epoch")
+            check(confirmed_before == 0, "the peer forgets this side's epoch")
             self.cursor = (1, 0)
         else:
             has_pending = any(number <= sender.last_sent for number in sender.messages)
-            shown = confirmed if peer_epoch == sender.epoch else 0
-            if has_pending or shown < before:
+            shown_confirmed = confirmed if peer_epoch == sender.epoch else 0
+            if has_pending or shown_confirmed < confirmed_before:
                 sender.lose_peer()
                 self.sends_epoch = True
             self.cursor = (sender.confirmed + 1, 0)
@@ -340,7 +341,8 @@ class DeliveryPeer(Peer):
         self.streams.resume(token, streams, self.has_restarts)
 
     def take_over(self):
-        """The first record after the peer's `resume` proves that the peer has this side's `resume`."""
+        """Takes over what the peer's `resume` offers, at the first record after it: this record proves that
+        the peer has this side's `resume`. Later records change nothing."""
         if self.offered:
             (token, epoch, first), self.offered = self.offered, None
             self.receiver.token = token
@@ -354,7 +356,8 @@ class DeliveryPeer(Peer):
         self.told_confirmed = self.receiver.confirmed
 
     def begin_peers_message(self, number, cost):
-        """Checks that the peer may begin a message, or its end, on this link."""
+        """If a message of the peer, or its end, begins on this link: checks that it may, and counts its
+        cost."""
         if self.message_on_link != number:
             check(self.peers_cost < self.granted, "a message is begun without credit")
             self.continued[1] += self.message_on_link is None and bool(self.receiver.part)
@@ -472,6 +475,7 @@ class DeliveryPeer(Peer):
         if self.labels and self.generator.random() < 0.3:
             stream = self.streams.open(self.labels.pop(), self.generator.randrange(CLASSES))
             self.programs += programs(stream, True, self.generator)
+        # `next` returns the program itself if the program has ended.
         self.programs = [
             program for program in self.programs
             if self.generator.random() < 0.3 or next(program, program) is not program]
@@ -511,7 +515,7 @@ class DeliveryPeer(Peer):
 
     @property
     def can_send_message(self):
-        """Whether there is a chunk that may be sent, or the end, which follows each `open`."""
+        """Whether a chunk may be sent now, or the end. The end may be sent only after every `open`."""
         number = self.cursor[0]
         if number == self.sender.end and (self.labels or not self.streams.has_opened_all):
             return False
@@ -537,9 +541,9 @@ class DeliveryPeer(Peer):
 
     # Links
 
-    def run_link(self, link, late):
-        """Carries messages until both sides have ended the channel, or until the link is lost. If `late` is
-        not `None`, cuts the link so many bytes after this side is complete."""
+    def run_link(self, link, late_allowance):
+        """Carries messages until both sides have ended the channel, or until the link is lost. If
+        `late_allowance` is not `None`, cuts the link so many bytes after this side is complete."""
         stream = link.stream
         self.is_ready = False
         self.is_resumed = self.has_peers_end = self.is_end_sent = self.is_end_acknowledged = False
@@ -558,8 +562,8 @@ class DeliveryPeer(Peer):
         self.streams.identify(self.public, self.key)
         self.send_resume()
         while not (self.has_peers_end and self.is_end_acknowledged and not stream.queue):
-            if self.is_complete and late is not None and stream.allowance is None:
-                stream.allowance = stream.carried + late
+            if self.is_complete and late_allowance is not None and stream.allowance is None:
+                stream.allowance = stream.carried + late_allowance
             is_readable = stream.wait(0.002 if self.programs or self.labels else 0.01)
             if is_readable:
                 self.read_record(*self.receive_any())
@@ -591,16 +595,16 @@ def split(data):
 
 
 def allowances(count, size, generator):
-    """After how many bytes each link is cut: three of ten links while they shake hands and resume, or soon
-    after that. Each of the others is cut so early that all cuts are made before both sides have sent
-    everything."""
+    """The numbers of bytes after which links are cut. Three of ten links are cut while they shake hands and
+    resume, or soon after that; the others are cut so early that all cuts are made before both sides have
+    sent everything."""
     return [
         generator.randrange(1_000 if generator.random() < 0.3 else max(1_000, 2 * size // count))
         for _ in range(count)]
 
 
 def open_link(role, path, listener, seconds):
-    """Dials, or waits to be dialed, for so many seconds. Nothing if nobody is there."""
+    """Dials, or waits to be dialed, for so many seconds. Returns `None` if nobody is there."""
     deadline = time.monotonic() + seconds
     if role == "acceptor":
         listener.settimeout(seconds)
@@ -618,9 +622,9 @@ def open_link(role, path, listener, seconds):
     return None
 
 
-def carry(peer, options, cuts, late=None):
-    """Runs the peer on one link after another, of which the first ones are cut after so many bytes. Returns
-    how many links there were."""
+def carry(peer, options, cuts, late_allowance=None):
+    """Runs the peer on one link after another, and returns how many links there were. The first links are cut
+    after the numbers of bytes in `cuts`, the others as `run_link` says, until `options.cuts` cuts are made."""
     listener = None
     if options.role == "acceptor":
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -635,17 +639,17 @@ def carry(peer, options, cuts, late=None):
             break
         links += 1
         if cuts_made == options.cuts:
-            late = None
+            late_allowance = None
         stream = CutStream(stream, cuts.pop() if cuts else None)
         try:
-            peer.run_link(Link(stream), late)
+            peer.run_link(Link(stream), late_allowance)
             break
         except Cut as cut:
             say(cut)
             cuts_made += 1
         except (EOFError, ConnectionError):
-            # When this side is complete, the peer may exit. A link that is opened then ends before the peer's
-            # `ready` has come.
+            # When this side is complete, the peer may exit. If a link is opened after that, it ends before the
+            # peer's `ready` has come.
             check(
                 peer.is_end_acknowledged or peer.has_restarts or peer.is_complete and not peer.is_ready,
                 "the peer has closed the link")
@@ -664,14 +668,14 @@ def run(options):
     labels = [make_label(generator, options.most) for _ in range(options.streams)]
     size = len(data) + sum(int(label.split()[1]) for label in labels)
     cuts = allowances(options.cuts - options.late, size, generator)
-    # Once this side is complete, both `end` and their acknowledgements follow, which are 94 bytes.
-    late = generator.randrange(94) if options.late else None
+    # Once this side is complete, the `end` of each side and its acknowledgement follow: 94 bytes in all.
+    late_allowance = generator.randrange(94) if options.late else None
     with open(options.output, "wb") as output:
         peer = DeliveryPeer(
             options.role, base64.b64decode(options.private), split(data), output, options.features, generator,
             options.restarts,
             Streams(os.urandom(16), generator, options.window, options.first_limit, options.open), labels)
-        links = carry(peer, options, cuts, late)
+        links = carry(peer, options, cuts, late_allowance)
     peer.programs = [program for program in peer.programs if next(program, program) is not program]
     check(not peer.programs, "a program waits for what its stream never gets")
     opened = [len(peer.streams.own), len(peer.streams.peers)]

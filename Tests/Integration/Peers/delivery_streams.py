@@ -18,7 +18,7 @@ MOST_ENTRIES = 512
 # class that waits.
 CLASSES = 3
 OVERTAKING = 8
-# The messages take turns with the streams, and have every second frame of their class.
+# Stands for the messages where they take turns with streams. They have every second frame of their class.
 MESSAGES = "messages"
 # The DER of an X25519 key's SubjectPublicKeyInfo, without the key.
 X25519 = bytes.fromhex("302a300506032b656e032100")
@@ -130,14 +130,15 @@ class Incoming:
         self.reset_code = self.stop_code = None
         # Whether `reset` has come on this link, and whether `stop` was sent on it.
         self.has_reset = self.is_stop_on_link = False
-        # If `stop_code` is set: whether the program has taken all bytes that have arrived, before and since.
+        # If `stop_code` is set: whether the program had taken all bytes before the stop, and none has arrived
+        # since.
         self.had_all = False
         # Whether the program has taken everything or has learned of the reset, and whether `done` or
         # `resume` has said so.
         self.is_taken = self.is_done = False
 
     def read(self, count):
-        """The next bytes, at most so many: none if the program has to wait, `None` at the end."""
+        """The next bytes, at most `count`: `b""` if the program has to wait, `None` at the end."""
         if self.reset_code is not None:
             self.is_taken = True
             raise GivenUp(self.reset_code)
@@ -183,7 +184,8 @@ class Stream:
     def __init__(self, identifier, label, priority, window):
         self.identifier, self.label, self.priority = identifier, label, priority
         self.outgoing, self.incoming = Outgoing(), Incoming(window)
-        # Whether `open` was ever sent or received, and whether the peer has had it on this link or before.
+        # Whether `open` was ever sent or received; and whether it was sent on this link, or the peer is known
+        # to have it.
         self.may_be_known = self.is_open = False
 
     @property
@@ -192,11 +194,11 @@ class Stream:
 
 
 class Streams:
-    def __init__(self, token, generator, window, first_limit, most):
+    def __init__(self, token, generator, window, first_limit, most_open):
         self.token = token
         self.generator = generator
         # What `resume` says, and how many streams of the peer may be open at a time.
-        self.window, self.first_limit, self.most = window, first_limit, most
+        self.window, self.first_limit, self.most_open = window, first_limit, most_open
         self.parity = None
         # The token of the peer's last `resume`, and whether the peer has surely received a `resume` of this side.
         self.peer_token = NOBODY
@@ -212,7 +214,8 @@ class Streams:
         # The peer's last *opened*.
         self.opened_there = 0
         self.peers_window = self.peers_first_limit = None
-        # For each class, how many frames have overtaken it; and whose frames have left, the latest last.
+        # For each class, how many frames have overtaken it; and the streams and `MESSAGES` in the order in which
+        # their last frames have left.
         self.overtaken = [0] * CLASSES
         self.turns = []
 
@@ -231,7 +234,7 @@ class Streams:
 
     @property
     def has_opened_all(self):
-        """Whether each `open` of this side has left, on this link or before."""
+        """Whether no `open` of this side is still to be sent on this link."""
         return all(stream.is_open for stream in self.own)
 
     def open(self, label, priority):
@@ -424,7 +427,7 @@ class Streams:
             if stream.is_open and not stream.is_over:
                 self.send_ends(stream, send)
                 self.send_answers(stream, send)
-        granted = sum(stream.is_over for stream in self.peers) + self.most
+        granted = sum(stream.is_over for stream in self.peers) + self.most_open
         if granted > self.granted and self.generator.random() < 0.3:
             send(STREAMS, write_number(granted))
             self.granted = granted
@@ -463,27 +466,28 @@ class Streams:
             send(DONE, write_number(stream.identifier))
             incoming.is_done = True
 
-    def next_frame(self, messages):
-        """What has the next frame: a stream, or `MESSAGES`, or nothing. `messages` is the class of the
-        messages, or nothing if there are none."""
+    def next_frame(self, messages_class):
+        """What has the next frame: a stream, or `MESSAGES`, or `None`. `messages_class` is the class of the
+        messages, or `None` if there is nothing of them to send."""
         waiting = [stream for stream in self.all if stream.is_open and stream.outgoing.sendable_count]
-        classes = {stream.priority for stream in waiting} | ({messages} - {None})
+        classes = {stream.priority for stream in waiting} | ({messages_class} - {None})
         if not classes:
             return None
-        late = [one for one in classes if self.overtaken[one] >= OVERTAKING]
-        chosen = max(late) if late else min(classes)
+        overdue_classes = [one for one in classes if self.overtaken[one] >= OVERTAKING]
+        chosen = max(overdue_classes) if overdue_classes else min(classes)
         for one in range(CLASSES):
             if one == chosen or one not in classes:
                 self.overtaken[one] = 0
             elif one > chosen:
                 self.overtaken[one] += 1
         members = [stream for stream in waiting if stream.priority == chosen]
-        if messages == chosen and (not members or self.turns[-1:] != [MESSAGES]):
+        if messages_class == chosen and (not members or self.turns[-1:] != [MESSAGES]):
             member = MESSAGES
         else:
-            # The one of which a frame has left the longest ago.
-            member = min(members, key=lambda one: self.turns.index(one) if one in self.turns else -1)
-        self.turns = [one for one in self.turns if one is not member] + [member]
+            # A stream of which no frame has left, or the one whose last frame has left the longest ago.
+            member = min(
+                members, key=lambda stream: self.turns.index(stream) if stream in self.turns else -1)
+        self.turns = [entry for entry in self.turns if entry is not member] + [member]
         return member
 
     def send_frame(self, stream, send):

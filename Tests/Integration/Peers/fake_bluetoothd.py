@@ -64,16 +64,17 @@ class Writer:
             self.write(kind[2:-1], value[1])
         else:
             self.number("I", 0)
-            length = len(self.data) - 4
+            length_at = len(self.data) - 4
             self.align(8 if kind[1] == "{" else 1)
             start = len(self.data)
             for element in value.items() if kind[1] == "{" else value:
                 self.write(kind[1:], element)
-            struct.pack_into("<I", self.data, length, len(self.data) - start)
+            struct.pack_into("<I", self.data, length_at, len(self.data) - start)
 
 
 def text(data, at):
-    """The text at a position, which begins with its length of four bytes; and the position after it."""
+    """Reads the text whose length, in four bytes, is at the position `at` after padding. Returns the text and
+    the position after it."""
     at += -at % 4
     end = at + 4 + int.from_bytes(data[at:at + 4], "little")
     return data[at + 4:end].decode(), end + 1
@@ -219,7 +220,7 @@ class FakeBluetoothd:
         fields = {
             PATH: self.application + "/service/characteristic0",
             INTERFACE: "org.bluez.GattCharacteristic1", MEMBER: "WriteValue"}
-        opening = bytes.fromhex("01beef00000020010200")
+        opening = bytes.fromhex("01beef000000200101fc")
         self.send(CALL, fields, ("ay", opening), ("a{sv}", {"device": ("o", DEVICE)}))
 
 

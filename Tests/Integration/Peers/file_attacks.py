@@ -1,8 +1,9 @@
-"""Senders and receivers of files that break the rules of docs/wire-format.md, "Files".
+"""Attacks on the other side of a file transfer: senders and receivers that break the rules of
+docs/wire-format.md, "Files".
 
-Each program expects what the page says of its case: that the peer gives the stream up as a violation, that
-it refuses the offer, or that a file fails. After that a sender sends the file `good`, which must arrive. A
-program ends with an error if the peer does anything else.
+Each attack expects what the page says of its case: that the peer gives the stream up as a violation, that the
+peer refuses the offer, or that a file fails. After all its attacks a sender sends the file `good`, which must
+arrive. The program ends with an error if the peer does anything else.
 """
 
 import fnmatch
@@ -16,7 +17,7 @@ from file_frames import (
     ACCEPT, AGAIN, AGREED, BAD_NAME, CHANGED, DATA, DONE, END, ENDED_BY_USER, FAILED, FAILURE, FILE,
     FIRST_TOO_LARGE, FOLDER, FROM, HAVE, IN_USE, MOST_BYTES, MOST_ENTRIES, MOST_OPEN_FILES, NOT_WANTED, OFFER,
     ONE_FILE,
-    PREFIX, PROBLEMS, RECEIVED, RECEIVERS, REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, VIOLATION,
+    PREFIX, PROBLEMS, RECEIVED, RECEIVER_TYPES, REFUSE, RESTART, SENDER_TYPES, SKIP, STORED, TREE, VIOLATION,
     WRONG_HASH, read_text, write_frame)
 from file_streams import FrameStream
 from negotiated_peer import say
@@ -119,6 +120,8 @@ def expect(frames, kind):
 
 
 def expect_refusal(frames, problem, fields=None):
+    """Expects that the offer is refused, and that the stream ends. `fields` are those of the `refuse` frame, if
+    the caller has read this frame."""
     fields = fields or (yield from expect(frames, REFUSE))
     number, text = fields.number(), read_text(fields)
     say(f"refused: {number} {text}")
@@ -161,7 +164,7 @@ def expect_violation(frames, codes=(VIOLATION,)):
             has_reset = True
         yield
     check(outgoing.stop_code in (None, *codes), f"the peer stops with code {outgoing.stop_code}")
-    # A direction of the peer that has not ended is given up as well.
+    # The peer also gives up its own direction, unless it has ended that direction.
     while not has_reset and not frames.has_ended:
         try:
             frame = frames.take()
@@ -312,7 +315,7 @@ def offer_until_accepted(open_stream, offer):
     """Repeats an offer until an earlier transfer of it has ended. Returns the stream on which the offer was
     accepted."""
     while True:
-        frames = RawFrames(open_stream(), RECEIVERS)
+        frames = RawFrames(open_stream(), RECEIVER_TYPES)
         frames.write(offer)
         kind, fields = (yield from next_frame(frames)) or (None, None)
         if kind == ACCEPT:
@@ -330,14 +333,14 @@ def send_whole(frames, name):
 
 def offer_unwanted(open_stream, offer):
     """Makes an offer that the receiver's user does not want."""
-    frames = RawFrames(open_stream(), RECEIVERS)
+    frames = RawFrames(open_stream(), RECEIVER_TYPES)
     frames.write(offer)
     yield from expect_refusal(frames, NOT_WANTED)
 
 
 def same_file_program(open_stream):
-    """Offers the same id, name and size again and again. The receiver's user wants the first offer and the
-    second version, but not the first offer again, nor the third version."""
+    """Offers three versions of a file, with the same id, name and size. The receiver's user wants the first
+    version, but not a second time; wants the second version; and does not want the third one."""
     identifier, versions = os.urandom(16), [os.urandom(16) for _ in range(3)]
     offers = [an_offer(identifier=identifier, version=version) for version in versions]
     frames = yield from offer_until_accepted(open_stream, offers[0])
@@ -348,14 +351,15 @@ def same_file_program(open_stream):
     yield from expect(frames, FROM)
     frames.stream.outgoing.reset(ENDED_BY_USER)
     frames.stream.incoming.stop(ENDED_BY_USER)
-    # The transfer has failed, so the answer to the offer is still valid.
+    # The transfer has failed, so the user's answer still holds for this offer.
     frames = yield from offer_until_accepted(open_stream, offers[1])
     yield from send_whole(frames, "bad (2)")
     yield from offer_unwanted(open_stream, offers[2])
 
 
-def unread_program(open_stream):
-    """Offers a stored file again before it reads, on the first stream, that the file is stored."""
+def stored_but_unread_program(open_stream):
+    """Sends a file, and offers it again when the peer has stored it. Only then reads `done` on the first
+    stream."""
     offer = an_offer(identifier=os.urandom(16), version=os.urandom(16))
     first = yield from offer_until_accepted(open_stream, offer)
     first.write(WHOLE_FILE)
@@ -395,7 +399,7 @@ def second_copy_program(open_stream):
     first = yield from offer_until_accepted(open_stream, offer)
     first.write(a_file())
     yield from expect(first, FROM)
-    second = RawFrames(open_stream(), RECEIVERS)
+    second = RawFrames(open_stream(), RECEIVER_TYPES)
     second.write(offer)
     refusal = yield from expect(second, REFUSE)
     first.write(data(), an_end())
@@ -409,7 +413,7 @@ def second_copy_program(open_stream):
 
 SENDER_PROGRAMS = {
     "same-file": same_file_program,
-    "unread": unread_program,
+    "unread": stored_but_unread_program,
     "stored-then-reset": stored_then_reset_program,
     "second-copy": second_copy_program,
 }
@@ -445,7 +449,7 @@ SENDER_ATTACKS = {
     "empty-data": violation_attack(a_file(), data(b"")),
     "prefix": violation_attack(a_file(), write_frame(PREFIX, digest(b""))),
     "again": violation_attack(a_file(), data(), write_frame(AGAIN)),
-    "again-with-byte": violation_attack(a_file(), write_frame(AGAIN, b"!")),
+    "skip-with-byte": violation_attack(a_file(), write_frame(SKIP, CHANGED, b"!")),
     "short-hash": violation_attack(a_file(), data(), write_frame(END, digest(CONTENT)[:31])),
     "long-hash": violation_attack(a_file(), data(), write_frame(END, digest(CONTENT), b"!")),
     "long-frame": violation_attack(a_file(size=100_000), data(bytes(MOST_BYTES + 1)), size=100_000),
@@ -456,7 +460,7 @@ SENDER_ATTACKS = {
     "end-in-file": violation_and_end_attack(a_file(), data()),
     "end-without-file-at-all": violation_and_end_attack(),
     "257-files": tree_violation_attack(TOO_MANY_FILES),
-    "other-path": not_stored_attack(a_file(b"other")),
+    "other-path": not_stored_attack(a_file(b"other"), data(), an_end()),
     "skip-0": not_stored_attack(a_file(), write_frame(SKIP, 0)),
     "skip-10": not_stored_attack(a_file(), write_frame(SKIP, 10)),
     "file-twice": tree_not_stored_attack(a_file(), a_file(), data(), an_end(), data(), an_end()),
@@ -474,7 +478,7 @@ SENDER_ATTACKS = {
     "skip": skip_attack,
     "same-id": same_id_attack,
 }
-for number in RECEIVERS:
+for number in RECEIVER_TYPES:
     SENDER_ATTACKS[f"type-{number:02x}"] = violation_attack(a_file(), write_frame(number, 0, 1))
 for number in (0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF):
     SENDER_ATTACKS[f"type-{number:02x}"] = violation_attack(a_file(), write_frame(number))
@@ -491,8 +495,8 @@ for name, value in PATHS.items():
 
 def answer_attack(*sent, after=FILE, ends=False):
     """Accepts the offer, unless `after` is `OFFER`. Sends these frames as soon as a frame of type `after` has
-    come, and ends the direction if `ends`. Expects that the peer then gives up with the code for a violation;
-    if `ends`, the code for a failure is accepted too."""
+    come, and then ends the direction if `ends` is true. Expects that the peer gives up with the code for a
+    violation; if `ends` is true, the code for a failure is accepted too."""
     codes = (VIOLATION, FAILURE) if ends else (VIOLATION,)
 
     def attack(frames):
@@ -554,7 +558,7 @@ RECEIVER_ATTACKS = {
     "accept-twice": answer_attack(write_frame(ACCEPT)),
     "refuse-behind-accept": answer_attack(write_frame(REFUSE, NOT_WANTED, b"no")),
     "accept-with-byte": answer_attack(write_frame(ACCEPT, b"!"), after=OFFER),
-    "long-frame-of-receiver": answer_attack(write_frame(RECEIVED, bytes(MOST_BYTES + 1))),
+    "long-frame-of-receiver": answer_attack(bytes([RECEIVED]) + write_number(MOST_BYTES + 1)),
     "long-number-of-receiver": answer_attack(b"\x13\x40\x01\x00"),
     "end-in-frame-of-receiver": answer_attack(FROM_ZERO[:-1], ends=True),
     "end-without-answer": answer_attack(ends=True, after=OFFER),
@@ -564,7 +568,7 @@ for number, parts in {
         FROM: [0], HAVE: [], AGREED: [0], RESTART: [0], RECEIVED: [0], FAILED: [0, NOT_WANTED], STORED: [0],
         DONE: [b"bad"]}.items():
     RECEIVER_ATTACKS[f"before-accept-{number:02x}"] = answer_attack(write_frame(number, *parts), after=OFFER)
-for number in [*SENDERS, 0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF]:
+for number in [*SENDER_TYPES, 0x00, 0x09, 0x10, 0x1B, 0x80, 0xFF]:
     RECEIVER_ATTACKS[f"answer-{number:02x}"] = answer_attack(write_frame(number, b""))
 RECEIVER_ATTACKS["refuse"] = refusal_attack(NOT_WANTED, b"not now")
 RECEIVER_ATTACKS["refuse-with-escape"] = refusal_attack(NOT_WANTED, "\x1b[2J\u202e\n\nhuh".encode())
@@ -580,19 +584,19 @@ def find(pattern):
     return names
 
 
-def send(names, open_stream):
-    """The program of a sender, with one attack after another and the file `good` in the end."""
+def sender_program(names, open_stream):
+    """The program of a sender, which makes one attack after another and then sends the file `good`."""
     for name in names:
         count = 2 if name == "same-id" else 1
         say(f"attack {name}")
         if name in SENDER_PROGRAMS:
             yield from SENDER_PROGRAMS[name](open_stream)
             continue
-        yield from SENDER_ATTACKS[name](*[RawFrames(open_stream(), RECEIVERS) for _ in range(count)])
-    yield from send_good(RawFrames(open_stream(), RECEIVERS))
+        yield from SENDER_ATTACKS[name](*[RawFrames(open_stream(), RECEIVER_TYPES) for _ in range(count)])
+    yield from send_good(RawFrames(open_stream(), RECEIVER_TYPES))
 
 
-def receive(name, stream):
-    """The program of a receiver."""
+def receiver_program(name, stream):
+    """The program of a receiver, which makes one attack."""
     say(f"attack {name}")
-    return RECEIVER_ATTACKS[name](RawFrames(stream, SENDERS))
+    return RECEIVER_ATTACKS[name](RawFrames(stream, SENDER_TYPES))

@@ -8,8 +8,9 @@ from delivery_fields import Fields, check, write_number, write_numbers
 LABEL = "blesec-files/1"
 # The class of a stream of files.
 BULK = 2
-SENDERS = OFFER, FILE, FOLDER, DATA, PREFIX, END, AGAIN, SKIP = range(0x01, 0x09)
-RECEIVERS = ACCEPT, REFUSE, FROM, HAVE, AGREED, RESTART, RECEIVED, FAILED, STORED, DONE = range(0x11, 0x1B)
+# The types of the frames that a sender sends, and of those that a receiver sends.
+SENDER_TYPES = OFFER, FILE, FOLDER, DATA, PREFIX, END, AGAIN, SKIP = range(0x01, 0x09)
+RECEIVER_TYPES = ACCEPT, REFUSE, FROM, HAVE, AGREED, RESTART, RECEIVED, FAILED, STORED, DONE = range(0x11, 0x1B)
 ONE_FILE, TREE = range(2)
 (NOT_WANTED, BAD_NAME, NO_SPACE, CANNOT_WRITE, IN_USE, CHANGED, CANNOT_READ, WRONG_HASH,
  OTHER) = PROBLEMS = range(1, 10)
@@ -25,8 +26,8 @@ FIRST_TOO_LARGE = 1 << 61
 MOST_ENTRIES = 1_000_000
 BILLION = 1_000_000_000
 PARTIAL = ".blesec-partial"
-SEPARATORS = "\u2028\u2029"
-DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+LINE_SEPARATORS = "\u2028\u2029"
+BIDI_CONTROLS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 Offer = namedtuple("Offer", "identifier version kind files size name")
 File = namedtuple("File", "size seconds nanoseconds mode path")
@@ -39,8 +40,8 @@ def write_frame(kind, *parts):
 
 
 def take_frame(data):
-    """Removes the first frame from a buffer. Returns its type and its fields, or nothing if it is not
-    whole."""
+    """Removes the first frame from a buffer. Returns the frame's type and fields, or `None` if the frame has not
+    arrived completely."""
     if len(data) < 2:
         return None
     width = 1 << (data[1] >> 6)
@@ -83,8 +84,8 @@ def read_hash(fields):
     return value
 
 
-def read_count(fields):
-    """The number that is all of a frame."""
+def read_single_number(fields):
+    """Reads the contents of a frame that has one number and nothing else."""
     number = fields.number()
     fields.end()
     return number
@@ -101,7 +102,7 @@ def is_allowed(name, allows_hidden=False):
     if name.startswith(".") and not allows_hidden:
         return False
     return not any(
-        character == "/" or unicodedata.category(character) == "Cc" or character in SEPARATORS + DIRECTIONS
+        character == "/" or unicodedata.category(character) == "Cc" or character in LINE_SEPARATORS + BIDI_CONTROLS
         for character in name)
 
 

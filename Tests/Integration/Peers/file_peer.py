@@ -4,16 +4,16 @@
                  [--give-up N] [--settle] [--prefix right|early|wrong] [--cuts N] [--seed N]
 
 The key is raw X25519, in base64. `send` offers each PATH, a file or a folder, on a stream of its own, all
-at once. `receive` stores what the peer offers in the folder PATH. What the peer sends is checked against
-the pages, and the program ends with an error if a rule is broken.
+at once. `receive` has one PATH, the folder in which it stores what the peer offers. What the peer sends is
+checked against the pages, and the program ends with an error if a rule is broken.
 
 With --give-up a sender resets its stream when it has sent at least N bytes of data and the peer has received
-them. With --settle it also waits until the peer has stored the files that have ended. With --prefix early it
-sends `prefix` before any data, and with --prefix wrong it sends a wrong hash. With --hold a receiver claims
-to hold the bytes in FILE as the beginning of the first file that is not empty. With --attack the programs in
-`file_attacks.py` that match NAME, a pattern as in a shell, run in place of transfers: `send` runs one after
-another, in streams that it opens, and `receive` runs one in each stream that the peer opens. --cuts closes so
-many links abruptly, after random numbers of bytes.
+them. With --settle it first waits until the peer has also stored the files that have ended. With --prefix
+early a sender sends `prefix` before any data, and with --prefix wrong it sends a wrong hash. With --hold a
+receiver claims to hold the bytes in FILE as the beginning of the first file that is not empty. With --attack,
+attacks of `file_attacks.py` take the place of transfers: those whose names match NAME, a pattern as in a
+shell. `send` makes one attack after another, in streams that it opens, and `receive` makes one in each stream
+that the peer opens. --cuts closes N links abruptly, after random numbers of bytes.
 
 Standard error gets `listening` when the program can be dialed, `ready KEY PROTOCOL` on each link, a line
 for each thing that happens to a file, and `complete` when both sides have ended the connection. The exit
@@ -35,8 +35,9 @@ from file_frames import BULK, LABEL
 from file_streams import FileReceiver, FileSender
 from negotiated_peer import TAKEN, say
 
+# How many bytes of a stream the peer may send ahead, and how many streams the peer may have open.
 WINDOW = 65_536
-STREAMS = 16
+MOST_STREAMS = 16
 # For how long the program may run, in seconds.
 MOST_SECONDS = 25
 
@@ -45,7 +46,7 @@ class FilePeer(DeliveryPeer):
     """A side that sends or receives files, and no messages."""
 
     def __init__(self, options, generator):
-        streams = Streams(os.urandom(16), generator, WINDOW, STREAMS, STREAMS)
+        streams = Streams(os.urandom(16), generator, WINDOW, MOST_STREAMS, MOST_STREAMS)
         super().__init__(
             options.role, base64.b64decode(options.private), [], io.BytesIO(), TAKEN | DELIVERY, generator,
             False, streams, [])
@@ -64,7 +65,7 @@ class FilePeer(DeliveryPeer):
         if options.does == "receive":
             return []
         if self.attacks:
-            return [file_attacks.send(self.attacks, self.open)]
+            return [file_attacks.sender_program(self.attacks, self.open)]
         return [
             FileSender(
                 self.open(), path, self.generator, options.give_up, options.settle, options.prefix).run()
@@ -78,20 +79,21 @@ class FilePeer(DeliveryPeer):
         check((stream.label, stream.priority) == (LABEL, BULK), "a stream that is not for files")
         if self.options.attack:
             check(self.attacks, "more offers than attacks")
-            return [file_attacks.receive(self.attacks.pop(0), stream)]
+            return [file_attacks.receiver_program(self.attacks.pop(0), stream)]
         hold, self.hold = self.hold, None
         return [FileReceiver(stream, self.options.paths[0], self.generator, hold).run()]
 
     def run_streams(self):
         if not self.has_begun:
-            # The peer's key, which is known now, decides on the numbers of streams.
+            # Streams are opened only now, because their ids depend on the peer's key.
             self.has_begun, self.programs = True, self.sender_programs()
+        # Runs each program up to its next `yield`. `next` returns its second argument if the program has ended.
         self.programs = [program for program in self.programs if next(program, program) is not program]
 
     @property
     def can_send_message(self):
-        # There are no messages, and the end waits until nothing is under way. A receiver waits for the
-        # sender's end.
+        # There are no messages, only the end of this side's direction. It is sent when no program runs, and
+        # with `receive` only after the peer's end.
         waits = self.options.does == "receive" and self.receiver.end is None
         return not waits and not self.programs and super().can_send_message
 

@@ -1,6 +1,6 @@
 """Both ends of a stream that carries a file or a tree, written from docs/wire-format.md, "Files".
 
-The programs are generators, which yield while they have to wait. They check what the other side sends
+The programs are Python generators, which yield while they have to wait. They check what the other side sends
 against the page.
 """
 
@@ -11,12 +11,12 @@ from collections import namedtuple
 from delivery_fields import check
 from file_frames import (
     ACCEPT, AGAIN, AGREED, CHANGED, DATA, DONE, END, ENDED_BY_USER, FAILED, FILE, FIRST_TOO_LARGE, FOLDER,
-    FROM, HAVE, MOST_BYTES, MOST_OPEN_FILES, OFFER, ONE_FILE, PREFIX, PROBLEMS, RECEIVED, RECEIVERS,
-    REFUSE, RESTART, SENDERS, SKIP, STORED, TREE, WRONG_HASH, File, Offer, is_allowed, is_allowed_path,
-    read_count, read_file, read_hash, read_offer, read_text, take_frame, write_file, write_frame)
+    FROM, HAVE, MOST_BYTES, MOST_OPEN_FILES, OFFER, ONE_FILE, PREFIX, PROBLEMS, RECEIVED, RECEIVER_TYPES,
+    REFUSE, RESTART, SENDER_TYPES, SKIP, STORED, TREE, WRONG_HASH, File, Offer, is_allowed, is_allowed_path,
+    read_file, read_hash, read_offer, read_single_number, read_text, take_frame, write_file, write_frame)
 from negotiated_peer import say
 
-# The bytes in a frame of data, and how many bytes of frames wait for the stream.
+# The numbers of bytes in frames of data, and how many bytes of frames may wait until the stream takes them.
 PIECES = [1, 1_000, 16_384, MOST_BYTES]
 QUEUE = 100_000
 # A receiver sends `received` at least once for so many bytes.
@@ -43,7 +43,7 @@ class FrameStream:
         del self.output[:count]
 
     def take(self):
-        """The next frame, or nothing if it has not arrived. Tells in `has_ended` if none will come."""
+        """The next frame, or `None` if it has not arrived. Sets `has_ended` if no further frame will come."""
         while True:
             frame = take_frame(self.input)
             if frame:
@@ -71,7 +71,7 @@ class FrameStream:
             yield
 
     def expect(self, kind):
-        """The fields of the next frame, which has this type."""
+        """The fields of the next frame, which must have this type."""
         frame = yield from self.wait()
         check(frame is not None, f"a stream ends before a frame of type {kind}")
         check(frame[0] == kind, f"a frame of type {frame[0]} instead of {kind}")
@@ -85,7 +85,8 @@ class FrameStream:
         self.stream.outgoing.finish()
 
     def expect_end(self):
-        """Waits until the other side has ended its direction, and has taken this side's bytes."""
+        """Waits until the other side has ended its direction and has taken this side's bytes. No frame may
+        come before that."""
         frame = yield from self.wait()
         check(frame is None, "a frame where the stream should end")
         while not self.stream.outgoing.is_done:
@@ -97,8 +98,8 @@ class FrameStream:
 # The sender
 
 def find_source(path):
-    """What is offered of a file or a folder. An entry is a `File` with its place on the disk, or the path of a
-    folder with `None`."""
+    """The offer of a file or a folder, and the entries that it has. An entry is a pair: a `File` and its place
+    on the disk, or the path of a folder in the tree and `None`."""
     path = os.path.abspath(path)
     kind = TREE if os.path.isdir(path) else ONE_FILE
     entries = []
@@ -136,7 +137,7 @@ class FileSender:
     """Offers a file or a tree on a stream of this side."""
 
     def __init__(self, stream, path, generator, give_up=None, settles=False, prefix="right"):
-        self.frames = FrameStream(stream, RECEIVERS)
+        self.frames = FrameStream(stream, RECEIVER_TYPES)
         self.source = find_source(path)
         self.generator = generator
         # `give_up`: after how many bytes of data the user ends the transfer; nothing for a whole transfer.
@@ -152,7 +153,7 @@ class FileSender:
         # it has received; and which files have failed.
         self.ended = self.stored = self.received = 0
         self.failed = set()
-        # Whether a `prefix` has no answer yet, the answer, and the name in `done`.
+        # Whether a `prefix` was sent and has no answer yet, the answer to the last `prefix`, and the name in `done`.
         self.is_prefix_unanswered = False
         self.prefix_answer = None
         self.name = None
@@ -171,7 +172,8 @@ class FileSender:
             return
         fields.end()
         waiting, announced = list(self.source.entries), 0
-        contents = None
+        # The generator that sends the current file; nothing until the file is answered.
+        current = None
         while waiting or self.ended < announced:
             self.read_frames()
             while waiting and (waiting[0][1] is None or announced < self.ended + MOST_OPEN_FILES):
@@ -181,10 +183,11 @@ class FileSender:
                     announced += 1
                 else:
                     frames.put(FOLDER, entry.encode())
-            if contents is None and self.ended < len(self.answers):
-                contents = self.send_current(*self.files[self.ended])
-            if contents and next(contents, contents) is contents:
-                contents = None
+            if current is None and self.ended < len(self.answers):
+                current = self.send_current(*self.files[self.ended])
+            # `next` returns its second argument if the generator has ended.
+            if current and next(current, current) is current:
+                current = None
                 self.ended += 1
             frames.push()
             if self.give_up is not None and self.sent >= self.give_up:
@@ -221,7 +224,7 @@ class FileSender:
             kind, fields = frame
             check(self.name is None, "a frame follows `done`")
             if kind == FROM:
-                offset = read_count(fields)
+                offset = read_single_number(fields)
                 file = self.files[len(self.answers)][0] if len(self.answers) < len(self.files) else None
                 check(file and offset <= file.size, "`from` is above the size, or answers nothing")
                 self.answers.append((FROM, offset))
@@ -232,7 +235,7 @@ class FileSender:
                 say(f"have {self.files[len(self.answers)][0].path}")
                 self.answers.append((HAVE, None))
             elif kind in (AGREED, RESTART):
-                number = read_count(fields)
+                number = read_single_number(fields)
                 check(number == self.ended and self.is_prefix_unanswered, "an answer to no `prefix`")
                 self.is_prefix_unanswered, self.prefix_answer = False, kind
                 if kind == RESTART:
@@ -240,7 +243,7 @@ class FileSender:
                     self.received = 0
                 say("agreed" if kind == AGREED else "restart")
             elif kind == RECEIVED:
-                received = read_count(fields)
+                received = read_single_number(fields)
                 check(received >= self.received, "`received` becomes less")
                 check(received <= sum(file.size for file, _ in self.files), "`received` has too many bytes")
                 self.received = received
@@ -248,7 +251,7 @@ class FileSender:
                 number, problem = fields.numbers(2)
                 fields.end()
                 check(problem in PROBLEMS, "an unknown problem")
-                # The number of files stands for a folder, or for the tree.
+                # A file number equal to the number of files means a folder, or the tree itself.
                 is_tree = self.source.offer.kind == TREE and number == len(self.files)
                 check(
                     is_tree or self.stored <= number <= len(self.answers), "`failed` names another file")
@@ -258,7 +261,7 @@ class FileSender:
                 if number == len(self.answers) and not is_tree:
                     self.answers.append((FAILED, None))
             elif kind == STORED:
-                stored = read_count(fields)
+                stored = read_single_number(fields)
                 check(self.stored <= stored <= self.storable_count(), "`stored` counts other files")
                 self.stored = stored
             elif kind == DONE:
@@ -277,7 +280,7 @@ class FileSender:
         return number
 
     def send_current(self, file, place):
-        """Sends a file that was answered, until it has ended."""
+        """Sends the current file, which the peer has answered, until the file has ended."""
         frames, number = self.frames, self.ended
         answer, offset = self.answers[number]
         if answer != FROM or number in self.failed:
@@ -302,7 +305,7 @@ class FileSender:
                 owes_prefix, self.is_prefix_unanswered = False, True
             if self.prefix_answer == RESTART:
                 frames.put(AGAIN)
-                # `end` needs no further answer.
+                # From here on the file continues as if the peer had agreed: `end` follows the data.
                 cursor, self.prefix_answer = 0, AGREED
             if cursor < file.size:
                 piece = content[cursor:cursor + self.generator.choice(PIECES)]
@@ -319,13 +322,13 @@ class FileSender:
 # The receiver
 
 class FileReceiver:
-    """Receives what the peer offers on a stream of its own into a folder."""
+    """Receives, on a stream that the peer has opened, a file or a tree, and stores it in a folder."""
 
     def __init__(self, stream, folder, generator, hold=None):
-        self.frames = FrameStream(stream, SENDERS)
+        self.frames = FrameStream(stream, SENDER_TYPES)
         self.folder = folder
         self.generator = generator
-        # What is held of the first file of one byte or more.
+        # The bytes that this side claims to hold of the first file that is not empty; `None` if it claims none.
         self.hold = hold
         self.folders = set()
         # The files that were announced, and the offset in the answer to each; how many, counted from the
@@ -338,7 +341,7 @@ class FileReceiver:
         # The content of the current file, and the held bytes, with which its `prefix` is compared.
         self.content, self.held = None, b""
         # Whether `prefix` is still to come, whether data is dropped until `again`, and whether the held bytes
-        # are agreed on, or none are held.
+        # are agreed on, which is also true if none are held.
         self.expects_prefix = self.is_dropping = self.is_agreed = False
 
     def run(self):
@@ -478,7 +481,7 @@ class FileReceiver:
                 frames.put(FAILED, self.ended, WRONG_HASH)
             self.end(not is_right)
         elif kind == SKIP:
-            problem = read_count(fields)
+            problem = read_single_number(fields)
             check(problem in PROBLEMS, "an unknown problem")
             say(f"skipped {file.path}: {problem}")
             self.end(True)

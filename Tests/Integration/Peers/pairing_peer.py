@@ -15,9 +15,11 @@ and how many it keeps as pending.
 
     N outcome paired known=1 pending=0          both have stored each other, and exchanged a message
     N outcome refused CODE known=0 pending=1    the peer has sent `reject`
+    N outcome refused answer 3 known=0 pending=0
+                                                the peer's answer to the hello is *refused*
     N outcome refuses known=0 pending=0         this side has sent `reject`
     N outcome closed known=0 pending=0          the peer has closed the link
-    N outcome unreadable known=0 pending=0      the handshake has failed
+    N outcome unreadable known=0 pending=0      a message of the handshake, or a record, cannot be decrypted
     N outcome cut known=0 pending=1             this side has closed the link: the request has `cut`, or
                                                 the acceptor is not the inviter
 
@@ -64,12 +66,13 @@ PAIRING = 4
 BEGIN, SHARE, CONFIRM, DONE, COMMIT, NONCE, SETTLE = range(7)
 STEPS = ["begin", "share", "confirm", "done", "commit", "nonce", "settle"]
 WAYS = {"invitation": 1, "code": 2, "comparison": 3}
+# The standings.
 NOTHING, PENDING, VERIFIED, KNOWN = range(4)
 CI = b"blesec/1 pairing, draft-irtf-cfrg-cpace-21"
 
 
 class RefusedByPeer(Exception):
-    """The peer has sent `reject`."""
+    """The peer has sent `reject`, or the answer *refused*."""
 
 
 class RefusesPeer(Exception):
@@ -142,7 +145,7 @@ def read_invitation(uri):
 
 
 class Channel:
-    """A channel in negotiated mode whose both sides require the feature *pairing*.
+    """A channel in negotiated mode. Both sides require the feature *pairing*.
 
     Role 0 is the dialer, role 1 the acceptor."""
 
@@ -209,7 +212,7 @@ class Channel:
         if self.role == 0:
             self.noise.read_message(self.link.read_framed())
             if self.expected not in (None, fingerprint(state.rs.public_bytes)):
-                # This side has not sent its key yet.
+                # A dialer that refuses before it has sent its own key only closes the link.
                 raise Cut
             self.link.stream.sendall(framed(bytes(self.noise.write_message())))
         else:
@@ -266,14 +269,14 @@ class Channel:
 
 
 class Pairing:
-    """The records of a pairing."""
+    """One side of a pairing, on an open channel."""
 
     def __init__(self, channel, values, report):
         self.channel, self.device, self.report = channel, channel.device, report
         self.role, self.peer, self.h = channel.role, channel.peer, channel.hash
         self.values = values
         self.way = values["way"]
-        self.last = b""
+        self.last_received = b""
         keys = (self.device.key, self.peer)
         # The dialer's key and the acceptor's.
         self.keys = keys if self.role == 0 else keys[::-1]
@@ -293,7 +296,7 @@ class Pairing:
             elif part == "long":
                 payload = own + b"\0"
             elif part == "echo":
-                payload = self.last
+                payload = self.last_received
             elif part.startswith("fill"):
                 kind, payload = PADDING, bytes(int(part[4:]))
             elif part != "own":
@@ -304,7 +307,7 @@ class Pairing:
     def get(self, step, length):
         kind, payload = self.channel.receive()
         assert kind == PAIR and payload[0] == step and len(payload) == 1 + length, (kind, payload)
-        self.last = payload
+        self.last_received = payload
         return payload[1:]
 
     # What is stored
@@ -321,18 +324,19 @@ class Pairing:
     # The courses
 
     def run(self):
-        own = int(self.values.get("claim", self.device.standing(self.peer)))
-        begin = bytes([WAYS[self.way], own])
+        standing = int(self.values.get("claim", self.device.standing(self.peer)))
+        begin = bytes([WAYS[self.way], standing])
         if self.role == 0:
             self.put(BEGIN, begin)
-        way, other = self.get(BEGIN, 2)
+        way, peers_standing = self.get(BEGIN, 2)
         if self.role == 1:
             self.put(BEGIN, begin)
-        if own in (1, 2) and other in (1, 2):
+        standings = (standing, peers_standing)
+        if all(one in (PENDING, VERIFIED) for one in standings):
             self.settle()
-        elif (own, other) == (KNOWN, VERIFIED) or own == other == KNOWN and self.role == 0:
+        elif standings == (KNOWN, VERIFIED) or standings == (KNOWN, KNOWN) and self.role == 0:
             self.put(DONE)
-        elif (own, other) == (VERIFIED, KNOWN) or own == other == KNOWN:
+        elif standings in ((VERIFIED, KNOWN), (KNOWN, KNOWN)):
             self.get(DONE, 0)
             self.store_known()
         elif way != WAYS[self.way]:

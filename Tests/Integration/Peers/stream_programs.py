@@ -5,16 +5,16 @@ kind but `quit`, the opener of the stream sends COUNT bytes. The program at the 
 
     echo    sends them back, and both read to the end
     reset   sends back what comes, and the opener resets its direction after its bytes
-    waver   as `reset`, but the opener finishes first and then resets, so that the end or the reset arrives
+    waver   as `reset`, but the opener finishes first, so that either the end or the reset arrives
     refuse  reads half of them, and then stops the opener's direction; the opener does not finish
     leave   as `refuse`, but the opener finishes
     enough  reads all of them, and then stops the opener's direction; if the end has arrived by then, the
             opener gets `done` without a `stop`
     back    sends half of them back, and resets its direction, but reads to the end
-    quit    the opener sends none, the other one sends COUNT bytes and does not finish, and the opener reads
-            half of them and then stops the other one's direction
+    quit    sends COUNT bytes itself, and does not finish; the opener sends none, reads half of them, and then
+            stops the other side's direction
 
-Programs are generators, which yield while they have to wait.
+Programs are Python generators, which yield while they have to wait.
 """
 
 from delivery_fields import check
@@ -39,8 +39,8 @@ def pattern(count):
     return bytes((31 * index + index // 251) % 251 for index in range(count))
 
 
-def write_some(stream, data, random):
-    """Writes bytes in pieces."""
+def write_in_pieces(stream, data, random):
+    """Writes all the data, in pieces."""
     while data:
         piece = data[:random.choice(PIECES)]
         while piece:
@@ -60,7 +60,7 @@ def read_piece(stream, random, most=1 << 20):
 
 
 def read_all(stream, random):
-    """All bytes up to the `reset` or the end, and the code of the `reset`, or `None` at the end."""
+    """All bytes up to the end or the peer's `reset`; and the code of the `reset`, or `None` if there was none."""
     everything = b""
     try:
         while (data := (yield from read_piece(stream, random))) is not None:
@@ -72,7 +72,7 @@ def read_all(stream, random):
     return everything, None
 
 
-def read_count(stream, count, random):
+def read_exactly(stream, count, random):
     """Exactly `count` bytes."""
     everything = b""
     while len(everything) < count:
@@ -102,7 +102,7 @@ def programs(stream, is_opener, random):
 
 def begin(stream, kind, data, code, random):
     try:
-        yield from write_some(stream, data, random)
+        yield from write_in_pieces(stream, data, random)
         if kind == "reset":
             stream.outgoing.reset(code)
         elif kind != "refuse":
@@ -126,7 +126,7 @@ def begin(stream, kind, data, code, random):
 
 def check_answer(stream, kind, count, data, code, random):
     if kind == "quit":
-        half = yield from read_count(stream, count // 2, random)
+        half = yield from read_exactly(stream, count // 2, random)
         check(half == pattern(count)[:count // 2], "other bytes than the pattern")
         stream.incoming.stop(code)
         return
@@ -142,18 +142,18 @@ def check_answer(stream, kind, count, data, code, random):
 
 def answer(stream, kind, count, code, random):
     if kind in ("refuse", "leave", "enough"):
-        yield from read_count(stream, count if kind == "enough" else count // 2, random)
+        yield from read_exactly(stream, count if kind == "enough" else count // 2, random)
         stream.incoming.stop(code)
         stream.outgoing.finish()
     elif kind == "back":
-        half = yield from read_count(stream, count // 2, random)
-        yield from write_some(stream, half, random)
+        half = yield from read_exactly(stream, count // 2, random)
+        yield from write_in_pieces(stream, half, random)
         stream.outgoing.reset(code)
         rest, reset = yield from read_all(stream, random)
         check(reset is None and len(half + rest) == count, "`back` does not end after its bytes")
     elif kind == "quit":
         try:
-            yield from write_some(stream, pattern(count), random)
+            yield from write_in_pieces(stream, pattern(count), random)
         except GivenUp as stop:
             check(stop.args[0] == code, f"`quit` is stopped with code {stop.args[0]}")
         stop_code = yield from wait_until_done(stream)
@@ -165,7 +165,7 @@ def answer(stream, kind, count, code, random):
         try:
             while (data := (yield from read_piece(stream, random))) is not None:
                 received += len(data)
-                yield from write_some(stream, data, random)
+                yield from write_in_pieces(stream, data, random)
             check(kind != "reset" and received == count, f"`{kind}` ends after {received} bytes")
         except GivenUp as reset:
             check(kind != "echo" and reset.args[0] == code, f"`{kind}` is reset with code {reset.args[0]}")

@@ -82,8 +82,8 @@ extension Laboratory {
         @Test("a sender blocks while its peer does not read; then the peer receives everything")
         func backpressure() async throws {
             try await withChannel { channel in
-                // The credits do not suffice for a whole number of these SDUs, so the last SDU is
-                // sent only in part.
+                // The credits end in the middle of one of these SDUs, so the last SDU is sent only
+                // in part.
                 let sdu = [UInt8](repeating: 5, count: 2_500)
                 var sent = 0
                 var blockedSends = 0
@@ -106,7 +106,7 @@ extension Laboratory {
         }
 
         @Test(
-            "a short queue holds about 16 KiB, at least two SDUs, and can be made long and short again",
+            "a short queue holds about 16 KiB, but at least two SDUs, and can be made long and short again",
             arguments: [672, L2CAPSocket.maximumSDU, L2CAPSocket.maximumReceiveMTU])
         func shortQueue(_ sdu: Int) async throws {
             try await withGenerousPeer(maximumSDU: sdu) { dialed, accepted in
@@ -121,30 +121,31 @@ extension Laboratory {
                     return total
                 }
                 dialed.keepsQueueShort = true
-                // The size of the short queue is measured while the link sends.
+                // The link learns how large a short queue's buffer must be from the SDUs that it
+                // sends, so it has to send some first.
                 async let first = accepted.exchange(receiving: 65_536)
                 try await dialed.exchange(sending: [UInt8](repeating: 2, count: 65_536), sdu: sdu)
                 try #expect(await first.count == 65_536)
                 while !dialed.isDrained { try await dialed.loop.sleep(for: .milliseconds(10)) }
                 // While the controllers' process is stopped, nothing leaves the queue.
                 try #expect(run("/usr/bin/killall", "-STOP", "btvirt") == 0)
-                let short = Result { try fill() }
+                let shortFill = Result { try fill() }
                 dialed.keepsQueueShort = false
-                let rest = Result { try fill() }
+                let restFill = Result { try fill() }
                 dialed.keepsQueueShort = true
-                let refused = Result { try dialed.send(bytes) }
+                let refusedSend = Result { try dialed.send(bytes) }
                 try #expect(run("/usr/bin/killall", "-CONT", "btvirt") == 0)
-                let taken = try short.get()
-                #expect(taken >= max(12 << 10, 2 * sdu), "\(taken)")
-                #expect(taken <= (16 << 10) + sdu, "\(taken)")
-                let long = try taken + rest.get()
-                #expect(long > 40 << 10, "\(long)")
+                let shortSize = try shortFill.get()
+                #expect(shortSize >= max(12 << 10, 2 * sdu), "\(shortSize)")
+                #expect(shortSize <= (16 << 10) + sdu, "\(shortSize)")
+                let longSize = try shortSize + restFill.get()
+                #expect(longSize > 40 << 10, "\(longSize)")
                 // The queue is longer than a short one may be, so the link took nothing. It takes
                 // more when the queue has become short.
-                try #expect(refused.get() == 0)
-                async let arrived = accepted.exchange(receiving: long + 65_536)
+                try #expect(refusedSend.get() == 0)
+                async let arrived = accepted.exchange(receiving: longSize + 65_536)
                 try await dialed.exchange(sending: [UInt8](repeating: 3, count: 65_536), sdu: sdu)
-                try #expect(await arrived.count == long + 65_536)
+                try #expect(await arrived.count == longSize + 65_536)
             }
         }
 
@@ -232,8 +233,8 @@ extension Laboratory {
                 }
                 #expect(error?.code == .addressInUse)
                 await first.close()
-                let again = try L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
-                await again.close()
+                let laterListener = try L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+                await laterListener.close()
             }
         }
 
