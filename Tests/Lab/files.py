@@ -52,7 +52,9 @@ class FileTests(ChatTests):
             wanted = min(held_bytes() + generator.randrange(60_000, 150_000), 2 * MEBIBYTE - 100_000)
             deadline = time.monotonic() + 60
             while held_bytes() < wanted:
-                self.assertLess(time.monotonic(), deadline, f"{held_bytes()} bytes after {cuts} cuts")
+                if time.monotonic() > deadline:
+                    said = "\n--\n".join("\n".join(tool.collect_lines()[-15:]) for tool in (receiver, sender))
+                    self.fail(f"{held_bytes()} bytes after {cuts} cuts\n{said}")
                 time.sleep(0.01)
             cuts += self.cut()
         self.assertEqual(sender.status(120), 0, sender.lines[-20:])
