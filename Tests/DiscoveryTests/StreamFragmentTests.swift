@@ -42,7 +42,8 @@ struct StreamFragmentTests {
         #expect(acceptedSize(version: 1, size: 19) == nil)
         #expect(acceptedSize(version: 1, size: 20) == 20)
         #expect(acceptedSize(version: 1, size: 508) == 508)
-        #expect(acceptedSize(version: 1, size: 65_535) == 508, "bluetoothd drops values of 512 bytes")
+        #expect(
+            acceptedSize(version: 1, size: 65_535) == 508, "bluetoothd drops values of 512 bytes")
         #expect(acceptedSize(version: 0, size: 100) == nil)
         #expect(acceptedSize(version: 2, size: 100) == nil)
     }
