@@ -81,8 +81,8 @@ extension ChannelError.Code {
     public static let addressInUse = Self(rawValue: "address-in-use")
     /// The peer refused and gave no reason.
     public static let refused = Self(rawValue: "refused")
-    /// The peer, or this side's listener, has too many channels or handshakes; or the peer receives
-    /// the file already.
+    /// The peer, or this side's listener, has too many channels or handshakes; or a file is being
+    /// received already.
     public static let busy = Self(rawValue: "busy")
     /// The two sides share no protocol.
     public static let noCommonProtocol = Self(rawValue: "no-common-protocol")
@@ -118,7 +118,8 @@ extension ChannelError.Code {
     public static let streamReset = Self(rawValue: "stream-reset")
     /// A stream ended because one side has begun a new connection, for example after a restart. A
     /// stream outlives links, but not the connection. A whole connection ends with this code if the
-    /// peer has said that it sends nothing more, then loses its state, begins anew and sends more.
+    /// peer has said that it sends nothing more, then loses its state or gets an older copy of it,
+    /// and sends more.
     public static let sessionLost = Self(rawValue: "session-lost")
     /// There is too little space for a file, or the receiver's quota does not allow it.
     public static let noSpace = Self(rawValue: "no-space")

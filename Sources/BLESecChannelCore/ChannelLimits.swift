@@ -50,9 +50,9 @@ public struct ChannelTimeouts: Sendable {
     /// In direct mode, from the end of the handshake to the peer's first transport message, if that
     /// message proves the peer's key; 60 seconds.
     public var proof: Duration = .seconds(60)
-    /// The peer counts as dead after this time in which no byte has arrived and, if the link is
-    /// full, the link has taken no byte; 60 seconds. A ping is sent when nothing has arrived for
-    /// half of this time. Negotiated mode only: in direct mode silence is no error.
+    /// The peer counts as dead when, for this time, no byte has arrived, and the link has not taken
+    /// bytes after it was full; 60 seconds. A ping is sent when nothing has arrived for half of
+    /// this time. Negotiated mode only: in direct mode silence is no error.
     public var idle: Duration = .seconds(60)
     /// From a record's first byte to its last; 30 seconds.
     public var record: Duration = .seconds(30)

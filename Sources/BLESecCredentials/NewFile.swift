@@ -148,7 +148,7 @@ package enum NewFile {
         try makeDirectory(wanted)
     }
 
-    /// The path of a directory without any `/` and `/.` at its end.
+    /// The path of a directory without any `/` and `/.` at its end; the root stays `/`.
     static func withoutTrailingSlashes(_ path: String) -> String {
         var path = path[...]
         while path.count > 1, path.last == "/" || path.hasSuffix("/.") { path.removeLast() }

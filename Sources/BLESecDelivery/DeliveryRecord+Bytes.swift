@@ -125,7 +125,7 @@ extension DeliveryRecord {
         try self.init(kind, bytes.span)
     }
 
-    /// Reads a record of this kind. ``data`` is a copy of the bytes in the span.
+    /// Reads a record of this kind. Its ``data`` is copied from the span.
     package init(_ kind: Kind, _ bytes: Span<UInt8>) throws(DeliveryError) {
         var position = 0
         switch kind {

@@ -14,8 +14,8 @@ final class BusSession {
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
-    /// Why bluetoothd has not listed its objects at the last attempt that has ended. Nil if that
-    /// attempt has succeeded, or bluetoothd is not known to run.
+    /// Why the last ended attempt to list bluetoothd's objects has failed. Nil if that attempt has
+    /// succeeded, if none has ended yet, or if bluetoothd is not known to run.
     private(set) var listingFailure: DiscoveryError?
     private var retry: LoopTimer?
     private var isClosed = false

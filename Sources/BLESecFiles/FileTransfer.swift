@@ -125,9 +125,10 @@ public final class FileTransfer: Sendable {
     /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
     ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not
     ///   stored; `cancelled` after ``cancel()`` on either side; `sessionLost` for an incoming
-    ///   transfer when the sender's process was replaced before everything was stored; `streamReset`
-    ///   when the peer gave up without a reason; `protocolViolation`; `configuration` over a
-    ///   connection without `Guarantee.exactlyOnce`; the error that closed the connection.
+    ///   transfer when the sender's process was replaced before everything was stored;
+    ///   `streamReset` when the peer gave up without a reason; `protocolViolation`;
+    ///   `configuration` over a connection without `Guarantee.exactlyOnce`; the error that closed
+    ///   the connection.
     @discardableResult
     public func finish() async throws(ChannelError) -> String {
         let result = await withCheckedContinuation { waiter in

@@ -15,7 +15,8 @@ struct IncomingFiles: Sendable {
     let folder: String
     let rules: FileFolder.Rules
     let peer: [UInt8]
-    /// Called when everything is stored, before the sender learns of it.
+    /// Called when everything is stored and the sender has sent all, before the sender learns that
+    /// the transfer is done. Not called if the transfer ends earlier, even if all is stored then.
     let whenStored: @Sendable () async -> Void
 
     /// The time between two calls of ``FileReceiver/tick()``.

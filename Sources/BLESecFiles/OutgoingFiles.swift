@@ -125,9 +125,10 @@ struct OutgoingFiles: Sendable {
             let isViolation = failure.code == .protocolViolation
             await stream.giveUp(
                 isViolation ? .violation : transfer.isCancelled ? .cancelled : .other)
-            // If the peer has refused, that is the reason, even if the stream has failed since then.
-            let isPeersDecision = state.hasGivenUp || state.refusal != nil
-            guard isPeersDecision, !transfer.isCancelled else {
+            // A refusal by the peer, or a file that has changed since the offer, is the reason,
+            // even if the stream has failed since then.
+            let hasOwnReason = state.hasGivenUp || state.refusal != nil
+            guard hasOwnReason, !transfer.isCancelled else {
                 throw Self.explained(failure, stream)
             }
         }

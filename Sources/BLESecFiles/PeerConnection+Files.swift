@@ -182,8 +182,9 @@ public struct FileOffer: Sendable {
         accept(into: folder, options) {}
     }
 
-    /// Does what ``accept(into:_:)`` does, and calls `whenStored` when everything is stored, before
-    /// the sender learns of it.
+    /// Does what ``accept(into:_:)`` does, and calls `whenStored` when everything is stored and the
+    /// sender has sent all, before the sender learns that the transfer is done. Does not call it if
+    /// the transfer ends earlier, even if all is stored then.
     package func accept(
         into folder: String, _ options: Options, whenStored: @escaping @Sendable () async -> Void
     ) -> FileTransfer {
@@ -205,7 +206,8 @@ public struct FileOffer: Sendable {
     }
 
     /// Refuses the file or folder. The peer gets `problem` and `text`. Returns when the peer has
-    /// read the refusal, or cannot read it any more. Does nothing if the offer was answered before.
+    /// read the refusal or cannot read it any more, or has sent 1 MiB after the offer. Does nothing
+    /// if the offer was answered before.
     public func refuse(_ problem: FileProblem = .declined, _ text: String = "") async {
         guard markAnswered() else { return }
         let answer = await thread.run { [receiver] in receiver.value.refuse(problem, text) }

@@ -6,7 +6,7 @@ internal import Glibc
 /// files in the folder. Used on one thread.
 final class TreeFolder {
     private let folder: Descriptor
-    /// Whether nothing of this offer had been stored before this transfer; the folder is then empty.
+    /// Whether nothing of the offer was held before this transfer; the folder was then empty.
     private let isFresh: Bool
     /// The space for the tree; each new folder takes some.
     private let reservation: FileFolder.Reservation

@@ -194,8 +194,8 @@ extension EventLoop {
         return max(0, next.duration(since: now).clampedNanoseconds)
     }
 
-    /// Announces to other threads that they have to wake the loop. Instead returns false if they
-    /// have queued work.
+    /// Announces to other threads that they have to wake the loop, and returns true. If they have
+    /// queued work, announces nothing, and returns false.
     private func prepareToSleep() -> Bool {
         inbox.withLock { inbox in
             guard inbox.work.isEmpty else { return false }

@@ -89,7 +89,8 @@ struct SymmetricState: ~Copyable {
         mixHash(ciphertext)
     }
 
-    /// Split(): returns one cipher state for the messages of each party, and the additional keys.
+    /// Split(): returns the cipher states for the messages of the first writer and of the other
+    /// party, and the additional keys.
     consuming func split() -> SplitKeys {
         deriveTwoKeys(Span())
         var first = cipherState

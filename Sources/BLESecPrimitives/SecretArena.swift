@@ -3,9 +3,9 @@ internal import CBLESecSodium
 
 /// The process's guarded memory: slots for secrets, in slabs from `sodium_malloc`.
 ///
-/// A separate guarded allocation costs 15 µs, four memory maps and at least one page of locked memory.
-/// A slab has this cost once for many slots. It lies between inaccessible pages, is locked into
-/// memory as far as the process's limit allows, and is excluded from core dumps.
+/// A separate guarded allocation costs 15 µs, four memory maps and at least one page of locked
+/// memory. A slab has this cost once for many slots. It lies between inaccessible pages, is locked
+/// into memory as far as the process's limit allows, and is excluded from core dumps.
 package enum SecretArena {
     /// Slot sizes in bytes. A request gets a slot of the smallest size that fits. A request above
     /// the largest size gets its own slab.

@@ -79,7 +79,8 @@ package struct Outbox: Sendable {
     }
 
     /// Removes messages, which makes their fate `dropped`, from the store and from its log; closes
-    /// the store.
+    /// the store. If this throws because the log cannot be emptied, the messages are dropped, and
+    /// their bytes are still in the log.
     ///
     /// - Parameter numbers: the numbers of the messages. Each message must be in ``messages``, with
     ///   ``Message/mayHaveLeft`` false.

@@ -48,8 +48,8 @@ extension PeerConnection.Store {
     }
 
     /// Makes the store if it does not exist, and makes its directory entry durable. The entry of an
-    /// existing store may not be durable yet, because the process that made the store may have ended
-    /// before it synchronized the directory.
+    /// existing store may not be durable yet, because the process that made the store may have
+    /// ended before it synchronized the directory.
     private static func prepare(_ path: String, own: String, peer: String) throws(StoreFailure) {
         let directory = NewFile.directory(of: path)
         let folder = unsafe Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -74,8 +74,8 @@ extension PeerConnection.Store {
     /// in a directory: otherwise a second process could remove the log of the first one's new store.
     private static func make(at path: String, own: String, peer: String) throws(StoreFailure) {
         let new = "\(path).\(getpid()).new"
-        // A process that was killed while it made this store has left such a file, which may even be
-        // a second name of a store that was in use since then.
+        // A process that was killed while it made this store may have left a file with such a
+        // name. The file may even be a second name of a store that was in use since then.
         let directory = NewFile.directory(of: path)
         for name in (try? Outbox.names(in: directory)) ?? [] where name.hasSuffix(".new") {
             let leftover = "\(directory)/\(name)"

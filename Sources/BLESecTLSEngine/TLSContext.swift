@@ -81,8 +81,8 @@ internal import CBLESecOpenSSL
     public static func supports(group: String) -> Bool {
         // OpenSSL reads `group` as a list of groups. A name consists of letters, digits, `-` and
         // `_`. Other characters separate names, or mark the name that follows: with `?`, OpenSSL
-        // skips the group if it lacks it. A `-` in front of a name removes that group from the
-        // list. From 3.5 on, the name DEFAULT means several groups.
+        // skips a group that it lacks. A `-` in front of a name removes that group from the list.
+        // From 3.5 on, the name DEFAULT means several groups.
         guard let first = group.utf8.first, isLetterOrDigit(first),
             group.utf8.allSatisfy({ isLetterOrDigit($0) || $0 == 0x2D || $0 == 0x5F }),
             group.lowercased() != "default"

@@ -14,7 +14,8 @@ internal import CBLESecOpenSSL
     let isNegotiated: Bool
 
     /// The identity in the peer's certificate; nil until ``PeerCertificate`` has accepted the
-    /// certificate. The trust policy decides after that.
+    /// certificate or, if a session is resumed, until the handshake is complete. The trust policy
+    /// decides after that.
     private(set) var identity: PeerIdentity?
     /// The peer's identity in the session that is being resumed.
     private var resumedIdentity: PeerIdentity?

@@ -27,12 +27,13 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var outbox: [(bytes: [UInt8], due: MonotonicTime)] = []
     private var timer: LoopTimer?
     /// The sends that swaps hold back. They are queued right after the next send that is neither
-    /// swapped nor dropped.
+    /// swapped nor dropped, or at ``halfClose()``.
     private var swapped: [[UInt8]] = []
     private var isHeld = false
     private var isCut = false
     private var hasReportedHangUp = false
-    /// Whether the wrapped link has hung up while there was no handler.
+    /// Whether the wrapped link has hung up, or was cut, while there was no handler, and no handler
+    /// has been told yet.
     private var isHangUpUnreported = false
     /// Whether to end the sending direction of the wrapped link once all waiting bytes are passed
     /// on.

@@ -321,14 +321,21 @@ struct AppearanceTests {
     }
 
     @Test(
-        "in direct mode with TLS a policy's refusal ends the link; a bad certificate gets an alert"
+        "in direct mode with TLS an acceptor's refusal ends the link; a dialer's, and a bad certificate, give an alert"
     )
     func directTLS() throws {
         let fixture = try CertificateFixture.shared()
-        func pair(_ change: (inout ChannelConfiguration) throws -> Void) throws -> MachinePair {
+        func pair(
+            changing role: ChannelRole = .acceptor,
+            _ change: (inout ChannelConfiguration) throws -> Void
+        ) throws -> MachinePair {
             var configurations = try fixture.configurations()
             (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
-            try change(&configurations.acceptor)
+            if role == .dialer {
+                try change(&configurations.dialer)
+            } else {
+                try change(&configurations.acceptor)
+            }
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
             pair.run()
@@ -339,6 +346,13 @@ struct AppearanceTests {
         }
         #expect(refused.acceptor.outcome?.code == .untrusted)
         #expect(Self.flightLengths(refused, .acceptor).count == 1)
+        let refusedByDialer = try pair(changing: .dialer) {
+            $0.certificateTrust = .authority(uris: ["blesec://devices/nobody"])
+        }
+        let flights = refusedByDialer.sent[.dialer, default: []]
+        #expect(flights.count == 2)
+        #expect(flights.last.map { LinkedOpenSSL.isAlert($0, 40, by: .dialer) } == true)
+        #expect(!refusedByDialer.isReady)
         let otherAuthority = try TestAuthority()
         let badCertificate = try pair {
             $0.tls = try TLSContext(

@@ -52,8 +52,8 @@ struct ChannelLoops: Sendable {
         return next?.loop ?? listenerLoop
     }
 
-    /// Counts a channel on `loop`. Returns nil, and counts nothing, if `loop` is not one of the loops
-    /// that were given to the initializer.
+    /// Counts a channel on `loop`. Returns nil, and counts nothing, if `loop` is not one of the
+    /// loops that were given to the initializer.
     func countChannel(on loop: EventLoop) -> CountedChannel? {
         countedLoops.first { $0.loop === loop }.map { CountedChannel(on: $0) }
     }

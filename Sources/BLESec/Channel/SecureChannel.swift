@@ -539,8 +539,8 @@ public actor SecureChannel {
     /// Ends the channel at once; waiting calls throw `error`.
     func abort(_ error: ChannelError) { driver.fail(error) }
 
-    /// Whether ``close(within:)`` was called, both sides have ended their directions, or the session
-    /// has reached its maximum age.
+    /// Whether ``close(within:)`` was called, both sides have ended their directions, or the
+    /// session has reached its maximum age.
     var isClosing: Bool { driver.machine.session?.isClosing ?? false }
 
     /// Ends a ready channel that the program has not got. Returns a failure if the channel has

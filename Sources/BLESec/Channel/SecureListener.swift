@@ -67,7 +67,7 @@ public actor SecureListener {
     private var readyChannels: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
     private let waiting: LoopCondition
-    /// Wakes the listener when the oldest handshake has had its guaranteed time.
+    /// Wakes the listener when it is to try again to make room; see ``makeRoom()``.
     private var timer: LoopTimer?
     private var isClosed = false
     /// Reports failures to the service that runs the listener and has to act on them.
@@ -251,8 +251,8 @@ public actor SecureListener {
 
     private func isOwn(_ other: EventLoop) -> Bool { other === loop }
 
-    /// Returns whether ``admit(_:)`` can handle a link now; otherwise the link waits. If no place is
-    /// free, tries to make room (``makeRoom()``). After the listener's end, no link waits.
+    /// Returns whether ``admit(_:)`` can handle a link now; otherwise the link waits. If no place
+    /// is free, tries to make room (``makeRoom()``). After the listener's end, no link waits.
     ///
     /// A link beyond its address's limit needs no place, since it is turned away at once. So it
     /// neither takes a place from another address nor delays the links after it.
@@ -270,8 +270,8 @@ public actor SecureListener {
     }
 
     /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise arms the timer
-    /// for the end of that time, and returns false. While each handshake awaits a decision or has
-    /// proven its key, asks again after the guaranteed time.
+    /// for the end of that time, and returns false. If no handshake may lose its place now, arms
+    /// the timer to look again after the guaranteed time, at least 100 ms later.
     ///
     /// A handshake on another loop is asked to leave, and keeps its place until it has answered, so
     /// the result is false meanwhile. Only one handshake at a time is asked; if it keeps its place,
@@ -334,8 +334,8 @@ public actor SecureListener {
         if isTurnedAway {
             if let entry = handshakes.removeValue(forKey: token) { addTurnedAway(token, entry) }
         } else if let index = turnedAway.firstIndex(where: { $0.token == token }) {
-            // `beginHandshake` put the link into `turnedAway` in advance, but the link was not turned
-            // away.
+            // `beginHandshake` put the link into `turnedAway` in advance, but the link was not
+            // turned away.
             handshakes[token] = turnedAway.remove(at: index).entry
         }
         waiting.wake(.room)

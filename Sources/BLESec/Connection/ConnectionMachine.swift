@@ -128,7 +128,8 @@ final class ConnectionMachine {
     }
 
     /// Records that a ``NearbyService`` has called off the dial whose state was reported last. The
-    /// search goes on; its deadline counts from when the peer was last reached, and may have passed.
+    /// search goes on. Its deadline counts from when the connection began or last lost its channel;
+    /// if that deadline has passed already, it is now.
     func dialCancelled(at now: MonotonicTime) {
         guard [.dialing, .opening, .handshaking].contains(status.state) else { return }
         enter(.searching, now)
@@ -149,8 +150,8 @@ final class ConnectionMachine {
         // Waiting does not resolve an error of configuration.
         if isFinal || error.code == .configuration { return .close(error) }
         guard !isConnected, !isClosed else { return .nothing }
-        // The attempt may have reported states that arrive only after this failure. They are ignored
-        // from now on.
+        // The attempt may have reported states that arrive only after this failure. They are
+        // ignored from now on.
         if attempt != nil { self.attempt += 1 }
         fail(error, status.failures + 1, now, &generator)
         return .nothing

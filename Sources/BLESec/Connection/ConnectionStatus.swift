@@ -68,8 +68,8 @@ public struct ReconnectPolicy: Sendable {
     public var stableAfter = LinkOutcome.stableAfter
     /// Whether the connection ends after the peer has said that it has sent everything. If true,
     /// nothing more is received, and the connection closes once this side has ended too and there
-    /// is a link to tell the peer. If false, which is the default, the connection looks for the
-    /// peer again.
+    /// is a link over which to tell the peer. If false, which is the default, the connection looks
+    /// for the peer again.
     public var endsWithPeer = false
 
     /// The defaults above.

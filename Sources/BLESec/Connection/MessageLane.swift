@@ -271,8 +271,8 @@ final class MessageLane: Sendable {
     /// The result of ``take()``.
     enum Taken {
         /// The peer's next message. If `mustTellChannel` is true, the channel has to send a record
-        /// or set a timer because of it. If `isLast` is true, no further message follows: the peer's
-        /// end has arrived.
+        /// or set a timer because of it. If `isLast` is true, no further message follows: the
+        /// peer's end has arrived.
         case message([UInt8], mustTellChannel: Bool, isLast: Bool)
         /// The program has taken everything up to the peer's end.
         case end
@@ -470,7 +470,7 @@ final class MessageLane: Sendable {
             guard !chunk.isLast, chunk.offset <= longest, chunk.count <= longest else { return }
             let end = chunk.offset + chunk.count
             let (part, more) = lane.state.withLock { state -> (ReassemblyBudget.Part?, Int) in
-                // A chunk that does not continue the message is refused later, too.
+                // A chunk that does not continue the message is not counted: it is refused later.
                 guard state.linkNumber == linkNumber,
                     chunk.offset == state.endpoint.incompleteBytes
                 else { return (nil, 0) }

@@ -256,8 +256,9 @@ extension PeerConnection {
         }
     }
 
-    /// Queues the unread messages of an ended channel before those of the channel in use. These
-    /// messages must not be lost, because the peer may know that they arrived.
+    /// Queues a channel that is over or ending, so that its messages are read before those of the
+    /// channel in use. These messages must not be lost, because the peer may know that they
+    /// arrived.
     private func keepMessages(of channel: SecureChannel) async {
         let hasMessages = await channel.hasWaitingMessages
         let isOver = await channel.isOver
@@ -332,7 +333,8 @@ extension PeerConnection {
         let failure = await channel.endError
         receipts.forget(channel)
         let hasCarriedMessage = await channel.hasCarriedMessage
-        // A call that closes the connection later still throws the errors of these channels.
+        // Once the connection is closed, the channels stay: a later call of `close` or `leave` can
+        // then still throw their errors.
         if !machine.isClosed { closingChannels.removeAll { $0 === channel } }
         lose(channel, because: failure, hasCarriedMessage: hasCarriedMessage)
         // A channel that ends may not have reported the last records that it has processed

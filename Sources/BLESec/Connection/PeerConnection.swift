@@ -30,8 +30,8 @@ public actor PeerConnection {
         @safe @exclusivity(unchecked)
     #endif
     var current: SecureChannel?
-    /// Channels that the connection no longer uses, and that were not over when they left, or are
-    /// still being closed; oldest first.
+    /// Channels that the connection does not use any more, and that may not be over yet; oldest
+    /// first. Once the connection is closed, channels that are over stay here, too.
     var closingChannels: [SecureChannel] = []
     /// Channels that have messages or may get some, oldest first; the last may be the one in use.
     var unread: [SecureChannel] = []
@@ -353,15 +353,16 @@ public actor PeerConnection {
         try? await channel.close()
     }
 
-    /// Ends the connection for good, without losing messages under way on the current link, or on an
-    /// earlier one that is still being closed.
+    /// Ends the connection for good, without losing messages under way on the current link, or on
+    /// an earlier one that is still being closed.
     ///
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
     /// until each program has taken everything up to the other side's end, and every stream is
-    /// over. Then it waits until the peer knows that as well: at most 30 seconds without a link,
-    /// and at most the sum of ``ChannelTimeouts/idle`` and 30 seconds with one. At last it waits
-    /// until the channel is closed, as ``SecureChannel/close(within:)`` does. It does not wait for
-    /// what was lost with the peer's state, which ``unknownCount`` and ``lostStreamCount`` count.
+    /// over. Then it waits until the peer knows that as well: at most 30 seconds without a link
+    /// and, if there is a link at first, in all at most the sum of ``ChannelTimeouts/idle`` and 30
+    /// seconds. At last it waits until the channels that are still being closed are over. It does
+    /// not wait for what was lost with the peer's state, which ``unknownCount`` and
+    /// ``lostStreamCount`` count.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.
@@ -391,20 +392,20 @@ public actor PeerConnection {
         _ reason: EndReason, within limit: Duration?
     ) async throws(ChannelError) {
         if let lane, reason == .done { await settle(lane, within: limit) }
-        if let last = current.take() { closingChannels.append(last) }
+        let last = current.take()
+        if let last { closingChannels.append(last) }
         let channels = closingChannels
         isLeaving = true
         shut(nil)
         // Messages that still arrive can be read afterwards.
         for channel in channels { try? await channel.finish(reason) }
         var failure: ChannelError?
-        for (index, channel) in channels.enumerated().reversed() {
+        for channel in channels.reversed() {
             do throws(ChannelError) {
                 try await channel.close(within: limit)
             } catch {
                 // Of an earlier channel, only the loss of this side's messages is an error.
-                let isLast = index == channels.count - 1
-                if isLast || error.code == .unacknowledged { failure = failure ?? error }
+                if channel === last || error.code == .unacknowledged { failure = failure ?? error }
             }
         }
         isLeaving = false

@@ -51,10 +51,11 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
     }
     override var wantsBytes: Bool { awaitingTrustSince == nil }
-    /// True while a trust decision is pending: if the link is lost, the channel ends at once, and
-    /// the application is not left with a question about a peer that has gone. False while a store
-    /// decides in direct mode: that takes a short time, and after it the messages that the peer sent
-    /// before the loss are still read.
+    /// True while a trust decision is pending, except while a store decides in direct mode.
+    ///
+    /// If true, a lost link ends the channel at once, so that the application is not left with a
+    /// question about a peer that has gone. A store takes only a short time; after it, in direct
+    /// mode, the messages that the peer sent before the loss are still read.
     override var dependsOnSending: Bool {
         awaitingTrustSince != nil && (transcript != nil || asksApplication)
     }
@@ -106,8 +107,8 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // Everything that has arrived is still in the buffer only in direct mode, before a byte
-            // is consumed. The buffer then begins with the peer's TLS hello.
+            // The two counts are equal only in direct mode, while no byte has been consumed. The
+            // buffer then begins with the peer's TLS hello.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
                 try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })
@@ -181,9 +182,9 @@ final class Handshake: UnauthenticatedStage {
     }
 
     /// Refuses the peer. The engine decides how the peer learns of this: from the last handshake
-    /// bytes, from a `reject` record, or not at all, if both would reveal this side's identity. In
-    /// direct mode, which has no `reject` record, the peer learns of a refusal only from handshake
-    /// bytes.
+    /// bytes, from a `reject` record, or not at all, if telling it would reveal this side's
+    /// identity. In direct mode, which has no `reject` record, the peer learns of a refusal only
+    /// from handshake bytes.
     private func refuse(_ reason: ChannelError) throws(ChannelError) {
         var error = reason
         error.claimed = claimedIdentity

@@ -58,7 +58,8 @@ final class ReadyExchange: UnauthenticatedStage {
         return true
     }
 
-    /// Whether a record is the peer's `ready`. False for an ignorable record; throws for any other.
+    /// Whether a record is the peer's `ready`. False for an ignorable record; throws for any other,
+    /// and for a `ready` that does not confirm the negotiation.
     private func isReady(_ plaintext: Range<Int>) throws(ChannelError) -> Bool {
         guard !plaintext.isEmpty else { throw .violation("a record without a type") }
         let record = records.inbound.withBytes { $0.span.array(in: plaintext) }

@@ -89,7 +89,7 @@ final class ReassemblyBudget: Sendable {
     }
 
     private let state: Locked<State>
-    /// The most bytes of one share, or the maximum length of one message if that is more.
+    /// The most bytes of one share. A higher maximum length of one message takes precedence.
     private let shareLimit: Int
 
     init(bytes: Int, share: Int) {

@@ -30,7 +30,7 @@ struct ChannelRegistry {
 
     /// What to do with a new channel.
     enum Admission {
-        /// The new channel stays, and no other channel to its peer is open.
+        /// The new channel stays, and no other channel has to end for it.
         case only
         /// The new channel stays, and the older one ends.
         case ends(older: SecureChannel)

@@ -9,7 +9,8 @@ actor NearbyAdvertiser {
     /// How long to wait after a failed request to bluetoothd, or a failed renewal of the PSM,
     /// before it is repeated.
     private static let retryDelay = Duration.seconds(5)
-    /// The shortest time between two renewals: each opens another PSM.
+    /// The shortest time after which a PSM and a tag are renewed because of their age. Each renewal
+    /// opens another PSM, so renewals must not follow each other too fast.
     private static let leastRenewal = Duration.seconds(1)
 
     private nonisolated let loop: EventLoop

@@ -77,7 +77,7 @@ package final class PairingExchange {
     private var expectedConfirmation: [UInt8] = []
     /// The hash over the pairing; see ``TrustPolicy/PendingPeer/transcript``.
     private var transcript: [UInt8] = []
-    /// Whether this exchange has asked the store to keep the peer as pending.
+    /// Whether this exchange has asked the store to keep a new pairing with the peer as pending.
     private var hasAskedToKeep = false
 
     /// What has to be asked now; nil if nothing.

@@ -44,8 +44,8 @@ final class PairingTries: Sendable {
     }
 
     /// Reserves the code or the comparison for the first verified key that asks. Returns false for
-    /// any other key, and for every key once ``close()`` was called or the tries have ended without
-    /// a reservation. So if two peers try at the same time, this side pairs with only one of them.
+    /// any other key, and for every key once ``close()`` was called, or ``didPair()`` without a
+    /// reservation. So if two peers try at the same time, this side pairs with only one of them.
     func reserve(for key: Fingerprint) -> Bool {
         state.withLock { state in
             if state.owner == nil, !state.isOver { state.owner = key }

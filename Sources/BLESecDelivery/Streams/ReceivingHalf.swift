@@ -11,9 +11,9 @@ struct ReceivingHalf: Sendable {
     private var toldLimit: UInt64
     /// How many bytes the direction has, once that is known.
     private var size: UInt64?
-    /// The code of the peer's `reset`.
+    /// The code of the peer's `reset`, if it came before the program had taken everything.
     private(set) var resetCode: UInt32?
-    /// The code of this side's `stop`.
+    /// The code of this side's `stop`; nil if this side was done with the direction before.
     private(set) var stopCode: UInt32?
     /// Whether `stop` has been sent on the current link.
     private var hasSentStop = false

@@ -12,7 +12,7 @@ struct SendingHalf: Sendable {
     /// The peer takes bytes up to this offset.
     private(set) var limit: UInt64 = 0
     private(set) var isFinished = false
-    /// The code of this side's `reset`.
+    /// The code of this side's `reset`, which may answer a `stop` of the peer.
     private(set) var resetCode: UInt32?
     /// The code of the peer's first `stop`, if it came before the peer was done with this
     /// direction.

@@ -191,8 +191,8 @@ package final class Streams {
         streams[handle].map { !$0.sending.isFinished } ?? true
     }
 
-    /// The code of the peer's `reset`; without a `reset`, that of its first `stop`; nil if the peer
-    /// has sent neither.
+    /// The code of the peer's `reset`; without a `reset`, that of its first `stop`; nil without
+    /// both. A `reset` or `stop` of a direction whose receiver was done with it does not count.
     package func resetCode(_ handle: Handle) -> UInt32? {
         streams[handle].flatMap { $0.receiving.resetCode ?? $0.sending.stopCode }
     }

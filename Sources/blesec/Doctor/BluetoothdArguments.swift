@@ -43,8 +43,8 @@ struct BluetoothdArguments {
         }
     }
 
-    /// Takes the next word as the value of an option whose value is optional, unless the word is an
-    /// option itself.
+    /// Takes the next word as the value of an option whose value is optional, unless the word is
+    /// empty or an option itself.
     private static func takeOptionalValue(_ rest: inout ArraySlice<String>) -> String? {
         guard let next = rest.first, !next.isEmpty, !next.hasPrefix("-") else { return nil }
         return rest.popFirst()

@@ -54,7 +54,8 @@ enum ReceiveCommand {
         ],
         statuses: ChannelOptions.statuses, run: run)
 
-    /// With --keep, the shortest time from the beginning of a connection that fails to the next.
+    /// With --keep, the shortest time from the beginning of a connection that fails to the
+    /// beginning of the next one.
     private static let leastPause = Duration.seconds(1)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
