@@ -131,9 +131,9 @@ package final class DeliveryEndpoint {
         limits: Limits = Limits(), using generator: inout some RandomNumberGenerator
     ) {
         var stored = stored
-        token = Identifier(using: &generator)
         let isNew = stored.epoch == .none
         if isNew { stored.epoch = Identifier(using: &generator) }
+        token = Identifier(sharingStoreOf: stored.epoch, using: &generator)
         commits = CommitQueue(
             hasStore: hasStore,
             CommitQueue.StoreState(
@@ -525,6 +525,11 @@ package final class DeliveryEndpoint {
             return false
         }
         arrivedResume = resume
+        // This side knows no epoch that its `resume` has to go on showing. If it took the peer's
+        // epoch over only at the next record, it would mistake the gap for a rollback after a restart.
+        if incoming.epoch == .none, resume.first > 1 {
+            begin(peerEpoch: resume.epoch, confirmed: resume.first - 1)
+        }
         // A peer whose token and epoch both differ from those seen last has lost its state, even
         // if its `resume` names this side's epoch: the peer's new instance may have learned this
         // side's epoch from an earlier `resume` of this side.
@@ -618,12 +623,23 @@ package final class DeliveryEndpoint {
         if case .up(sent: true, _) = link { owesEpoch = true }
     }
 
+    /// Whether this side's state knows anything of the peer. If not, what the peer names of other
+    /// stores belongs to a state of this side that was lost.
+    private var hasMetPeer: Bool { seenPeer.token != .none || incoming.epoch != .none }
+
     /// Whether the peer has met a later state of this side than the one that the store had.
     private func showsRollback(_ resume: Resume) -> Bool {
-        if [resume.peerToken, resume.peerEpoch].contains(where: isForeign) { return true }
+        for identifier in [resume.peerToken, resume.peerEpoch] where isForeign(identifier) {
+            if hasMetPeer || identifier.sharesStore(with: outgoing.epoch) { return true }
+        }
         if resume.peerEpoch == outgoing.epoch, !outgoing.peerCanHaveReached(resume.positions) {
             return true
         }
+        return hasMetPeer && leavesGap(resume)
+    }
+
+    /// Whether the peer no longer keeps messages that this side has not confirmed.
+    private func leavesGap(_ resume: Resume) -> Bool {
         if resume.epoch == incoming.epoch { return resume.first > incoming.confirmed + 1 }
         return resume.first > 1 && !incoming.pastEpochs.contains(resume.epoch)
     }
@@ -639,15 +655,13 @@ package final class DeliveryEndpoint {
         }
         // Every message from the store may have left after the copy was made.
         beginEpoch(using: &generator) { id, mayHaveLeft in id <= restoredID || mayHaveLeft }
-        token = Identifier(using: &generator)
+        token = Identifier(sharingStoreOf: outgoing.epoch, using: &generator)
         makeNewest(token)
         isTokenOwn = true
         commits.append(.rolledBack, blocks: true)
         // The peer no longer keeps the messages that this side's later state has confirmed, so this
         // side skips them. Otherwise it would find the same rollback again after a restart.
-        if resume.epoch == incoming.epoch, resume.first > incoming.confirmed + 1 {
-            begin(peerEpoch: resume.epoch, confirmed: resume.first - 1)
-        }
+        if leavesGap(resume) { begin(peerEpoch: resume.epoch, confirmed: resume.first - 1) }
         commits.report(.storeRolledBack)
         streams.lose()
         link = .ending
@@ -662,11 +676,14 @@ package final class DeliveryEndpoint {
     /// Makes this instance's token one of this side's own: once the peer's `resume` has arrived,
     /// the peer may take the token over, and name it on later links. The peer may also go on naming
     /// what its `resume` names, so these identifiers and the present epoch become the newest again.
+    /// At the first `resume`, this includes identifiers of a state of this side that was lost.
     private func makeTokenOwn(_ resume: Resume) {
         guard commits.hasStore, !isTokenOwn else { return }
         isTokenOwn = true
         for identifier in [resume.peerToken, resume.peerEpoch, outgoing.epoch]
-        where identifier != .none && !isForeign(identifier) { makeNewest(identifier) }
+        where identifier != .none && !(hasMetPeer && isForeign(identifier)) {
+            makeNewest(identifier)
+        }
         makeNewest(token)
     }
 
@@ -688,7 +705,7 @@ package final class DeliveryEndpoint {
         using generator: inout some RandomNumberGenerator,
         _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) {
-        let epoch = Identifier(using: &generator)
+        let epoch = Identifier(sharingStoreOf: outgoing.epoch, using: &generator)
         StoredEndpoint.add(epoch, to: &ownIdentifiers)
         let (lost, kept) = outgoing.begin(
             epoch, keepsAll: limits.resendsUnknown, mayHaveArrived)

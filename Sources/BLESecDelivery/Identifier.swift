@@ -1,4 +1,5 @@
-/// The 16 random bytes that identify an instance or an epoch; zeros mean that there is none.
+/// The 16 bytes that identify an instance or an epoch; zeros mean that there is none. The first 8
+/// are the same for everything of a store, and random; the others are random.
 package struct Identifier: Sendable, Hashable {
     package let high, low: UInt64
 
@@ -16,6 +17,16 @@ package struct Identifier: Sendable, Hashable {
             self.init(high: generator.next(), low: generator.next())
         } while self == .none
     }
+
+    /// Draws an identifier of the same store as `other`: their first halves are equal.
+    package init(
+        sharingStoreOf other: Identifier, using generator: inout some RandomNumberGenerator
+    ) {
+        repeat { self.init(high: other.high, low: generator.next()) } while self == .none
+    }
+
+    /// Whether both identifiers were drawn for the same store, or for copies of it.
+    package func sharesStore(with other: Identifier) -> Bool { high == other.high }
 }
 
 extension Identifier: Comparable {

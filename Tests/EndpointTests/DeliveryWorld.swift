@@ -53,6 +53,8 @@ struct DeliveryWorld {
         var sentCount = 0
         /// Whether this side's state was ever lost.
         var hasLostState = false
+        /// Whether the store was ever replaced with an older copy.
+        var wasRolledBack = false
         /// Whether the store is an older copy, the peer has met a later state, and this side has
         /// not noticed that yet.
         var mustNoticeRollback = false
@@ -281,6 +283,7 @@ struct DeliveryWorld {
 
     private mutating func rollBack(_ side: Int) {
         guard let copy = sides[side].copies.randomElement(using: &generator) else { return }
+        sides[side].wasRolledBack = true
         crash(side, restoring: copy)
     }
 
@@ -290,8 +293,10 @@ struct DeliveryWorld {
     private static func hasMet(_ peer: StoredEndpoint, later store: StoredEndpoint) -> Bool {
         // An unused store begins a new state, which is no rollback.
         guard !store.own.isEmpty else { return false }
+        let hasMetPeer = store.seen.token != .none || store.peerEpoch != .none
         if [peer.peerToken, peer.peerEpoch].contains(where: {
             $0 != .none && !store.own.contains($0)
+                && (hasMetPeer || $0.sharesStore(with: store.epoch))
         }) {
             return true
         }
@@ -330,7 +335,7 @@ struct DeliveryWorld {
                     throw Failure(description: "the end of side \(side) was not taken")
                 }
             case .storeRolledBack:
-                guard sides[side].hasLostState else {
+                guard sides[side].wasRolledBack else {
                     throw Failure(description: "side \(side) was never rolled back")
                 }
                 if sides[side].mustNoticeRollback { noticedRollbacks += 1 }

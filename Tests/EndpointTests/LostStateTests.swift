@@ -279,6 +279,131 @@ struct LostStateTests {
         #expect(scene.sender.take() == [2])
     }
 
+    /// What a side does between the loss of its store and its next start.
+    enum AfterLoss: CaseIterable { case noLink, resumesAlone, ownRecords }
+
+    @Test(
+        "a side whose store was lost, and that starts again before its peer knows, was not rolled back: its messages arrive",
+        arguments: AfterLoss.allCases, [false, true])
+    func lossAndRestart(_ afterLoss: AfterLoss, peerHasSent: Bool) throws {
+        var scene = Scene()
+        // The peer knows the lost state's token and epoch and, if it has sent a message, no longer
+        // keeps what that state has confirmed.
+        _ = scene.receiver.send([1])
+        if peerHasSent { _ = scene.sender.send([2]) }
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        while let message = scene.receiver.takeConfirmed() { #expect(message == [2]) }
+        #expect(scene.sender.takeConfirmed() == [1])
+        scene.commit()
+        try scene.exchange()
+        _ = scene.takeReceiverEvents()
+
+        scene.restartReceiver(with: StoredEndpoint())
+        if afterLoss != .noLink {
+            scene.connect()
+            let (own, peers) = (
+                try #require(scene.receiver.nextRecord(atMost: 100)),
+                try #require(scene.sender.nextRecord(atMost: 100))
+            )
+            try scene.receiver.receive(peers, using: &scene.generator)
+            try scene.sender.receive(own, using: &scene.generator)
+            scene.commit()
+        }
+        if afterLoss == .ownRecords {
+            // The peer takes the new token over, and sends nothing.
+            _ = scene.receiver.send([3])
+            scene.commit()
+            #expect(scene.receiver.nextRecord(atMost: 100) == nil, "the mark is not committed")
+            scene.commit()
+            while let record = scene.receiver.nextRecord(atMost: 100) {
+                try scene.sender.receive(record, using: &scene.generator)
+                scene.commit()
+            }
+            #expect(scene.sender.take() == [3])
+        }
+        _ = scene.receiver.send([4])
+        scene.commit()
+        scene.restartReceiver(with: scene.store)
+        scene.connect()
+        try scene.exchange()
+        let events = scene.takeReceiverEvents()
+        #expect(!events.contains(.storeRolledBack) && !scene.receiver.mustEndLink)
+        #expect(scene.sender.take() == [4])
+        // The other direction works too.
+        _ = scene.sender.send([5])
+        scene.commit()
+        try scene.exchange()
+        #expect(scene.receiver.take() == [5])
+    }
+
+    @Test("a copy from before the first link is found, even if its side has begun an epoch since")
+    func copyFromBeforeFirstLink() throws {
+        var scene = Scene()
+        _ = scene.receiver.send([1])
+        scene.commit()
+        let copy = scene.store
+        scene.connect()
+        try scene.exchange()
+        // The peer loses its state, so that the receiver begins another epoch.
+        scene.replaceSender()
+        scene.connect()
+        try scene.exchange()
+        _ = scene.receiver.send([2])
+        scene.commit()
+        try scene.exchange()
+        #expect(scene.store.epoch != copy.epoch)
+
+        scene.restartReceiver(with: copy)
+        scene.connect()
+        try scene.passToReceiver()
+        #expect(scene.receiver.mustEndLink)
+        #expect(scene.takeReceiverEvents() == [.unknown(id: 1), .storeRolledBack])
+    }
+
+    @Test("a rollback is found only once, even if the peer has begun an epoch since the copy")
+    func foundOnceInNewEpoch() throws {
+        for isBeforeFirstLink in [false, true] {
+            var scene = Scene()
+            var copy = scene.store
+            scene.connect()
+            try scene.exchange()
+            if !isBeforeFirstLink {
+                _ = scene.sender.send([1])
+                scene.commit()
+                try scene.exchange()
+                #expect(scene.receiver.takeConfirmed() == [1])
+                scene.commit()
+                copy = scene.store
+            }
+            // The peer loses its state, and so begins another epoch. Its messages are confirmed.
+            scene.replaceSender()
+            scene.connect()
+            _ = scene.sender.send([2])
+            scene.commit()
+            try scene.exchange()
+            #expect(scene.receiver.takeConfirmed() == [2])
+            scene.commit()
+            try scene.exchange()
+
+            scene.restartReceiver(with: copy)
+            scene.connect()
+            try scene.passToReceiver()
+            #expect(scene.takeReceiverEvents().contains(.storeRolledBack))
+            _ = scene.receiver.send([3])
+            scene.commit()
+            scene.restartReceiver(with: scene.store)
+            for _ in 0..<2 {
+                scene.connect()
+                try scene.passToReceiver()
+                try scene.exchange()
+            }
+            #expect(scene.receiver.nextEvent() == nil)
+            #expect(scene.sender.take() == [3])
+        }
+    }
+
     @Test(
         "a side is not complete while the peer's resume shows an epoch in which the peer has not finished"
     )

@@ -33,6 +33,8 @@
  *   10  after a rollback, the unmarked messages of the store do not become unknown
  *   11  `resume` has a position *confirmed* that is not committed
  *   12  a side's token does not become one of its own
+ *   13  what the peer names of a lost store counts as a later state of the present one
+ *   14  a side that knows no epoch of its peer takes it over only at the first record after `resume`
  */
 
 #ifndef MISTAKE
@@ -98,7 +100,8 @@ typedef Sender {
   byte epochs, tokens;      /* all epochs and tokens that count as A's own */
   byte seenToken, seenEpoch;     /* what B's last `resume` had */
   byte peerToken, peerEpoch;     /* B's token and epoch, taken over */
-  byte past                 /* B's earlier epochs */
+  byte past;                /* B's earlier epochs */
+  byte firstEpoch, firstToken    /* those before these belong to a store that was lost */
 };
 
 /* What B's store has. */
@@ -108,7 +111,9 @@ typedef Receiver {
   byte epochs, tokens;
   byte peerToken, peerEpoch;
   byte past;
-  byte confirmed            /* the position in *peer epoch* */
+  byte confirmed;           /* the position in *peer epoch* */
+  byte firstEpoch, firstToken;
+  bool met                  /* a `resume` of A has arrived */
 };
 
 Sender a;                   /* A's state in memory */
@@ -157,7 +162,7 @@ byte everWhole;             /* messages whose last byte has left */
 byte doubt;                 /* messages of which a restarted A cannot know whether they have left */
 byte undone;                /* taken messages that a rollback of B has undone */
 bool lost;                  /* a store was lost or rolled back */
-bool rolledBackA;           /* A's store was rolled back */
+bool rolledBackA, rolledBackB;   /* the store of this side was rolled back */
 
 /* The faults that may still happen. */
 byte cuts = CUTS;
@@ -193,18 +198,20 @@ bit r, g;
   to.unknown = from.unknown; to.left = from.left; to.first = from.first; \
   to.epoch = from.epoch; to.epochs = from.epochs; to.tokens = from.tokens; \
   to.seenToken = from.seenToken; to.seenEpoch = from.seenEpoch; \
-  to.peerToken = from.peerToken; to.peerEpoch = from.peerEpoch; to.past = from.past
+  to.peerToken = from.peerToken; to.peerEpoch = from.peerEpoch; to.past = from.past; \
+  to.firstEpoch = from.firstEpoch; to.firstToken = from.firstToken
 #define CLEAR_SENDER(it) \
   it.queued = 0; it.pending = 0; it.confirmed = 0; it.unknown = 0; it.left = 0; it.first = 0; \
   it.epoch = 0; it.epochs = 0; it.tokens = 0; it.seenToken = 0; it.seenEpoch = 0; \
-  it.peerToken = 0; it.peerEpoch = 0; it.past = 0
+  it.peerToken = 0; it.peerEpoch = 0; it.past = 0; it.firstEpoch = 0; it.firstToken = 0
 #define COPY_RECEIVER(to, from) \
   to.taken = from.taken; to.own = from.own; to.epochs = from.epochs; to.tokens = from.tokens; \
   to.peerToken = from.peerToken; to.peerEpoch = from.peerEpoch; to.past = from.past; \
-  to.confirmed = from.confirmed
+  to.confirmed = from.confirmed; \
+  to.firstEpoch = from.firstEpoch; to.firstToken = from.firstToken; to.met = from.met
 #define CLEAR_RECEIVER(it) \
   it.taken = 0; it.own = 0; it.epochs = 0; it.tokens = 0; it.peerToken = 0; it.peerEpoch = 0; \
-  it.past = 0; it.confirmed = 0
+  it.past = 0; it.confirmed = 0; it.firstEpoch = 0; it.firstToken = 0; it.met = 0
 #define COMMIT_A COPY_SENDER(aStore, a)
 #define COMMIT_B COPY_RECEIVER(bStore, b)
 
@@ -339,8 +346,13 @@ inline confirmUpTo(number) {
 /* The positions exceed what may have left. */
 #define EXCEED(it) (it.bConfirmed > it.bHeld || it.bHeld > LAST_WHOLE || \
                     (it.bOffset && it.bHeld >= LAST_BEGUN))
-/* An identifier is neither zeros nor in the set. */
-#define ALIEN(id, set) ((id) != 0 && !IN(id, set))
+/* An identifier is neither zeros nor in the set. Before a side has met its peer, one of a store that was lost
+   does not count. */
+#if MISTAKE == 13
+#define ALIEN(id, set, first, met) ((id) != 0 && !IN(id, set))
+#else
+#define ALIEN(id, set, first, met) ((id) != 0 && !IN(id, set) && ((met) || (id) >= (first)))
+#endif
 
 /* A takes over B's token and epoch, at the first record after B's `resume`. */
 inline meetB() {
@@ -396,8 +408,8 @@ inline takeChunk() {
 
 init {
   d_step {
-    a.first = 1; a.epoch = 1; a.epochs = BIT(1);
-    b.own = 1; b.epochs = BIT(1);
+    a.first = 1; a.epoch = 1; a.epochs = BIT(1); a.firstEpoch = 1; a.firstToken = 1;
+    b.own = 1; b.epochs = BIT(1); b.firstEpoch = 1; b.firstToken = 1;
     do
     :: lastMessage < QUEUED_AT_START ->
        lastMessage++; a.pending = a.pending | BIT(lastMessage); a.queued = a.pending
@@ -441,7 +453,7 @@ init {
 #if ROLLBACKS_B
   :: d_step { rollbacksB > 0 && !bCopied ->
        bCopied = 1; COPY_RECEIVER(bCopy, bStore); printf("B's store is copied\n") }
-  :: d_step { rollbacksB > 0 -> rollbacksB--; lost = 1; printf("B is rolled back\n");
+  :: d_step { rollbacksB > 0 -> rollbacksB--; lost = 1; rolledBackB = 1; printf("B is rolled back\n");
        undone = undone | (bStore.taken & ~bCopy.taken);
        COPY_RECEIVER(bStore, bCopy); openB(RESTORED); forgetCopies() }
 #endif
@@ -450,6 +462,7 @@ init {
        CLEAR_SENDER(aStore);
        lastEpochA++; assert(lastEpochA < 8);
        aStore.first = 1; aStore.epoch = lastEpochA; aStore.epochs = BIT(lastEpochA);
+       aStore.firstEpoch = lastEpochA; aStore.firstToken = lastTokenA + 1;
        openA(FRESH) }
 #endif
 #if LOSSES_B
@@ -462,6 +475,7 @@ init {
        CLEAR_RECEIVER(bStore);
        lastEpochB++; assert(lastEpochB < 8);
        bStore.own = lastEpochB; bStore.epochs = BIT(lastEpochB); bStore.taken = k; k = 0;
+       bStore.firstEpoch = lastEpochB; bStore.firstToken = lastTokenB + 1;
        openB(FRESH) }
 #endif
 
@@ -507,8 +521,9 @@ init {
        l = link[A]; printf("A receives resume on link %d\n", l);
        k = resume[l].bPeerEpoch;
        /* Step 1 of "A received `resume`" in docs/delivery.md. r: A was rolled back. */
-       r = originA == RESTORED && (ALIEN(resume[l].bPeerToken, a.tokens) ||
-                                   ALIEN(k, a.epochs) || (k == a.epoch && EXCEED(resume[l])));
+       r = originA == RESTORED &&
+           (ALIEN(resume[l].bPeerToken, a.tokens, a.firstToken, a.seenToken) ||
+            ALIEN(k, a.epochs, a.firstEpoch, a.seenToken) || (k == a.epoch && EXCEED(resume[l])));
 #if MISTAKE == 3
        r = 0;
 #endif
@@ -527,6 +542,11 @@ init {
           endA()
        :: else ->
           ready[A] = 1; ownTokenA();
+          if
+          :: a.seenToken == 0 ->                             /* what B names belongs to a lost store */
+             a.tokens = (a.tokens | BIT(resume[l].bPeerToken)) & ~1; a.epochs = (a.epochs | BIT(k)) & ~1
+          :: else
+          fi;
           if
           :: IN(resume[l].bEpoch, a.past) -> waitsA = 1      /* step 2 */
           :: else ->
@@ -645,26 +665,40 @@ init {
   :: d_step { link[B] != NONE && !ready[B] && resume[link[B]].fromA ->
        l = link[B]; printf("B receives resume on link %d\n", l);
        k = resume[l].aEpoch;
-       r = originB == RESTORED && (ALIEN(resume[l].aPeerToken, b.tokens) ||
-             ALIEN(resume[l].aPeerEpoch, b.epochs) ||
-             (k == b.peerEpoch && resume[l].aFirst > b.confirmed + 1) ||
-             (k != b.peerEpoch && !IN(k, b.past) && resume[l].aFirst > 1));
+       g = (k == b.peerEpoch && resume[l].aFirst > b.confirmed + 1) ||
+           (k != b.peerEpoch && !IN(k, b.past) && resume[l].aFirst > 1);   /* g: *first* leaves a gap */
+       r = originB == RESTORED &&
+           (ALIEN(resume[l].aPeerToken, b.tokens, b.firstToken, b.met) ||
+            ALIEN(resume[l].aPeerEpoch, b.epochs, b.firstEpoch, b.met) || (b.met && g));
 #if MISTAKE == 3
        r = 0;
 #endif
        if
        :: r ->
           printf("B notices that it was rolled back\n");
-          assert(lost);
+          assert(rolledBackB);                               /* B is right */
           originB = ROLLED;
           b.epochs = b.epochs | BIT(resume[l].aPeerEpoch);
           b.tokens = b.tokens | BIT(resume[l].aPeerToken);
           lastEpochB++; assert(lastEpochB < 8);
           b.own = lastEpochB; b.epochs = b.epochs | BIT(lastEpochB);
+          if
+          :: g && k == b.peerEpoch -> position(resume[l].aFirst - 1)
+          :: g && k != b.peerEpoch -> takeOver(k, resume[l].aFirst); b.met = 1
+          :: else
+          fi;
           drawTokenB(); ownTokenB(); COMMIT_B;
           endB()
        :: else ->
-          ready[B] = 1; ownTokenB();
+          ready[B] = 1;
+          if
+          :: !b.met ->
+             b.met = 1; b.tokens = (b.tokens | BIT(resume[l].aPeerToken)) & ~1;
+             b.epochs = (b.epochs | BIT(resume[l].aPeerEpoch)) & ~1;
+             bStore.met = 1; bStore.epochs = b.epochs
+          :: else
+          fi;
+          ownTokenB();
           if
           :: IN(k, b.past) -> waitsB = 1                     /* step 2 */
           :: else ->
@@ -672,6 +706,10 @@ init {
              :: k == b.peerEpoch && resume[l].aFirst > b.confirmed + 1 ->   /* step 4 */
                 assert(originB == ROLLED);
                 position(resume[l].aFirst - 1)
+#if MISTAKE != 14
+             :: b.peerEpoch == 0 && resume[l].aFirst > 1 ->
+                takeOver(k, resume[l].aFirst); COMMIT_B
+#endif
              :: else
              fi;
              fromToken = resume[l].aToken; fromEpoch = k; fromFirst = resume[l].aFirst;
@@ -681,7 +719,7 @@ init {
           fi;
           forgetResumeA(l)
        fi;
-       l = 0; k = 0; r = 0 }
+       l = 0; k = 0; r = 0; g = 0 }
 
   :: d_step { ready[B] && !waitsB && nempty(toB[link[B]]) ->
        toB[link[B]]?k,n,o,m;
