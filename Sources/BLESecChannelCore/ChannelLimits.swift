@@ -15,10 +15,11 @@ public struct ChannelLimits: Sendable {
     /// channel ends with `limitExceeded`.
     public var unauthenticatedBytes = 32 << 10
     /// The number of records after which this side changes its sending key; 2^20 by default. A
-    /// value below 1,024 counts as 1,024. Negotiated mode only.
+    /// value below 1,024 counts as 1,024. In direct mode, only TLS changes its key.
     public var rekeyAfterRecords: UInt64 = 1 << 20
     /// The number of plaintext bytes after which this side changes its sending key; 1 GiB by
-    /// default. The key is never changed before 1,024 records. Negotiated mode only.
+    /// default. The key is never changed before 1,024 records. In direct mode, only TLS changes
+    /// its key.
     public var rekeyAfterBytes: UInt64 = 1 << 30
 
     /// The defaults above.

@@ -49,6 +49,43 @@ package enum CanonicalKey {
         return rsaForm(of: subjectPublicKeyInfo) == subjectPublicKeyInfo
     }
 
+    /// The algorithms whose keys OpenSSL decodes as points of a curve: the contents of the object
+    /// identifiers id-ecPublicKey and SM2.
+    private static let curveAlgorithms: [[UInt8]] = [
+        [0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01],
+        [0x2A, 0x81, 0x1C, 0xCF, 0x55, 0x01, 0x82, 0x2D],
+    ]
+
+    /// Finds the EC keys of a Certificate message that do not have the accepted encoding. Returns
+    /// the offset of the last byte of each key's algorithm.
+    ///
+    /// OpenSSL decodes the keys of all certificates of a message before anything is checked. For a
+    /// compressed point it computes a square root. On a curve that the peer has chosen, this takes
+    /// up to 0.1 s, so these keys must not be decoded. The bytes are searched for the algorithm's
+    /// name, which has only one encoding. The structure around the name is not parsed, because
+    /// OpenSSL accepts more encodings of it than DER has.
+    static func otherCurves(in message: [UInt8]) -> [Int] {
+        var found: [Int] = []
+        var index = 0
+        while index < message.count {
+            let rest = message[index...]
+            switch message[index] {
+            case 0x30:
+                if let form = forms.first(where: { rest.starts(with: $0.head) }) {
+                    index += form.head.count
+                    continue
+                }
+            case 0x2A:
+                if let name = curveAlgorithms.first(where: { rest.starts(with: $0) }) {
+                    found.append(index + name.count - 1)
+                }
+            default: break
+            }
+            index += 1
+        }
+        return found
+    }
+
     private static func rsaForm(of info: [UInt8]) -> [UInt8]? {
         OpenSSLError.clear()
         defer { OpenSSLError.clear() }

@@ -62,11 +62,11 @@ internal import CBLESecOpenSSL
 
     /// Whether the certificate's key may issue certificates.
     package var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
-    /// Whether the key is strong enough (``KeyStrength``).
-    var hasStrongKey: Bool {
+    /// Whether the key is accepted by ``KeyStrength``.
+    var hasAcceptedStrength: Bool {
         defer { OpenSSLError.clear() }
         guard let key = unsafe X509_get0_pubkey(pointer) else { return false }
-        return unsafe KeyStrength.isSufficient(key)
+        return unsafe KeyStrength.isAccepted(key)
     }
     /// Whether the key may sign, which TLS 1.3 requires.
     var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }

@@ -9,7 +9,7 @@ public final class CertificateAuthorities: Sendable {
     /// - Throws: `badKey`, with a reason that begins with a verb, when one of these is true:
     ///   - There is no certificate.
     ///   - A certificate cannot be read, or may not issue certificates.
-    ///   - A certificate's key is too weak, or in an unusual encoding.
+    ///   - A certificate's key is too weak, unusually large, or in an unusual encoding.
     public init(_ certificates: [[UInt8]]) throws(ChannelError) {
         guard !certificates.isEmpty else {
             throw .badKey("holds no certificate of an authority")
@@ -23,9 +23,8 @@ public final class CertificateAuthorities: Sendable {
                 throw .badKey(
                     "holds an authority whose key is \(CanonicalKey.unusualEncodingReason)")
             }
-            guard certificate.hasStrongKey else {
-                throw .badKey(
-                    "holds an authority whose key is too weak: RSA needs at least 2048 bits")
+            guard certificate.hasAcceptedStrength else {
+                throw .badKey("holds an authority whose key is \(KeyStrength.reason)")
             }
             return certificate
         }

@@ -8,7 +8,7 @@ enum CertificateFault: Error, Equatable {
     case wrongKeyUsage, authorityAsLeaf
     case wrongExtendedKeyUsage(ChannelRole)  // The peer's role.
     case selfSigned, unknownAuthority, badSignature, pathTooLong, issuerMayNotIssue
-    case weakKey, unusualKey
+    case keyStrength, unusualKey
     case revoked, malformedSerial
     case noURI, severalURIs, malformedNames
     case other(code: Int32, text: String)
@@ -30,7 +30,7 @@ enum CertificateFault: Error, Equatable {
         case X509_V_ERR_INVALID_CA, X509_V_ERR_KEYUSAGE_NO_CERTSIGN, X509_V_ERR_INVALID_PURPOSE:
             self = .issuerMayNotIssue
         case X509_V_ERR_EE_KEY_TOO_SMALL, X509_V_ERR_CA_KEY_TOO_SMALL, X509_V_ERR_CA_MD_TOO_WEAK:
-            self = .weakKey
+            self = .keyStrength
         case X509_V_ERR_EC_KEY_EXPLICIT_PARAMS: self = .unusualKey
         default:
             let text = unsafe String(cString: X509_verify_cert_error_string(Int(code)))
@@ -54,10 +54,12 @@ enum CertificateFault: Error, Equatable {
         case .badSignature: "carries a signature that is not its issuer's"
         case .pathTooLong: "is at the end of a longer path than its authority permits"
         case .issuerMayNotIssue: "has an issuer that may not issue it"
-        case .weakKey: "has a key or a hash that is too weak, or one of its issuers has"
+        case .keyStrength:
+            "has a key or a hash that is too weak, or an unusually large key, or one of its "
+                + "issuers has"
         case .unusualKey:
-            "has its key in an unusual encoding, or one of its issuers has: only named curves and "
-                + "uncompressed points are accepted"
+            "has its key in an unusual encoding, or a certificate that came with it has: only "
+                + "named curves and uncompressed points are accepted"
         case .revoked: "is revoked, or one of its issuers is"
         case .malformedSerial: "has a malformed serial number"
         case .noURI: "names no URI, and other names do not count"

@@ -19,6 +19,7 @@ struct PeerCertificate {
         var path = [certificate]
         var uri: String?
         do throws(CertificateFault) {
+            guard unsafe Self.hasReadableKeys(verification) else { throw .unusualKey }
             try checkLeaf(certificate, now: now)
             if context.authorities != nil {
                 path = unsafe try findPath(verification, now: now)
@@ -26,13 +27,23 @@ struct PeerCertificate {
             // Deny and revocation lists contain fingerprints of the canonical encoding only, so
             // other encodings are refused first.
             guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
-            guard path.allSatisfy(\.hasStrongKey) else { throw .weakKey }
+            guard path.allSatisfy(\.hasAcceptedStrength) else { throw .keyStrength }
             if context.authorities != nil { uri = try certificate.onlyURI() }
         } catch {
             throw ChannelError(error)
         }
         try checkRevocation(path, now: now)
         return .certificate(subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
+    }
+
+    /// Whether OpenSSL could decode the keys of all certificates that the peer has sent. Those of
+    /// ``CanonicalKey/otherCurves(in:)`` were made unreadable.
+    private static func hasReadableKeys(_ verification: OpaquePointer) -> Bool {
+        defer { OpenSSLError.clear() }
+        let sent = unsafe X509_STORE_CTX_get0_untrusted(verification)
+        return unsafe (0..<max(0, blesec_certificate_count(sent))).allSatisfy { index in
+            unsafe X509_get0_pubkey(blesec_certificate(sent, index)) != nil
+        }
     }
 
     /// Checks the leaf certificate without regard to its issuer.

@@ -16,9 +16,10 @@ package struct SignedRevocationList: Sendable {
 
     /// Reads a list that one of `issuers` has signed.
     ///
-    /// - Throws: `badKey` if the list is damaged, is not signed by any of `issuers`, has no end of
-    ///   its validity, or has a critical extension, which may change its meaning. The reason begins
-    ///   with a verb, so that a caller can put the file's name before it.
+    /// - Throws: `badKey` if the list is damaged, is not signed by any of `issuers`, is signed with a
+    ///   weak hash, has no end of its validity, covers only some certificates or changes, or has a
+    ///   critical extension, which may change its meaning. The reason begins with a verb, so that a
+    ///   caller can put the file's name before it.
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }
@@ -28,12 +29,13 @@ package struct SignedRevocationList: Sendable {
         }
         defer { unsafe X509_CRL_free(list) }
         issuer = unsafe try Self.signer(of: list, among: issuers)
-        // For example, a critical extension marks a list that contains only the changes since an
-        // earlier list, or only a part of the certificates (§5.2.4, §5.2.5).
-        guard unsafe !Self.hasCriticalExtension(list) else {
+        guard unsafe Self.hasStrongHash(list) else {
+            throw .badKey("holds a revocation list that is signed with a weak hash, such as SHA-1")
+        }
+        guard unsafe !Self.hasCriticalExtension(list), unsafe Self.isWhole(list) else {
             throw .badKey(
-                "holds a revocation list with a critical extension: only whole lists are "
-                    + "understood")
+                "holds a revocation list that is not whole, or has a critical extension: only "
+                    + "whole lists are understood")
         }
         guard let from = unsafe X509Time.seconds(X509_CRL_get0_lastUpdate(list)),
             let to = unsafe X509Time.seconds(X509_CRL_get0_nextUpdate(list)), from <= to
@@ -61,6 +63,30 @@ package struct SignedRevocationList: Sendable {
         throw .badKey(
             "holds a revocation list that none of the authorities has signed: if an intermediate "
                 + "has signed it, add its certificate to those of the authorities")
+    }
+
+    /// Whether the hash of the signature is as strong as ``TLSContext/leastSecurityBits``: half of
+    /// its length counts, since whoever finds two lists with one hash can exchange them.
+    private static func hasStrongHash(_ list: OpaquePointer) -> Bool {
+        let signature = unsafe X509_CRL_get_signature_nid(list)
+        // These two have no hash besides their own.
+        if [NID_ED25519, NID_ED448].contains(signature) { return true }
+        guard let name = unsafe OBJ_nid2sn(blesec_crl_hash(list)),
+            let hash = unsafe EVP_get_digestbyname(name)
+        else { return false }
+        return unsafe EVP_MD_get_size(hash) * 8 / 2 >= TLSContext.leastSecurityBits
+    }
+
+    /// Whether the list contains all revocations of its issuer, and of no other: not only the
+    /// changes since an earlier list, or a part of the certificates (§5.2.4, §5.2.5, §5.3.3). Some
+    /// authorities do not mark these extensions as critical, as they must.
+    private static func isWhole(_ list: OpaquePointer) -> Bool {
+        for kind in [NID_delta_crl, NID_issuing_distribution_point]
+        where unsafe X509_CRL_get_ext_by_NID(list, kind, -1) >= 0 { return false }
+        return unsafe (0..<max(0, blesec_revoked_count(list))).allSatisfy { index in
+            let entry = unsafe blesec_revoked_entry(list, index)
+            return unsafe X509_REVOKED_get_ext_by_NID(entry, NID_certificate_issuer, -1) < 0
+        }
     }
 
     private static func hasCriticalExtension(_ list: OpaquePointer) -> Bool {

@@ -11,8 +11,11 @@ internal import CBLESecOpenSSL
     public static let protocolName = "TLS1.3"
     /// The application protocol that both sides agree on in negotiated mode (RFC 7301).
     static let applicationProtocol = Array("blesec/1".utf8)
-    /// The longest certificate list that a side may send, in bytes of the Certificate message.
-    static let longestChain = 16 << 10
+    /// The longest certificate list that a side may send, in bytes of the Certificate message:
+    /// enough for an RSA key of 2,048 bits and two intermediates. OpenSSL decodes all certificates
+    /// of the message before any of them is checked, and an unauthenticated peer may have sent
+    /// many small ones.
+    static let longestChain = 4 << 10
 
     /// The length of a Certificate message with these certificates (RFC 8446 §4.4.2). The message
     /// has an empty context (1 byte), the list's length (3 bytes), and for each certificate its

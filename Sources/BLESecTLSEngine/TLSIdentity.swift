@@ -23,7 +23,8 @@ internal import CBLESecOpenSSL
     ///   of a file before it. It is thrown if a certificate or the private key cannot be read, the
     ///   private key does not match, the leaf has expired or is not valid yet, its key usage
     ///   forbids TLS, an intermediate may not issue certificates, a key is in an unusual encoding,
-    ///   a key or a signature is too weak, or the certificates are longer than peers accept.
+    ///   a key or a signature is too weak, a key is unusually large, or the certificates are longer
+    ///   than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64
@@ -60,13 +61,14 @@ internal import CBLESecOpenSSL
             throw .openSSL(.badKey, "does not belong to the private key")
         }
         ERR_clear_error()
-        guard leaf.hasStrongKey, chain.allSatisfy(\.hasStrongKey), TLSContext.canSend(leaf, chain)
+        guard leaf.hasAcceptedStrength, chain.allSatisfy(\.hasAcceptedStrength),
+            TLSContext.canSend(leaf, chain)
         else {
             unsafe EVP_PKEY_free(key)
             throw .openSSL(
                 .badKey,
-                "holds a certificate with a key or a signature that is too weak: have a new one "
-                    + "issued")
+                "holds a certificate with a key or a signature that is too weak, or with an "
+                    + "unusually large key: have a new one issued")
         }
         unsafe self.key = key
         self.certificate = leaf

@@ -89,6 +89,8 @@ internal import CBLESecOpenSSL
         OpenSSLError.clear()
         let result = unsafe SSL_do_handshake(ssl)
         if result == 1 {
+            // Records need no callback.
+            unsafe SSL_set_msg_callback(ssl, nil)
             if isNegotiated, !hasAgreed { throw .otherApplication }
             // OpenSSL does not verify the peer's certificate when it resumes a session.
             if unsafe SSL_session_reused(ssl) == 1 { identity = resumedIdentity }
@@ -279,6 +281,17 @@ internal import CBLESecOpenSSL
                     verification, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
                 return isAccepted ? 1 : 0
             }, nil)
+        // OpenSSL calls this before it parses a message, and then parses the same bytes. A key
+        // whose algorithm it does not know is not decoded, and ``PeerCertificate`` refuses it.
+        unsafe SSL_CTX_set_msg_callback(pointer) { isSent, _, kind, bytes, count, _, _ in
+            guard isSent == 0, kind == SSL3_RT_HANDSHAKE, let bytes = unsafe bytes else { return }
+            let message = unsafe UnsafeMutableRawBufferPointer(
+                start: UnsafeMutableRawPointer(mutating: bytes), count: count)
+            guard unsafe message.first == UInt8(SSL3_MT_CERTIFICATE) else { return }
+            for index in unsafe CanonicalKey.otherCurves(in: Array(message)) {
+                unsafe message[index] = 0x7F
+            }
+        }
         unsafe SSL_CTX_set_client_hello_cb(
             pointer,
             { ssl, alert, _ in

@@ -1,4 +1,5 @@
 #pragma once
+#include <openssl/bn.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -23,6 +24,39 @@ static inline const ASN1_IA5STRING *blesec_general_name_uri(const GENERAL_NAMES 
 // Whether an error means that a text contains no further PEM block.
 static inline int blesec_error_is_end_of_pem(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
+}
+
+// The hash that a revocation list is signed with; NID_undef if the signature names none.
+static inline int blesec_crl_hash(const X509_CRL *list) {
+    const X509_ALGOR *algorithm;
+    const ASN1_OBJECT *name;
+    const void *parameters;
+    int type, hash = NID_undef;
+    X509_CRL_get0_signature(list, NULL, &algorithm);
+    X509_ALGOR_get0(&name, &type, &parameters, algorithm);
+    if (OBJ_obj2nid(name) != NID_rsassaPss) {
+        OBJ_find_sigid_algs(OBJ_obj2nid(name), &hash, NULL);
+        return hash;
+    }
+    // RSASSA-PSS names the hash in its parameters, and means SHA-1 if they do not.
+    RSA_PSS_PARAMS *pss = type == V_ASN1_SEQUENCE
+        ? (RSA_PSS_PARAMS *)ASN1_item_unpack((const ASN1_STRING *)parameters, ASN1_ITEM_rptr(RSA_PSS_PARAMS)) : NULL;
+    if (pss == NULL) return NID_undef;
+    hash = NID_sha1;
+    if (pss->hashAlgorithm != NULL) {
+        X509_ALGOR_get0(&name, NULL, NULL, pss->hashAlgorithm);
+        hash = OBJ_obj2nid(name);
+    }
+    RSA_PSS_PARAMS_free(pss);
+    return hash;
+}
+
+// The length in bits of an RSA key's public exponent; 0 if it cannot be read.
+static inline int blesec_rsa_exponent_bits(const EVP_PKEY *key) {
+    BIGNUM *exponent = NULL;
+    int bits = EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &exponent) ? BN_num_bits(exponent) : 0;
+    BN_free(exponent);
+    return bits;
 }
 
 // The entries of a revocation list. They are an OpenSSL stack, which only macros can read.

@@ -220,6 +220,31 @@ struct DirectSessionTests {
         #expect(!pair.hasBytes)
     }
 
+    @Test(
+        "over direct TLS a side changes its sending key as in negotiated mode; over Noise it does not",
+        arguments: [CertificateFixture.noise, CertificateFixture.tls])
+    func rekey(offer: String) throws {
+        let pair = try Self.pair(offer) { $0.limits.rekeyAfterRecords = 1 }
+        let flightsBefore = try #require(pair.sent[.dialer]?.count)
+        for number in 0..<2_500 {
+            let message = [UInt8(number & 0xFF)]
+            _ = try pair.dialer.queue(message)
+            pair.run()
+            #expect(pair.acceptor.takeMessage(now: pair.now) == message)
+        }
+        let isTLS = offer == CertificateFixture.tls
+        let records = pair.dialer.session?.records
+        #expect(try #require(records).sending.records == (isTLS ? 2_500 - 2 * 1_024 : 2_500))
+        // Two of the flights also have a TLS record that changes the key.
+        let lengths = try #require(pair.sent[.dialer]).dropFirst(flightsBefore).map(\.count)
+        let shortest = try #require(lengths.min())
+        #expect(lengths.count == 2_500)
+        #expect(lengths.count { $0 > shortest } == (isTLS ? 2 : 0))
+        pair.dialer.end()
+        pair.run()
+        #expect(pair.acceptor.hasPeerEnded && pair.acceptor.outcome == nil)
+    }
+
     @Test("a Noise message after the peer's end breaks the protocol", arguments: [0, 9])
     func messageAfterEnd(length: Int) throws {
         let pair = try Self.pair(CertificateFixture.noise)

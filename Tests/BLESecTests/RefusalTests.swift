@@ -274,8 +274,22 @@ extension Refusable {
             try middle.issueDevice("rogue")
             return Behaviour(certificate: "rogue", chain: ["middle"])
         },
+        Self("that comes with an unneeded one with a compressed point", "unusual encoding") {
+            setup in
+            // The reason shows that OpenSSL has not decoded the key of the unneeded certificate.
+            try setup.authority.issue(
+                "unneeded", TestAuthority.deviceExtensions("unneeded"), pointForm: "compressed")
+            var behaviour = try setup.issueValid()
+            behaviour.chain = ["unneeded"]
+            return behaviour
+        },
         Self("with a key that is too short", "too weak") { setup in
             try setup.issue(TestAuthority.deviceExtensions("rogue"), newKey: ["rsa:1024"])
+        },
+        Self("with a key that has too long an exponent", "unusually large") { setup in
+            try setup.issue(
+                TestAuthority.deviceExtensions("rogue"),
+                newKey: ["rsa:2048", "-pkeyopt", "rsa_keygen_pubexp:4294967311"])
         },
     ]
 }
@@ -347,7 +361,7 @@ struct RefusalTests {
         Refusable("an oversized chain of a \(role)", "too long", .limitExceeded, roles: [role]) {
             setup in
             var behaviour = try setup.issueValid()
-            behaviour.chain = Array(repeating: "ca", count: 60)
+            behaviour.chain = Array(repeating: "ca", count: 20)
             return behaviour
         }
     }
@@ -421,29 +435,34 @@ struct RefusalTests {
         }
     }
 
-    @Test("a key that is too short is refused, even if anyone is trusted without an authority")
-    func weakKey() throws {
-        for (newKey, isAccepted) in [("rsa:1024", false), ("rsa:2048", true)] {
-            let setup = try Refusable.Setup()
-            let behaviour = try setup.issue(
-                TestAuthority.deviceExtensions("rogue"), newKey: [newKey])
-            var configuration = ChannelConfiguration(identity: nil, trust: TrustPolicy.anyone)
-            configuration.protocols = [TLSContext.protocolName]
-            configuration.tls = try TLSContext(identity: setup.authority.identity("victim"))
-            for role in [ChannelRole.dialer, .acceptor] {
-                let peer = try MaliciousTLSPeer(
-                    role, behaviour, in: setup.authority.folder, victim: configuration)
-                try peer.run()
-                guard !isAccepted else {
-                    #expect(peer.isHandshakeDone && peer.types == [.ready], "\(role)")
-                    continue
-                }
-                #expect(peer.alert == 40, "\(role)")
-                #expect(peer.types.isEmpty && peer.reportedIdentity == nil, "\(role)")
-                let failure = try #require(peer.endLinkReturningVictimFailure())
-                #expect(failure.code == .untrusted, "\(role): \(failure.reason)")
-                #expect(failure.reason.contains("too weak"), "\(role): \(failure.reason)")
+    /// The exponents are the greatest prime of 32 bits, and the least of 33 bits.
+    @Test(
+        "an RSA key that is too short or too large is refused, even if anyone is trusted without an authority",
+        arguments: [
+            ("1024", "65537", false), ("2048", "65537", true), ("4104", "65537", false),
+            ("2048", "4294967291", true), ("2048", "4294967311", false),
+        ])
+    func keyStrength(bits: String, exponent: String, isAccepted: Bool) throws {
+        let setup = try Refusable.Setup()
+        let behaviour = try setup.issue(
+            TestAuthority.deviceExtensions("rogue"),
+            newKey: ["rsa:\(bits)", "-pkeyopt", "rsa_keygen_pubexp:\(exponent)"])
+        var configuration = ChannelConfiguration(identity: nil, trust: TrustPolicy.anyone)
+        configuration.protocols = [TLSContext.protocolName]
+        configuration.tls = try TLSContext(identity: setup.authority.identity("victim"))
+        for role in [ChannelRole.dialer, .acceptor] {
+            let peer = try MaliciousTLSPeer(
+                role, behaviour, in: setup.authority.folder, victim: configuration)
+            try peer.run()
+            guard !isAccepted else {
+                #expect(peer.isHandshakeDone && peer.types == [.ready], "\(role)")
+                continue
             }
+            #expect(peer.alert == 40, "\(role)")
+            #expect(peer.types.isEmpty && peer.reportedIdentity == nil, "\(role)")
+            let failure = try #require(peer.endLinkReturningVictimFailure())
+            #expect(failure.code == .untrusted, "\(role): \(failure.reason)")
+            #expect(failure.reason.contains("too weak"), "\(role): \(failure.reason)")
         }
     }
 

@@ -267,6 +267,11 @@ struct CertificateAuthorityTests {
             ["X25519"], ["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"],
             ["RSA", "-pkeyopt", "rsa_keygen_bits:1024"],
             ["RSA", "-pkeyopt", "rsa_keygen_bits:2040"],
+            ["RSA", "-pkeyopt", "rsa_keygen_bits:4104"],
+            [
+                "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-pkeyopt",
+                "rsa_keygen_pubexp:4294967311",
+            ],
         ])
     func unusableKeys(_ algorithm: [String]) throws {
         let authority = try make()

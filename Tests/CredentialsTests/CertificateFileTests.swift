@@ -107,15 +107,18 @@ struct CertificateFileTests {
     }
 
     @Test(
-        "a device's, an intermediate's or an authority's key that is too short is refused",
-        arguments: [1_024, 2_040])
-    func shortKeys(bits: Int) throws {
-        try authority.issueDevice("one", newKey: ["rsa:\(bits)"])
+        "a device's, an intermediate's or an authority's key that is too short or too large is refused",
+        arguments: [
+            ["rsa:1024"], ["rsa:2040"], ["rsa:4104"],
+            ["rsa:2048", "-pkeyopt", "rsa_keygen_pubexp:4294967311"],
+        ])
+    func keyStrength(newKey: [String]) throws {
+        try authority.issueDevice("one", newKey: newKey)
         expectRefused("a key or a signature that is too weak") { _ = try load("one") }
         try authority.issueDevice("two", newKey: ["rsa:2048"])
         #expect(try load("two").uri == "blesec://devices/two")
         try authority.issue(
-            "middle", TestAuthority.authorityExtensions("CA:TRUE"), newKey: ["rsa:\(bits)"])
+            "middle", TestAuthority.authorityExtensions("CA:TRUE"), newKey: newKey)
         expectRefused("a key or a signature that is too weak") {
             _ = try CertificateFile.identity(
                 certificate: folder.file("two.pem"), key: folder.file("two.key"),

@@ -195,8 +195,13 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("a list that covers only some certificates is refused")
-    func partial() throws {
+    @Test(
+        "a list that covers only some certificates or changes is refused, whether it says so in a critical extension or not",
+        arguments: [
+            "issuingDistributionPoint=critical,@point", "issuingDistributionPoint=@point",
+            "2.5.29.27=critical,DER:020101", "2.5.29.27=DER:020101",
+        ])
+    func partial(_ extension: String) throws {
         let config = folder.write(
             "ca.cnf",
             """
@@ -211,12 +216,12 @@ struct RevocationFileTests {
             default_crl_days=30
             crl_extensions=list
             [list]
-            issuingDistributionPoint=critical,@point
+            \(`extension`)
             [point]
             onlyuser=TRUE
             """)
         _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("part"))
-        expectError(.badKey, "critical extension") {
+        expectError(.badKey, "only whole lists are understood") {
             _ = try RevocationFile(folder.file("part"), authorities: authorities)
         }
         // Without the extension, the list covers all certificates and is accepted.
@@ -224,5 +229,63 @@ struct RevocationFileTests {
         folder.write("ca.cnf", whole.replacing("crl_extensions=list\n", with: ""))
         _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("whole"))
         _ = try RevocationFile(folder.file("whole"), authorities: authorities).current(at: now)
+    }
+
+    @Test("a list that is signed with a weak hash is refused")
+    func weakHash() throws {
+        let key = folder.file("rsa.key")
+        _ = try openssl("genpkey", "-algorithm", "rsa", "-out", key)
+        let certificate = folder.file("rsa.pem")
+        let request = folder.write(
+            "rsa.cnf",
+            "[req]\ndistinguished_name=dn\nx509_extensions=own\nprompt=no\n[dn]\nCN=rsa\n"
+                + "[own]\n\(TestAuthority.authorityExtensions("CA:TRUE"))")
+        _ = try openssl(
+            "req", "-x509", "-key", key, "-config", request, "-days", "30", "-out", certificate)
+        let authorities = try CertificateFile.authorities(certificate)
+        let config = folder.write(
+            "list.cnf",
+            """
+            [ca]
+            default_ca=own
+            [own]
+            database=\(folder.write("index.txt", ""))
+            certificate=\(certificate)
+            private_key=\(key)
+            default_crl_days=30
+            """)
+        for padding in ["pkcs1", "pss"] {
+            for (hash, isStrong) in [("sha1", false), ("sha256", true), ("md5", false)] {
+                // OpenSSL signs no PSS with MD5.
+                if padding == "pss", hash == "md5" { continue }
+                let list = folder.file("\(padding)-\(hash)")
+                _ = try openssl(
+                    "ca", "-config", config, "-gencrl", "-md", hash,
+                    "-sigopt", "rsa_padding_mode:\(padding)", "-out", list)
+                if isStrong {
+                    _ = try RevocationFile(list, authorities: authorities).current(at: now)
+                } else {
+                    expectError(.badKey, "weak hash") {
+                        _ = try RevocationFile(list, authorities: authorities)
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("a file that hides a fingerprint in a line after another one is refused")
+    func hiddenKeys() throws {
+        let (first, second) = (lamp.fingerprint, door.fingerprint)
+        expectError(.badKey, "line 1: a second fingerprint") {
+            _ = try load("a", Array("\(first) \(second)\n".utf8))
+        }
+        for text in ["\(first) stolen\r\(second) stolen\r", "# revoked\r\(first)\r"] {
+            expectError(.badKey, "line 1: a carriage return inside a line") {
+                _ = try load("b", Array(text.utf8))
+            }
+        }
+        let file = try load("c", Array("\(first) stolen\r\n\(second)\r\n".utf8))
+        let list = try file.current(at: now)
+        #expect(contains(list, lamp) && contains(list, door))
     }
 }

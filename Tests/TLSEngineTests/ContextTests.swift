@@ -167,23 +167,23 @@ struct ContextTests {
         func length(_ identity: TLSIdentity) -> Int {
             TLSContext.chainLength(of: [identity.certificate] + identity.intermediates)
         }
-        let room = try 16_384 - length(identity(padding: 10_000))
-        let longest = try identity(padding: 10_000 + room)
-        #expect(length(longest) == 16_384)
+        let room = try 4_096 - length(identity(padding: 2_000))
+        let longest = try identity(padding: 2_000 + room)
+        #expect(length(longest) == 4_096)
         let tested = try TLSContext(identity: longest, authorities: authority.authorities())
         for (dialer, acceptor) in [(tested, peer), (peer, tested)] {
             var pair = try EnginePair(dialer, acceptor)
             try pair.shakeHands()
             #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
         }
-        for excess in [1, 60_000] {
+        for excess in [1, 70_000] {
             let error = #expect(throws: ChannelError(.badKey, "")) {
-                _ = try identity(padding: 10_000 + room + excess)
+                _ = try identity(padding: 2_000 + room + excess)
             }
             // The much longer certificate also has longer length fields, so the length in its
-            // error is not `16_384 + excess`.
-            if excess == 1 { #expect(error?.reason.contains("of 16385 bytes") == true) }
-            #expect(error?.reason.contains("peers accept at most 16384") == true)
+            // error is not `4_096 + excess`.
+            if excess == 1 { #expect(error?.reason.contains("of 4097 bytes") == true) }
+            #expect(error?.reason.contains("peers accept at most 4096") == true)
         }
     }
 
@@ -215,6 +215,33 @@ struct ContextTests {
         #expect(!CanonicalKey.matches(try freshKey(["-algorithm", "x25519"])))
         #expect(!CanonicalKey.matches(try freshKey(["-algorithm", "RSA-PSS"])))
         #expect(!CanonicalKey.matches([]))
+    }
+
+    @Test("EC keys in other encodings are found in a Certificate message, and no other keys")
+    func otherCurves() throws {
+        let p256 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        let accepted =
+            try freshKey(p256) + freshKey(["-algorithm", "ed25519"])
+            + freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"])
+            + freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"])
+            + freshKey(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
+        #expect(CanonicalKey.otherCurves(in: accepted).isEmpty)
+        // The algorithm of a P-256 key has the offsets 6 to 12; its point begins at 26 with the
+        // byte for its form.
+        var compressed = try freshKey(p256)
+        compressed[26] = 0x02
+        let otherCurve = try freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-224"])
+        let explicit = try freshKey(p256 + ["-pkeyopt", "ec_param_enc:explicit"])
+        let sm2: [UInt8] = [0x06, 0x08, 0x2A, 0x81, 0x1C, 0xCF, 0x55, 0x01, 0x82, 0x2D]
+        for (key, last) in [(compressed, 12), (otherCurve, 12), (sm2, 9)] {
+            let message = accepted + key + accepted
+            #expect(CanonicalKey.otherCurves(in: message) == [accepted.count + last])
+        }
+        let found = CanonicalKey.otherCurves(in: explicit)
+        try #require(found.count == 1)
+        #expect(explicit[found[0] - 6...found[0]].elementsEqual(compressed[6...12]))
+        // A message that ends within an algorithm has no such key.
+        #expect(CanonicalKey.otherCurves(in: Array(compressed.prefix(12))).isEmpty)
     }
 
     @Test("a ClientHello offers no compression of certificates (RFC 8879)")

@@ -56,6 +56,8 @@ final class DirectSession: Session {
 
     override func sealNext(now: UInt64) throws(ChannelError) -> Bool {
         if !outbox.isEmpty {
+            // Plain Noise messages have no way to announce a new key.
+            if records.engine.announcesRekey, needsRekey { try records.rekeySending() }
             _ = try outbox.take(atMost: bulkPayload) { piece, _ throws(ChannelError) in
                 try seal(piece)
             }

@@ -310,13 +310,6 @@ final class NegotiatedSession: Session {
         return false
     }
 
-    private var needsRekey: Bool {
-        let limits = configuration.limits
-        return records.sending.records >= Record.leastRekeyInterval
-            && (records.sending.records >= limits.rekeyAfterRecords
-                || records.sending.bytes >= limits.rekeyAfterBytes)
-    }
-
     // MARK: - Receiving
 
     override func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {

@@ -121,6 +121,13 @@ class Session: ChannelStage {
 
     // MARK: - Sending
 
+    /// Whether the next record needs a new key, by the limits for one key.
+    final var needsRekey: Bool {
+        records.sending.records >= Record.leastRekeyInterval
+            && (records.sending.records >= limits.rekeyAfterRecords
+                || records.sending.bytes >= limits.rekeyAfterBytes)
+    }
+
     final var hasRoom: Bool { outbox.isEmpty || outbox.byteCount < limits.sendAhead }
 
     /// Queues a message, and returns its number. The message is delivered when the count of

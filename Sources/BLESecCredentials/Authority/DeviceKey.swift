@@ -73,10 +73,10 @@ enum DeviceKey {
                 ["prime256v1", "secp384r1", "secp521r1"].contains(unsafe group(of: key))
             default: false
             }
-        guard hasSignatureScheme, unsafe KeyStrength.isSufficient(key) else {
+        guard hasSignatureScheme, unsafe KeyStrength.isAccepted(key) else {
             throw .badKey(
-                "holds a key that TLS 1.3 cannot sign with: use Ed25519, Ed448, P-256, P-384, "
-                    + "P-521 or RSA of 2048 bits and more")
+                "holds a key that TLS 1.3 cannot sign with, or that is unusually large: use "
+                    + "Ed25519, Ed448, P-256, P-384, P-521 or RSA of 2048 to 4096 bits")
         }
     }
 
