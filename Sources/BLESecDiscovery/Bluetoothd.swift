@@ -145,7 +145,8 @@ package actor Bluetoothd {
         case (Interface.objectManager, "InterfacesAdded", 2):
             tree.add(subject, body[1])
             treeChanged()
-            if body[1].properties?[Interface.device] != nil { scans.heard(subject, in: tree) }
+            let hasDevice = body[1].properties?[Interface.device] != nil
+            if hasDevice, tree.wasNewDeviceHeard(subject) { scans.heard(subject, in: tree) }
         case (Interface.objectManager, "InterfacesRemoved", 2):
             let wasConnected = tree.isConnected(subject)
             tree.remove(subject, body[1].texts ?? [])

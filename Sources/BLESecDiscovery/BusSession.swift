@@ -14,6 +14,9 @@ final class BusSession {
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
+    /// The unique name of the bluetoothd whose objects are known or are being listed. A reply of an
+    /// earlier bluetoothd means nothing.
+    private var listedName: String?
     /// Why the last ended attempt to list bluetoothd's objects has failed. Nil if that attempt has
     /// succeeded, if none has ended yet, or if bluetoothd is not known to run.
     private(set) var listingFailure: DiscoveryError?
@@ -88,6 +91,7 @@ final class BusSession {
 
     private func forget() {
         owner = nil
+        listedName = nil
         bluetoothd?.assumeIsolated { $0.forget() }
     }
 
@@ -99,11 +103,12 @@ final class BusSession {
     func listObjects() { if let owner { listObjects(of: owner) } }
 
     private func listObjects(of name: String) {
+        listedName = name
         let call = Bus.Call(
             destination: name, path: "/", interface: Interface.objectManager,
             member: "GetManagedObjects")
         bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
-            guard let self else { return }
+            guard let self, listedName == name else { return }
             switch result {
             case .success(let values):
                 owner = name

@@ -264,6 +264,12 @@ struct ObjectTree: Sendable {
         self[path, Interface.device]?[name]?.bool ?? false
     }
 
+    /// Whether bluetoothd has added the device at `path` because it was heard. When an adapter comes
+    /// back, bluetoothd also adds the paired devices that it has stored, without a signal strength.
+    func wasNewDeviceHeard(_ path: String) -> Bool {
+        self[path, Interface.device]?["RSSI"] != nil || !flag("Paired", of: path)
+    }
+
     func address(of path: String) -> DeviceAddress? {
         guard let device = self[path, Interface.device],
             let address = device["Address"]?.text.flatMap({ BluetoothAddress($0) }),

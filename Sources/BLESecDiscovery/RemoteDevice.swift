@@ -34,8 +34,11 @@ package struct RemoteDevice: Sendable {
     /// Connects to the device, which the adapter must have heard before.
     ///
     /// If this call throws, there may be a link all the same: one that the peer has made, or one
-    /// that came up too late. This call does not end such a link.
+    /// that came up too late. This call does not end a link that bluetoothd has reported.
     ///
+    /// - Parameter mayEnd: called after a failure; returns whether this call may tell bluetoothd to
+    ///   stop connecting. That also ends a link that bluetoothd has not reported yet, so it must
+    ///   not be done while a channel uses the link.
     /// - Returns: true if this call made the link, so that the caller may end it; false if there
     ///   was a link before.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
@@ -43,7 +46,9 @@ package struct RemoteDevice: Sendable {
     ///   ``DiscoveryError/Code/collision`` when the attempt collided with bluetoothd's own scan
     ///   (the next attempt may follow at once), ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
-    package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
+    package func connect(
+        until deadline: MonotonicTime, mayEnd: @Sendable () async -> Bool = { true }
+    ) async throws(DiscoveryError) -> Bool {
         let action = "connect to \(address)"
         let path = try await requirePath(to: action)
         let makesLink = await !bluetoothd.tree.isConnected(path)
@@ -58,7 +63,9 @@ package struct RemoteDevice: Sendable {
         } catch {
             // bluetoothd keeps trying until it is asked to stop, except after a collision. If there
             // is a link by now, it may be the peer's, with a channel over it.
-            if makesLink, error.code != .collision, await !bluetoothd.tree.isConnected(path) {
+            if makesLink, error.code != .collision, await !bluetoothd.tree.isConnected(path),
+                await mayEnd()
+            {
                 await bluetoothd.send(to: action, path, Interface.device, "Disconnect")
             }
             if error.code == .failed {

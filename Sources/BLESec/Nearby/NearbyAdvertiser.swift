@@ -77,6 +77,12 @@ actor NearbyAdvertiser {
         if throttle.peerFailed(at: loop.now) { updateSoon() }
     }
 
+    /// The adapter is on again: renews the PSM at once if another device is the adapter now.
+    func adapterReturned() {
+        if listener.assumeIsolated({ $0.isOnFormerAdapter }) { renewal = loop.now }
+        updateSoon()
+    }
+
     /// Wakes the task, because what to advertise may have changed.
     func updateSoon() {
         mustUpdate = true

@@ -194,15 +194,23 @@ actor NearbyDialer {
     private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
         do throws(DiscoveryError) {
             return try await setup.adapter.device(address).connect(
-                until: loop.now.advanced(by: Self.connectTimeout))
+                until: loop.now.advanced(by: Self.connectTimeout),
+                mayEnd: { await !self.isUsed(address) })
         } catch {
             if error.code == .collision {
                 collidedAddresses.insert(address)
-            } else if await setup.adapter.device(address).isConnected {
+            } else if await hasLink(to: address) {
                 try await connectFailed(to: address, error)
             }
             throw ChannelError(discovery: error).during(.connecting)
         }
+    }
+
+    /// Whether there is a link to an address. A channel may arrive over a new link before bluetoothd
+    /// reports the link.
+    private func hasLink(to address: DeviceAddress) async -> Bool {
+        if isUsed(address) { return true }
+        return await setup.adapter.device(address).isConnected
     }
 
     /// A connect has failed, or was called off, although there is a link to the address. The link

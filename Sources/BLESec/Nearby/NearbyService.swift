@@ -138,7 +138,7 @@ public actor NearbyService {
         statusObservers.tell(status)
         guard state == .on else { return }
         dialer?.assumeIsolated { $0.run() }
-        advertiser?.assumeIsolated { $0.updateSoon() }
+        advertiser?.assumeIsolated { $0.adapterReturned() }
     }
 
     /// Also reports events to `handler`, on the loop, for as long as `owner` lives.
@@ -211,8 +211,12 @@ public actor NearbyService {
     }
 
     /// Stops advertising, scanning and dialing. Ends the channels that nobody has taken, and the
-    /// links that this side has made and no channel uses. Channels that were returned and are not
-    /// over stay open.
+    /// links that this service has made and none of its channels uses. Channels that were returned
+    /// and are not over stay open.
+    ///
+    /// All programs of this machine share the link to a device, and a service knows only its own
+    /// channels. When a service ends a link, here or after its last channel over it, the channels
+    /// of other services and programs over this link end, too.
     ///
     /// Waits for the channels that are being closed, and returns when the links are down, which
     /// takes bluetoothd two seconds. A further call waits as well.

@@ -41,7 +41,8 @@ actor RenewableListener: LinkListener {
     }
 
     private nonisolated let loop: EventLoop
-    private let adapter: Adapter?
+    /// The adapter, as it was when the last PSM was opened; nil without L2CAP.
+    private var adapter: Adapter?
     /// Called with each accepted link, before any other code sees the link.
     private let onAccept: @Sendable (any Link) -> Void
     /// The listener whose PSM is advertised.
@@ -62,6 +63,12 @@ actor RenewableListener: LinkListener {
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
     /// The address where peers can dial now; `nil` without L2CAP.
     var localAddress: L2CAPAddress? { advertisedListener?.localAddress }
+    /// Whether another device has got the adapter's name since the advertised PSM was opened. The
+    /// kernel passes a listener only the links of the address that the listener is bound to.
+    var isOnFormerAdapter: Bool {
+        guard let adapter, let present = try? Adapter.named(adapter.name) else { return false }
+        return present.address != localAddress?.device
+    }
 
     /// Listens on an adapter's L2CAP channels; without an adapter, only ``admit(_:)`` brings links.
     static func listen(
@@ -166,7 +173,10 @@ actor RenewableListener: LinkListener {
     /// Listens on another PSM; `nil` without L2CAP, and once closed.
     private func open() throws(LinkError) -> L2CAPListener? {
         guard let adapter, !isClosed else { return nil }
-        let fresh = try Self.open(recentPSMs, on: adapter, loop)
+        // While the adapter is off, the PSM is opened at the last known address.
+        let present = (try? Adapter.named(adapter.name)) ?? adapter
+        self.adapter = present
+        let fresh = try Self.open(recentPSMs, on: present, loop)
         add(fresh)
         return fresh
     }

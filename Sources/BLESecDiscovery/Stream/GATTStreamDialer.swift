@@ -12,6 +12,8 @@ package struct GATTStreamDialer: Sendable {
     private static let notificationOverhead = 5
     /// The ATT MTU until the two devices negotiate another.
     private static let defaultMTU = 23
+    /// The MTUs that bluetoothd can have negotiated; it allows at most 517.
+    private static let negotiableMTUs = defaultMTU...517
 
     private let device: RemoteDevice
     private let toListener: RemoteCharacteristic
@@ -84,7 +86,10 @@ package struct GATTStreamDialer: Sendable {
         let reply = try? await device.call(
             to: "ask for an MTU", toListener.path, Interface.properties, "Get",
             [.string(Interface.characteristic), .string("MTU")], until: deadline)
-        return reply?.first?.integer ?? Self.defaultMTU
+        guard let mtu = reply?.first?.integer, Self.negotiableMTUs.contains(mtu) else {
+            return Self.defaultMTU
+        }
+        return mtu
     }
 
     private var carrier: GATTStreamLink.Carrier {

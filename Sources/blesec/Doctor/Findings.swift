@@ -183,12 +183,16 @@ struct Findings {
         let configuration = readConfiguration(arguments.configurationPath)
         if words != nil { addPlugins(arguments, configuration) }
         guard let configuration else { return }
-        if words != nil, (configuration.number("GATT", "Channels") ?? 3) != 1 {
+        let channels = configuration.number("GATT", "Channels")
+        if words != nil, channels.map({ $0 > 1 }) ?? true {
+            let opens = channels == nil ? "may open" : "opens"
+            let condition = channels == nil ? " (the default depends on its version)" : ""
             add(
                 .note, "bluetoothd",
-                "it opens channels of its own to a device that connects, which may confuse the "
-                    + "kernel",
-                remedy: "`Channels = 1` below `[GATT]` in \(arguments.configurationPath) ends that")
+                "it \(opens) channels of its own to a device that connects\(condition), which may "
+                    + "confuse the kernel",
+                remedy:
+                    "`Channels = 1` below `[GATT]` in \(arguments.configurationPath) prevents that")
         }
         addConnectionTimes(configuration, arguments.configurationPath)
     }
