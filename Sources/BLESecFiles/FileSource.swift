@@ -39,8 +39,6 @@ final class FileSource {
     private let root: Descriptor
     /// The indices of those `entries` that are files; nil until the first use.
     private var fileIndices: [Int]?
-    /// The folder of the tree that was opened last.
-    private var lastFolder: (path: String, folder: Descriptor)?
 
     /// How many files and folders together a sent tree may have. A receiver accepts this many
     /// files, and in addition this many folders.
@@ -244,18 +242,12 @@ final class FileSource {
             slash.map { String(entry.path[entry.path.utf8.index(after: $0)...]) }
             ?? entry.path
         try requireRootInPlace()
-        // `lastFolder` stays open when another folder has taken its path, so it is compared with
-        // the folder that has the path now.
-        if let lastFolder, FileName.areSame(lastFolder.path, path),
-            path.isEmpty || lastFolder.folder.isSame(as: root.status(of: lastFolder.path))
-        {
-            return (lastFolder.folder, name)
-        }
+        // Each folder is opened anew, since another folder, or a symbolic link, may have taken the
+        // path of any of them. An open folder would not show that.
         var folder = root
         for part in path.utf8.split(separator: UInt8(ascii: "/")) {
             folder = try folder.open(String(Substring(part)), O_RDONLY | O_DIRECTORY)
         }
-        lastFolder = (String(path), folder)
         return (folder, name)
     }
 

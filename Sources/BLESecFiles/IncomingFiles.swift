@@ -15,8 +15,8 @@ struct IncomingFiles: Sendable {
     let folder: String
     let rules: FileFolder.Rules
     let peer: [UInt8]
-    /// Called when everything is stored and the sender has sent all, before the sender learns that
-    /// the transfer is done. Not called if the transfer ends earlier, even if all is stored then.
+    /// Called once, when everything is stored, before the sender learns of that. Not called if the
+    /// transfer ends earlier.
     let whenStored: @Sendable () async -> Void
 
     /// The time between two calls of ``FileReceiver/tick()``.
@@ -124,6 +124,8 @@ struct IncomingFiles: Sendable {
             feed.finish()
             permitFeed.finish()
         }
+        // The sender may learn that everything is stored long before it ends its direction.
+        var isStored = false
         for await event in events {
             if transfer.isCancelled { break }
             switch event {
@@ -132,18 +134,18 @@ struct IncomingFiles: Sendable {
                     try receiver.receive(bytes)
                 }
                 permitFeed.yield()
-                try await handle(outcome)
+                try await handle(outcome, &isStored)
             case .tick:
-                try await handle(await ask { receiver in receiver.tick() })
+                let outcome = await ask { receiver in receiver.tick() }
+                try await handle(outcome, &isStored)
                 isTickQueued.withLock { $0 = false }
             case .failure(let error): throw error
             case .end:
                 let outcome = await ask { receiver throws(FileViolation) in
                     try receiver.finish()
                 }
-                if outcome.isDone { await whenStored() }
                 do throws(ChannelError) {
-                    try await handle(outcome)
+                    try await handle(outcome, &isStored)
                 } catch {
                     // If everything is stored, the transfer is done, even if the sender cannot
                     // learn of it now.
@@ -192,7 +194,15 @@ struct IncomingFiles: Sendable {
         }
     }
 
-    private func handle(_ outcome: Outcome) async throws(ChannelError) {
+    /// Publishes the progress, and sends the answers. If everything is stored, and `isStored` is
+    /// false, first sets it and calls ``whenStored``.
+    private func handle(
+        _ outcome: Outcome, _ isStored: inout Bool
+    ) async throws(ChannelError) {
+        if outcome.state.name != nil, !isStored {
+            isStored = true
+            await whenStored()
+        }
         transfer.update(held: outcome.state.held) { progress in
             progress.bytes = min(outcome.state.received, progress.totalBytes)
             progress.files = max(progress.files, outcome.state.ended)

@@ -182,9 +182,8 @@ public struct FileOffer: Sendable {
         accept(into: folder, options) {}
     }
 
-    /// Does what ``accept(into:_:)`` does, and calls `whenStored` when everything is stored and the
-    /// sender has sent all, before the sender learns that the transfer is done. Does not call it if
-    /// the transfer ends earlier, even if all is stored then.
+    /// Does what ``accept(into:_:)`` does, and calls `whenStored` once, when everything is stored,
+    /// before the sender learns of that. Does not call it if the transfer ends earlier.
     package func accept(
         into folder: String, _ options: Options, whenStored: @escaping @Sendable () async -> Void
     ) -> FileTransfer {

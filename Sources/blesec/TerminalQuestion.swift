@@ -18,11 +18,11 @@ enum TerminalQuestion {
             throw ChannelError(.noSuchFile, "there is no terminal to ask: \(remedy)")
         }
         defer { close(terminal) }
-        // What was typed before the question is no answer either.
-        tcflush(terminal, TCIFLUSH)
         for line in lines { try write(Diagnostics.oneLine(line) + "\n", terminal) }
+        var isFirst = true
         while true {
-            try write(Diagnostics.oneLine(question) + " [y/n] ", terminal)
+            try show(question, answers: "y/n", on: terminal, discardsInput: isFirst)
+            isFirst = false
             guard let answer = readLine(terminal) else { return false }
             switch answer.lowercased() {
             case "y", "yes": return true
@@ -30,6 +30,19 @@ enum TerminalQuestion {
             default: continue
             }
         }
+    }
+
+    /// Writes a question and the possible answers. With `discardsInput`, what was typed before the
+    /// question is no answer.
+    static func show(
+        _ question: String, answers: String, on terminal: Int32, discardsInput: Bool
+    ) throws(ChannelError) {
+        try write(Diagnostics.oneLine(question), terminal)
+        // The input is discarded only now, since the write waits while the terminal is stopped.
+        // What is typed once the possible answers are shown is kept. A background process must not
+        // discard what is typed for the foreground.
+        if discardsInput, tcgetpgrp(terminal) == getpgrp() { tcflush(terminal, TCIFLUSH) }
+        try write(" [\(answers)] ", terminal)
     }
 
     private static func write(_ text: String, _ terminal: Int32) throws(ChannelError) {

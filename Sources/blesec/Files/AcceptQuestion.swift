@@ -155,7 +155,7 @@ actor AcceptQuestion {
         let size = TransferDisplay.size(offer.bytes)
         let item = offer.isFolder ? "folder \(offer.name), \(offer.files) files" : offer.name
         let sender = peer?.description ?? "the peer"
-        let prompt = Diagnostics.oneLine("Take \(item), \(size), from \(sender)?") + " [y/n/all] "
+        let question = "Take \(item), \(size), from \(sender)?"
         let isCancelled = Locked(false)
         return await withTaskCancellationHandler {
             await thread.run {
@@ -163,8 +163,6 @@ actor AcceptQuestion {
                 guard terminal >= 0 else { return .noTerminal }
                 defer { close(terminal) }
                 if afterWithdrawal { usleep(Self.reactionTime) }
-                // A background process must not discard what is typed for the foreground.
-                if tcgetpgrp(terminal) == getpgrp() { tcflush(terminal, TCIFLUSH) }
                 var hasAsked = false
                 while true {
                     // Everything that waits for standard error comes first: it may contain escape
@@ -175,9 +173,10 @@ actor AcceptQuestion {
                         usleep(10_000)
                     }
                     if isCancelled.withLock({ $0 }) { return hasAsked ? .no : .notAsked }
+                    let isShown: Void? = try? TerminalQuestion.show(
+                        question, answers: "y/n/all", on: terminal, discardsInput: !hasAsked)
+                    guard isShown != nil else { return .no }
                     hasAsked = true
-                    guard (try? StandardOutput.write(Array(prompt.utf8), to: terminal)) != nil
-                    else { return .no }
                     guard let line = Self.readLine(terminal, isCancelled) else {
                         // What is written next begins on a line of its own.
                         try? StandardOutput.write([UInt8(ascii: "\n")], to: terminal)

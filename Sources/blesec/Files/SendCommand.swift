@@ -61,15 +61,15 @@ enum SendCommand {
         if let error = firstError.withLock({ $0 }) { throw error }
     }
 
-    /// Checks that all files can be read, before the search for a peer begins.
+    /// Checks that all files and folders can be read, before the search for a peer begins.
     private static func checkReadable(_ paths: [String]) throws(ChannelError) {
         for path in paths where !SourcePath(path).isReadable {
-            throw ChannelError(.noSuchFile, "\(path) does not exist or cannot be read")
+            throw ChannelError(.noSuchFile, "\(path) is no file or folder that can be read")
         }
     }
 
     /// Sends one file after another. A file that fails is reported, and the other files are still
-    /// sent.
+    /// sent. If nothing can be offered, throws at once, so that nobody waits for the peer.
     private static func send(
         _ paths: [String], _ sendsHidden: Bool, over connection: PeerConnection,
         _ firstError: Locked<ChannelError?>
@@ -79,6 +79,7 @@ enum SendCommand {
             await TransferConnection.refuseOtherStreams(connection)
         }
         defer { refusing.cancel() }
+        var hasOffered = false
         for path in paths {
             let start = ContinuousClock.now
             let transfer: FileTransfer
@@ -100,6 +101,7 @@ enum SendCommand {
                 firstError.withLock { $0 = $0 ?? error }
                 continue
             }
+            hasOffered = true
             do throws(ChannelError) {
                 let name = try await finish(transfer, display)
                 let seconds = (ContinuousClock.now - start) / .seconds(1)
@@ -131,6 +133,7 @@ enum SendCommand {
                 firstError.withLock { $0 = $0 ?? error }
             }
         }
+        if !hasOffered, let error = firstError.withLock({ $0 }) { throw error }
     }
 
     /// The bytes of all files; nil if there is a folder, whose files are not counted yet.

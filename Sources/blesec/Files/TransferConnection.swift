@@ -166,7 +166,7 @@ struct TransferSetup {
         self.target = target
         let remembered = try target?.peer == nil ? memory.rememberedKey : nil
         options = try ChannelOptions(
-            arguments, operandKey: target?.peer, onlyKey: remembered, memory)
+            arguments, operandKey: target?.peer, rememberedKey: remembered, memory)
     }
 
     /// Starts a connection: dials the target or, with --listen, waits there. Without a target, both

@@ -40,7 +40,11 @@ struct SourcePath {
         self.status = unsafe stat(path, &status) == 0 ? status : nil
     }
 
-    var isReadable: Bool { unsafe access(path, R_OK) == 0 }
+    /// Whether the path leads to a file or folder that can be read, and not to a device or a pipe.
+    var isReadable: Bool {
+        guard let status, [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else { return false }
+        return unsafe access(path, R_OK) == 0
+    }
 
     /// The size of a file in bytes; nil if the path does not lead to a regular file.
     var bytes: UInt64? {
