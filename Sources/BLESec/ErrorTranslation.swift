@@ -28,6 +28,13 @@ extension ChannelError {
             underlying: error.systemError == 0 ? nil : .errno(error.systemError))
     }
 
+    /// The error of an attempt to listen. If there is no folder for a socket's file, the file cannot
+    /// be made, and no peer is missing.
+    package init(listening error: LinkError) {
+        self.init(link: error)
+        if error.code == .notFound { code = .cannotCreate }
+    }
+
     package init(discovery error: DiscoveryError) {
         let code: Code
         switch error.code {

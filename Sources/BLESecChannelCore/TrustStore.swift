@@ -16,8 +16,9 @@ public protocol TrustStore: Sendable {
     func contains(_ key: Fingerprint) throws(ChannelError) -> Bool
 
     /// The incomplete pairing with `key`; nil if there is none, or if it is older than
-    /// ``TrustPolicy/PendingPeer/lifetime``. Only ``TrustPolicy/pairing(_:store:name:)`` calls this
-    /// method and the next two; by default all three throw `configuration`.
+    /// ``TrustPolicy/PendingPeer/lifetime``. In the library, only
+    /// ``TrustPolicy/pairing(_:store:name:)`` calls this method and the next two; by default all
+    /// three throw `configuration`.
     func pendingPeer(_ key: Fingerprint) throws(ChannelError) -> TrustPolicy.PendingPeer?
 
     /// Keeps a pairing that is not complete, in place of an earlier one with the same key. The

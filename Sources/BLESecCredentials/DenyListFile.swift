@@ -49,12 +49,13 @@ public final class DenyListFile: Sendable {
         guard let listing = try ListFile(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
-        let keys = try ListFile.lines(of: listing.text).map {
+        let keys = try ListFile.lines(of: listing.text, in: path).map {
             (number, words) throws(ChannelError) in
             guard let key = Fingerprint(String(words[0])) else {
                 throw ListFile.malformed(
                     path, number, "a line begins with a fingerprint, SHA256: and 43 characters")
             }
+            try ListFile.refuseSecondKey(words, path, number)
             return key
         }
         return Content(version: listing.version, keys: Set(keys))

@@ -130,7 +130,7 @@ public final class KnownPeersFile: TrustStore {
         try Self.check(newName)
         // Checked without the lock first, since to take the lock would create the file.
         guard try current().keys[name] != nil else { return false }
-        return try change { text, content throws(ChannelError) in
+        let isRenamed = try change { text, content throws(ChannelError) in
             guard let key = content.keys[name] else { return false }
             if let bound = content.keys[newName], bound != key {
                 throw ChannelError(
@@ -148,11 +148,13 @@ public final class KnownPeersFile: TrustStore {
             }
             text = ListFile.text(of: lines)
             try requireRoom(for: text)
-            // Without this, a pairing that is not complete would stay under the old name, and
-            // removing the new name would not remove the pairing.
-            if newName != name { try pending.forget { $0.name == name } }
             return true
         }
+        // Without this, a pairing that is not complete would stay under the old name, and removing
+        // the new name would not remove the pairing. It is removed only after the file has been
+        // replaced, so that a full disk does not cost the pairing.
+        if isRenamed, newName != name { try pending.forget { $0.name == name } }
+        return isRenamed
     }
 
     /// The peers with which a pairing is not complete; throws as ``key(named:)`` does.
@@ -197,7 +199,7 @@ public final class KnownPeersFile: TrustStore {
 
     private func parse(_ listing: ListFile) throws(ChannelError) -> Content {
         var fresh = Content(version: listing.version)
-        for (number, words) in ListFile.lines(of: listing.text) {
+        for (number, words) in try ListFile.lines(of: listing.text, in: path) {
             guard let name = PeerName.unescape(words[0]) else {
                 throw ListFile.malformed(
                     path, number,

@@ -81,7 +81,7 @@ package final class LastAddressesFile: Sendable {
     private func parse(
         _ listing: ListFile
     ) throws(ChannelError) -> [(key: Fingerprint, address: String)] {
-        try ListFile.lines(of: listing.text).map { (number, words) throws(ChannelError) in
+        try ListFile.lines(of: listing.text, in: path).map { (number, words) throws(ChannelError) in
             guard words.count == 2, let key = Fingerprint(String(words[0])),
                 let address = PeerName.unescape(words[1])
             else {

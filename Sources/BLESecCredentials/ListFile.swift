@@ -86,14 +86,27 @@ struct ListFile: Sendable {
     }
 
     /// The number, from 1, and the words of each line that is neither blank nor a `#` comment.
-    static func lines(of text: [UInt8]) -> [(number: Int, words: [Substring])] {
-        rawLines(of: text).enumerated().compactMap { index, line in
+    ///
+    /// - Throws: `badKey` for a carriage return that is not at the end of a line. Otherwise a file
+    ///   with carriage returns alone would be one line, and possibly one comment.
+    static func lines(
+        of text: [UInt8], in path: String
+    ) throws(ChannelError) -> [(number: Int, words: [Substring])] {
+        let carriageReturn = UInt8(ascii: "\r")
+        var lines: [(number: Int, words: [Substring])] = []
+        for (index, line) in rawLines(of: text).enumerated() {
+            if let found = line.firstIndex(of: carriageReturn), found != line.endIndex - 1 {
+                throw malformed(
+                    path, index + 1, "a carriage return inside a line: a line ends with a line feed"
+                )
+            }
             // Split as bytes, because a `String` takes a blank and a combining character after it
             // as one character.
             let words = line.split(whereSeparator: isBlank)
-            guard let first = words.first, first.first != UInt8(ascii: "#") else { return nil }
-            return (index + 1, words.map { Substring(decoding: $0, as: UTF8.self) })
+            guard let first = words.first, first.first != UInt8(ascii: "#") else { continue }
+            lines.append((index + 1, words.map { Substring(decoding: $0, as: UTF8.self) }))
         }
+        return lines
     }
 
     /// All lines, without their line feeds.
@@ -125,6 +138,15 @@ struct ListFile: Sendable {
         }
         if let text = try edit(listing) { try NewFile.replace(lock.path, text.span) }
         lock.release()
+    }
+
+    /// Throws if another fingerprint follows the first word: it is not part of an explanation, but a
+    /// key whose line has lost its beginning.
+    static func refuseSecondKey(
+        _ words: [Substring], _ path: String, _ line: Int
+    ) throws(ChannelError) {
+        guard words.count > 1, Fingerprint(String(words[1])) != nil else { return }
+        throw malformed(path, line, "a second fingerprint: each goes in a line of its own")
     }
 
     static func malformed(_ path: String, _ line: Int, _ reason: String) -> ChannelError {

@@ -4,6 +4,10 @@ package import Glibc
 
 /// Writes files that appear under their name only when they are complete and on the disk. On a file
 /// system without hard links, ``create(_:_:for:)`` writes the file in place instead.
+///
+/// If the process is killed meanwhile, ``create(_:_:for:)`` leaves nothing behind where the file
+/// system has files without a name (`O_TMPFILE`). Elsewhere, and after ``replace(_:_:for:)``, a file
+/// with a name that begins with `.blesec-` can stay.
 package enum NewFile {
     /// The users who may read a new file; only its owner may write it.
     package enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
@@ -16,6 +20,38 @@ package enum NewFile {
         _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
     ) throws(ChannelError) {
         try refuseIfPresent(path)
+        if try !createWithoutTemporaryName(path, bytes, readers) {
+            try createWithTemporaryName(path, bytes, readers)
+        }
+        do throws(ChannelError) {
+            try synchronizeDirectory(of: path)
+        } catch {
+            unsafe unlink(path)
+            throw error
+        }
+    }
+
+    /// Creates `path` by naming a file that has no name before. Returns false if the file system has
+    /// no such files, or if they cannot be named since `/proc` is missing.
+    private static func createWithoutTemporaryName(
+        _ path: String, _ bytes: Span<UInt8>, _ readers: Readers
+    ) throws(ChannelError) -> Bool {
+        // `O_TMPFILE` is a macro that Swift does not import.
+        let flags = 0o20_000_000 | O_DIRECTORY | O_WRONLY
+        guard let file = FileDescriptor(directory(of: path), flags, mode: readers.rawValue) else {
+            return false
+        }
+        guard file.fill(with: bytes, readers) else { throw cannotCreate(path, errno) }
+        let name = "/proc/self/fd/\(file.number)"
+        // `linkat` refuses an existing name, as `link` does.
+        if unsafe linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 { return true }
+        guard errno != EEXIST else { throw exists(path) }
+        return false
+    }
+
+    private static func createWithTemporaryName(
+        _ path: String, _ bytes: Span<UInt8>, _ readers: Readers
+    ) throws(ChannelError) {
         let temporary = try writeTemporary(beside: path, bytes, readers)
         defer { unsafe unlink(temporary) }
         // `link` refuses an existing name, which `rename` would replace.
@@ -27,12 +63,6 @@ package enum NewFile {
                 throw cannotCreate(path, number)
             }
             try writeExclusively(path, bytes, readers)
-        }
-        do throws(ChannelError) {
-            try synchronizeDirectory(of: path)
-        } catch {
-            unsafe unlink(path)
-            throw error
         }
     }
 
@@ -85,9 +115,7 @@ package enum NewFile {
         guard let file = FileDescriptor(path, flags, mode: readers.rawValue) else {
             throw errno == EEXIST ? exists(path) : cannotCreate(path, errno)
         }
-        // Set the mode again, because the umask may have removed bits.
-        guard fchmod(file.number, readers.rawValue) == 0, file.write(bytes), fsync(file.number) == 0
-        else {
+        guard file.fill(with: bytes, readers) else {
             let number = errno
             unsafe unlink(path)
             throw cannotCreate(path, number)
@@ -172,5 +200,14 @@ package enum NewFile {
         }
         guard fsync(directory.number) != 0, errno != EINVAL, errno != EOPNOTSUPP else { return }
         throw cannotCreate(path, errno)
+    }
+}
+
+extension FileDescriptor {
+    /// Writes the content and the mode of a new file to the disk; false on an error, which is in
+    /// `errno`.
+    fileprivate func fill(with bytes: Span<UInt8>, _ readers: NewFile.Readers) -> Bool {
+        // Set the mode again, because the umask may have removed bits.
+        fchmod(number, readers.rawValue) == 0 && write(bytes) && fsync(number) == 0
     }
 }

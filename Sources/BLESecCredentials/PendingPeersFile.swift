@@ -79,7 +79,7 @@ final class PendingPeersFile: Sendable {
     }
 
     private func parse(_ listing: ListFile) throws(ChannelError) -> [Line] {
-        try ListFile.lines(of: listing.text).map { (number, words) throws(ChannelError) in
+        try ListFile.lines(of: listing.text, in: path).map { (number, words) throws(ChannelError) in
             guard words.count == 5, let name = PeerName.unescape(words[0]),
                 let key = Fingerprint(String(words[1])),
                 let transcript = Base64.decode(words[2], padded: false),

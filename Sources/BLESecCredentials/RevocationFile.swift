@@ -89,7 +89,7 @@ extension Parts {
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []
         var start: Int?
-        for (number, words) in ListFile.lines(of: text) {
+        for (number, words) in try ListFile.lines(of: text, in: path) {
             let line = words.joined(separator: " ")
             if start != nil || line == Self.begin {
                 start = start ?? number
@@ -103,6 +103,7 @@ extension Parts {
                 block = []
                 start = nil
             } else if let key = Fingerprint(String(words[0])) {
+                try ListFile.refuseSecondKey(words, path, number)
                 keys.append(key)
             } else {
                 throw ListFile.malformed(

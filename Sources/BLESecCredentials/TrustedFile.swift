@@ -214,6 +214,13 @@ struct TrustedFile: ~Copyable {
             }
             guard let target = link.target else { throw .system(errno) }
             guard !target.isEmpty else { throw .system(ENOENT) }
+            // In `/proc`, the text of such a link is a description, and no path.
+            guard !["pipe:[", "socket:[", "anon_inode:"].contains(where: target.hasPrefix) else {
+                throw .refused(
+                    .badKey(
+                        "\(requested) is a pipe or a socket, and not a file that can be checked: "
+                            + "use a file"))
+            }
             if Self.isAbsolute(target) {
                 guard let root = FileDescriptor("/", Self.pathFlag | O_DIRECTORY) else {
                     throw .system(errno)

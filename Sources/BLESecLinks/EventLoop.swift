@@ -91,7 +91,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     /// until ``shutdown()``, even when nothing refers to it.
     public init(name: String, clock: LoopClock = .system) {
         guard let poller = Poller() else {
-            preconditionFailure("no descriptors left for an event loop: raise `ulimit -n`")
+            // Not `preconditionFailure`, which prints no text in a release build.
+            fatalError("no descriptors left for an event loop: raise `ulimit -n`")
         }
         self.poller = poller
         self.name = name

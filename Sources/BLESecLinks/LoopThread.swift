@@ -25,7 +25,10 @@ enum LoopThread {
                 loop.run()
                 return nil
             }, unsafe Unmanaged.passRetained(loop).toOpaque())
-        precondition(failure == 0, "no thread left for an event loop: raise `ulimit -u`")
+        // Not `precondition`, which prints no text in a release build.
+        guard failure == 0 else {
+            fatalError("no thread left for an event loop: raise `ulimit -u`")
+        }
         pthread_detach(thread)
     }
 }

@@ -57,7 +57,10 @@ public final class BlockingThread: Sendable {
     /// Starts a thread as ``start()`` does, but traps if it cannot be started. For a tool that
     /// cannot work without the thread.
     public static func required() -> BlockingThread {
-        guard let thread = start() else { preconditionFailure("no thread can be started") }
+        // Not `preconditionFailure`, which prints no text in a release build.
+        guard let thread = start() else {
+            fatalError("no thread can be started: raise `ulimit -u`")
+        }
         return thread
     }
 

@@ -90,16 +90,14 @@ package struct Arguments: Sendable {
             guard value != nil || option.isValueOptional else {
                 throw usage("\(name) needs a value: `\(name) \(valueName)`")
             }
-            // An option without its optional value is stored with an empty value.
-            guard value != "" || !option.isValueOptional else {
-                throw usage("the value of \(name) is empty")
-            }
+            guard value != "" else { throw usage("the value of \(name) is empty") }
         } else if value != nil {
             throw usage("\(name) takes no value")
         }
         guard option.isRepeatable || values[option] == nil else {
             throw usage("\(name) is given twice")
         }
+        // An option without its optional value, too, is stored with an empty value.
         values[option, default: []].append(value ?? "")
     }
 

@@ -12,7 +12,8 @@ struct BashCompletion {
         // For each prefix of a command's words, the words that may come next. The prefix is empty
         // for the first word.
         var nextWords: [(prefix: String, words: [String])] = []
-        for path in commands.map(\.words) {
+        let pages = commands.map(\.words) + program.guideWords.map { [$0] }
+        for path in commands.map(\.words) + pages.map({ ["help"] + $0 }) {
             for depth in path.indices {
                 let prefix = path[..<depth].joined(separator: " ")
                 let index = nextWords.firstIndex { $0.prefix == prefix } ?? nextWords.count

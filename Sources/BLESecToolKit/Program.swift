@@ -295,7 +295,7 @@ extension Program {
 
     /// Writes each page into a file of its own, such as `blesec-listen.1`.
     private func writePages(into folder: String) throws(ChannelError) {
-        let date = PageDate.now.description
+        let date = try PageDate.now.description
         let pages = pages
         for var page in pages {
             // The tool's page refers to every other page. Each of these refers to the tool's page
@@ -325,6 +325,9 @@ extension Program {
         }
     }
 
+    /// The words that may follow `help` and are no command's, for completion.
+    var guideWords: [String] { guide == nil ? [] : ["concepts"] }
+
     /// All commands, each with its words after the tool's name, for completion.
     var commandsForCompletion: [(words: [String], command: Command)] {
         let own = commands.map { ([$0.key], $0.value()) } + builtIns.map { ([$0.word], $0.command) }
@@ -344,16 +347,21 @@ private struct PageDate: CustomStringConvertible {
         "October", "November", "December",
     ]
 
-    /// The day of SOURCE_DATE_EPOCH in UTC, or today's.
+    /// The day of SOURCE_DATE_EPOCH in UTC, or today's if the variable is not set.
     static var now: PageDate {
-        let sourceDate = unsafe getenv("SOURCE_DATE_EPOCH").flatMap {
-            time_t(unsafe String(cString: $0))
+        get throws(ChannelError) {
+            let variable = unsafe getenv("SOURCE_DATE_EPOCH").map { unsafe String(cString: $0) }
+            let given: time_t? = if let variable { time_t(variable) } else { time(nil) }
+            var parts = unsafe tm()
+            guard var seconds = given, unsafe gmtime_r(&seconds, &parts) != nil else {
+                throw .usage(
+                    "SOURCE_DATE_EPOCH is a number of seconds since 1970, and not "
+                        + "`\(variable ?? "")`")
+            }
+            let month = unsafe months[Int(parts.tm_mon)]
+            return PageDate(
+                description: "\(month) \(unsafe parts.tm_mday), \(unsafe Int(parts.tm_year) + 1900)"
+            )
         }
-        var seconds = sourceDate ?? time(nil)
-        var parts = unsafe tm()
-        guard unsafe gmtime_r(&seconds, &parts) != nil else { return PageDate(description: "") }
-        let month = unsafe months[Int(parts.tm_mon)]
-        return PageDate(
-            description: "\(month) \(unsafe parts.tm_mday), \(unsafe Int(parts.tm_year) + 1900)")
     }
 }

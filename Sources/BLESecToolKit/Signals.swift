@@ -19,7 +19,8 @@ package enum Signals {
         var thread = pthread_t()
         let failure = unsafe pthread_create(
             &thread, nil, { _ in while true { Signals.waitForOne() } }, nil)
-        precondition(failure == 0, "no thread can be started")
+        // Not `precondition`, which prints no text in a release build.
+        guard failure == 0 else { fatalError("no thread can be started: raise `ulimit -u`") }
         pthread_detach(thread)
     }
 

@@ -43,7 +43,7 @@ enum ServeCommand {
             Diagnostics.note("listening on \(local)", "listening")
             await serve(listener, loop)
         } catch {
-            throw ChannelError(link: error)
+            throw ChannelError(listening: error)
         }
     }
 

@@ -74,8 +74,7 @@ enum CertificateOptions {
     static func policy(
         _ arguments: Arguments, keys: [PeerKey]
     ) throws(ChannelError) -> TrustPolicy? {
-        var uris: Set<String> = []
-        for text in arguments.values(peerURI) { uris.insert(try SubjectURI(text).text) }
+        let uris = try peerURIs(arguments)
         if uris.isEmpty {
             if !keys.isEmpty { return .pinned(keys) }
             return arguments.has(authority) ? .authority() : nil
@@ -91,5 +90,40 @@ enum CertificateOptions {
             }
             return .refuse("the peer is \(claimed.uri ?? "") with \(key), and neither is expected")
         }
+    }
+
+    /// Accepts only the peer with the key `remembered`, and only if that key is one of `keys`, or
+    /// the peer's URI is one of `--peer-uri`, or neither kind of option is given.
+    ///
+    /// - Throws: `untrusted` if the options exclude that key, whatever the peer's URI is.
+    static func policy(
+        _ arguments: Arguments, _ keys: [PeerKey], remembered: PeerKey
+    ) throws(ChannelError) -> TrustPolicy {
+        let uris = try peerURIs(arguments)
+        if let key = keys.first(where: { $0.fingerprint == remembered.fingerprint }) {
+            return .pinned([key])
+        }
+        if keys.isEmpty, uris.isEmpty { return .pinned([remembered]) }
+        guard !uris.isEmpty else {
+            throw ChannelError(
+                .untrusted,
+                "the key that --remember names, \(remembered.fingerprint), is not among those of "
+                    + "--peer: give another name, or the right --peer")
+        }
+        return .asking { [uris] claimed in
+            guard claimed.fingerprint == remembered.fingerprint else {
+                return .refuse("the peer's key is not the one that --remember names")
+            }
+            guard let uri = claimed.uri, uris.contains(uri) else {
+                return .refuse("the peer is \(claimed.uri ?? "without a URI"), and not expected")
+            }
+            return .admit
+        }
+    }
+
+    private static func peerURIs(_ arguments: Arguments) throws(ChannelError) -> Set<String> {
+        var uris: Set<String> = []
+        for text in arguments.values(peerURI) { uris.insert(try SubjectURI(text).text) }
+        return uris
     }
 }

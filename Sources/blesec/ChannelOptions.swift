@@ -7,8 +7,9 @@ struct ChannelOptions: Sendable {
     static let adapter = Option(
         name: "--adapter", value: "HCI",
         help: "Use this Bluetooth adapter, such as hci1. By default l2cap:any stands for all "
-            + "adapters, the kernel selects the adapter that dials another l2cap: endpoint, and a "
-            + "service is advertised and looked for at the first adapter that is on.")
+            + "adapters; for an l2cap: endpoint with an address, the kernel selects the adapter "
+            + "that dials; and a service is advertised and looked for at the first adapter that "
+            + "is on.")
     static let addressType = Option(
         name: "--address-type", value: "TYPE", completion: .words(["public", "random"]),
         help: "The type of the Bluetooth address to dial: public (the default) or random.")
@@ -54,7 +55,7 @@ struct ChannelOptions: Sendable {
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
-    /// Whether only certain peers are accepted: without `--anyone`, or with a given `onlyKey`.
+    /// Whether only certain peers are accepted: without `--anyone`, or with a remembered key.
     var acceptsOnlyCertainPeers: Bool
 
     /// Reads the options, and the files of keys and certificates.
@@ -62,15 +63,17 @@ struct ChannelOptions: Sendable {
     /// - Parameters:
     ///   - operandKey: the key of the peer that the operand names. If there is one, options that
     ///     say whom to accept are refused.
-    ///   - onlyKey: the key of the only peer to accept, whatever the options say.
+    ///   - rememberedKey: the key that `--remember` names. If there is one, only its holder is
+    ///     accepted, and only if `--peer` and `--peer-uri` accept that peer too.
     init(
-        _ arguments: Arguments, operandKey: PeerKey? = nil, onlyKey: PeerKey? = nil,
+        _ arguments: Arguments, operandKey: PeerKey? = nil, rememberedKey: PeerKey? = nil,
         _ memory: PeerMemory? = nil
     ) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
-        let trust = try Self.trust(arguments, engines, operandKey: operandKey, onlyKey: onlyKey)
-        acceptsOnlyCertainPeers = onlyKey != nil || !arguments.has(Self.anyone)
+        let trust = try Self.trust(
+            arguments, engines, operandKey: operandKey, rememberedKey: rememberedKey)
+        acceptsOnlyCertainPeers = rememberedKey != nil || !arguments.has(Self.anyone)
         let identity = engines.hasNoise ? try Self.identity(arguments, engines, memory) : nil
         var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
         if engines.hasTLS {
@@ -127,27 +130,21 @@ struct ChannelOptions: Sendable {
     /// The policies for accepting peers: one for all protocols, and one for TLS alone if TLS needs
     /// another.
     private static func trust(
-        _ arguments: Arguments, _ engines: Engines, operandKey: PeerKey?, onlyKey: PeerKey?
+        _ arguments: Arguments, _ engines: Engines, operandKey: PeerKey?, rememberedKey: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
-        if let onlyKey { return (.pinned([onlyKey]), nil) }
         if let operandKey {
             try arguments.refuse(
-                [peer, anyone, CertificateOptions.authority], "does not go with peer:KEY")
+                [peer, anyone, CertificateOptions.peerURI], "does not go with peer:KEY")
             return (.pinned([operandKey]), nil)
         }
         try arguments.exclude(peer, anyone)
         try arguments.exclude(CertificateOptions.authority, anyone)
-        if arguments.has(anyone) { return (.anyone, nil) }
-        let keys = try arguments.values(peer).map { text throws(ChannelError) in
-            do throws(ChannelError) {
-                return try PeerKey(parsing: text)
-            } catch {
-                throw ChannelError(
-                    error.code,
-                    "\(error.reason); `--remember \(text)` accepts the peer that is remembered by "
-                        + "that name")
-            }
+        let keys = try peerKeys(arguments)
+        if let rememberedKey {
+            let policy = try CertificateOptions.policy(arguments, keys, remembered: rememberedKey)
+            return (policy, nil)
         }
+        if arguments.has(anyone) { return (.anyone, nil) }
         let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, keys: keys) : nil
         if !keys.isEmpty { return (.pinned(keys), forTLS) }
         // An authority's certificates cannot identify peers over Noise.
@@ -158,6 +155,19 @@ struct ChannelOptions: Sendable {
                     + "any peer")
         }
         return (forTLS, nil)
+    }
+
+    private static func peerKeys(_ arguments: Arguments) throws(ChannelError) -> [PeerKey] {
+        try arguments.values(peer).map { text throws(ChannelError) in
+            do throws(ChannelError) {
+                return try PeerKey(parsing: text)
+            } catch {
+                throw ChannelError(
+                    error.code,
+                    "\(error.reason); `--remember \(text)` accepts the peer that is remembered by "
+                        + "that name")
+            }
+        }
     }
 
     private static func identity(

@@ -51,7 +51,8 @@ enum ChatCommand {
         let operandKey = try memory.key(ofOperand: operand)
         let rememberedKey = try memory.rememberedKey
         let expected = operandKey ?? rememberedKey
-        let options = try ChannelOptions(arguments, onlyKey: expected, memory)
+        let options = try ChannelOptions(
+            arguments, operandKey: operandKey, rememberedKey: rememberedKey, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()

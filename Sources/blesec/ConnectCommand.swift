@@ -56,7 +56,7 @@ enum ConnectCommand {
         let target = try Target(arguments.operands[0], arguments, memory)
         let rememberedKey = try target.peer == nil ? memory.rememberedKey : nil
         let options = try ChannelOptions(
-            arguments, operandKey: target.peer, onlyKey: rememberedKey, memory)
+            arguments, operandKey: target.peer, rememberedKey: rememberedKey, memory)
         // Reports the connection, and stores its peer in `memory`.
         let notes = ConnectionNotes(memory, FailureLog())
         var configuration = options.configuration

@@ -56,6 +56,7 @@ struct ConnectionSession: Sendable {
         let fates = Task(executorPreference: connection.loop) { await reportFates(of: sent) }
         let parts: [@Sendable () async -> Event?] = [
             { await sendInput(to: sentFeed, fates) }, writeOutput, watch, awaitChannel,
+            refuseStreams,
         ]
         let tasks = parts.map { part in
             Task(executorPreference: connection.loop) {
@@ -233,6 +234,12 @@ struct ConnectionSession: Sendable {
             if status.state == .closed { failure = status.failure }
         }
         return .closed(failure)
+    }
+
+    /// Refuses each stream, so that a peer that runs another command does not wait.
+    private func refuseStreams() async -> Event? {
+        await Forwarder.refuseStreams(of: connection)
+        return nil
     }
 
     /// Returns a failure if the first channel is not ready within the time limit.

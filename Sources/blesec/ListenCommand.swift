@@ -61,7 +61,7 @@ enum ListenCommand {
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)
         let rememberedKey = try memory.rememberedKey
-        let options = try ChannelOptions(arguments, onlyKey: rememberedKey, memory)
+        let options = try ChannelOptions(arguments, rememberedKey: rememberedKey, memory)
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         guard arguments.has(PersistentArguments.persist) else {

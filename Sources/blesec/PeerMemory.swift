@@ -79,29 +79,26 @@ struct PeerMemory: Sendable {
         return try key(text)
     }
 
-    /// The key that `text` spells, or the key that is remembered by the name `text`.
+    /// The key that `text` spells, or the key that is remembered by the name `text`, or by the name
+    /// for which `blesec peers list` prints `text`.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(parsing: text) { return key }
         if let key = try folder?.knownPeers.key(named: text) { return PeerKey(fingerprint: key) }
-        if let pending = try pendingPeer(named: text) {
-            guard pending.isVerified else {
-                throw ChannelError(
-                    .noSuchPeer,
-                    "the pairing with `\(text)` was interrupted: run `blesec pair` on both sides again"
-                )
-            }
-            return PeerKey(fingerprint: pending.key)
+        let peers = try folder?.knownPeers.peers() ?? []
+        let listed = peers.first { RememberedPeer($0, address: nil).listedName == text }
+        if let listed { return PeerKey(fingerprint: listed.key) }
+        // Even a key that this side has verified does not count before the pairing is complete:
+        // nothing shows whether the peer has stored this side's key.
+        if try folder?.knownPeers.pendingPeers().contains(where: { $0.name == text }) == true {
+            throw ChannelError(
+                .noSuchPeer,
+                "the pairing with `\(text)` was interrupted: run `blesec pair` on both sides again")
         }
         throw ChannelError(
             .noSuchPeer,
             "nobody called `\(text)` is remembered"
                 + (folder.map { " in \($0.path)" } ?? "")
                 + ": give its key, pair with it by `blesec pair`, or connect with --remember first")
-    }
-
-    /// The peer of an interrupted pairing under this name; nil if there is none.
-    private func pendingPeer(named name: String) throws(ChannelError) -> TrustPolicy.PendingPeer? {
-        try folder?.knownPeers.pendingPeers().last { $0.name == name }
     }
 
     /// The path of the identity that `blesec pair` has made; nil if there is none. The path is only
@@ -148,13 +145,12 @@ struct PeerMemory: Sendable {
     }
 
     /// Remembers a proven peer: its name, if `--remember` is given, and its address, if it has a
-    /// name. Also completes an interrupted pairing with the peer.
+    /// name.
     ///
     /// - Throws: when the name cannot be stored. If only the address cannot be stored, the failure
     ///   is reported and ignored, since the channel works.
     func remember(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
         guard let folder, let key = peer?.fingerprint else { return }
-        try completePairing(with: key, in: folder)
         if let name { try folder.knownPeers.bind(name, to: key) }
         guard let endpoint = endpoint?.absolute else { return }
         let text = "\(endpoint) \(endpoint.addressType.rawValue)"
@@ -167,21 +163,6 @@ struct PeerMemory: Sendable {
                 "the peer's address will not be remembered: \(error.reason)", "not-remembered",
                 [("reason", .string(error.reason))])
         }
-    }
-
-    /// Completes a pairing that was interrupted. This side has verified the peer before, and now
-    /// the peer has accepted this side's key.
-    private func completePairing(
-        with key: Fingerprint, in folder: StateFolder
-    ) throws(ChannelError) {
-        guard let peerName, let pending = try pendingPeer(named: peerName), pending.isVerified,
-            pending.key == key
-        else { return }
-        try folder.knownPeers.bind(peerName, to: key)
-        try folder.knownPeers.forgetPending(key)
-        Diagnostics.note(
-            "paired: \(peerName) \(key)", "paired",
-            [("name", .string(peerName)), ("fingerprint", .string(key.description))])
     }
 
     /// The error for a peer at `endpoint` that shows a key other than the expected one. It contains

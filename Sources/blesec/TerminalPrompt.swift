@@ -44,8 +44,11 @@ enum TerminalPrompt {
         let original = settings
         settings.c_lflag &= ~tcflag_t(ECHO)
         settings.c_lflag |= tcflag_t(ECHONL)
-        // Ctrl-\ would end the process without a handler, and leave the terminal without echo.
-        unsafe withUnsafeMutableBytes(of: &settings.c_cc) { unsafe $0[Int(VQUIT)] = 0 }
+        // Ctrl-\ would end the process without a handler, and leave the terminal without echo. After
+        // Ctrl-Z, the shell turns echo on, and the rest of the passphrase would be shown.
+        unsafe withUnsafeMutableBytes(of: &settings.c_cc) {
+            for character in [VQUIT, VSUSP] { unsafe $0[Int(character)] = 0 }
+        }
         // A signal must not leave the terminal without echo. It ends the process, even if an older
         // handler would let the process continue: the passphrase would then be typed with echo.
         let token = Signals.add { number in

@@ -261,6 +261,29 @@ struct ChannelLoopsTests {
         for loop in loops { await loop.shutdown() }
     }
 
+    @Test("each of two calls of close returns only when the listener's endpoint is free")
+    func closesTwice() async throws {
+        let pinned = try PinnedPeers()
+        let (listenerLoop, channelLoop) = (EventLoop(name: "listener"), EventLoop(name: "channel"))
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let listener = try await SecureListener.listen(
+            on: try Endpoint(parsing: "unix:\(path)"),
+            configuration: pinned.configuration(.acceptor), loop: listenerLoop,
+            channelLoops: [channelLoop])
+        // The first call waits for the other loop, since a channel there waits to be accepted.
+        let dialed = try await SecureChannel.dial(
+            listener.localEndpoint, configuration: pinned.configuration(.dialer))
+        let closings = (0..<2).map { _ in
+            Task(executorPreference: listenerLoop) {
+                await listener.close()
+                return unsafe access(path, F_OK) != 0
+            }
+        }
+        for closing in closings { #expect(await closing.value) }
+        await dialed.abort()
+        for loop in [listenerLoop, channelLoop] { await loop.shutdown() }
+    }
+
     @Test("the limit for handshakes holds for all loops together; the oldest handshakes make room")
     func handshakes() async throws {
         let spread = try await SpreadListener(limits: ListenerTests.limits(handshakes: 4))

@@ -63,7 +63,7 @@ struct ReassemblyTests {
         #expect(ended.withLock { $0 } == ["large"])
         #expect(!large.take(1, maximumMessageLength: 0), "a revoked part gets no more memory")
         #expect(budget.bytesLeft == 40)
-        // A part that would then hold the most memory itself gets no more.
+        // With 70 more bytes, `middle` would hold the most memory itself, so it gets none.
         #expect(!middle.take(70, maximumMessageLength: 0))
         #expect(ended.withLock { $0 } == ["large"])
         middle.giveBackAll()

@@ -133,11 +133,12 @@ struct SourceProperties {
     /// (``provesKey(_:)``), since it then has nothing to prove.
     ///
     /// A payload with source property 2 proves a key. A psk is mixed in at the beginning of the
-    /// first message (psk0) or at the end of message N (pskN), and a party's ephemeral key in its
-    /// first message (§9.2). So a payload of `role` proves the psks under two conditions. Its
-    /// message mixes in the last psk, or comes after the message that does. And its message comes
-    /// after the other party's first message: then the payload depends on the other party's
-    /// ephemeral key, and is no replay.
+    /// first message (psk0) or at the end of message N (pskN). A party's ephemeral key is mixed in
+    /// by its first message (§9.2). So a payload of `role` proves the psks if both are true:
+    ///
+    /// - The last psk is mixed in by the payload's message or an earlier one.
+    /// - The other party's first message is earlier: then the payload depends on the other party's
+    ///   ephemeral key, and is no replay.
     func isProven(_ role: Role, after count: Int) -> Bool {
         guard provesKey(role) || !psks.isEmpty else { return true }
         let lastPSKIndex = psks.map { max(0, $0 - 1) }.max() ?? 0

@@ -104,7 +104,8 @@ struct StoredConnectionTests {
     }
 
     @Test(
-        "a message is delivered even if the peer's end comes before the confirmation is stored")
+        "a message is delivered even if the peer's end comes before this side has stored the peer's confirmation"
+    )
     func fateAtTheEnd() async throws {
         let dialer = try await dialing()
         let acceptor = try await accepting()
@@ -494,7 +495,9 @@ struct StoredConnectionTests {
         }
     }
 
-    @Test("each peer key has its own store, and a store of another key of this side is refused")
+    @Test(
+        "each peer key has its own store, and a store that was opened for another own key is refused"
+    )
     func keys() async throws {
         let other = try IdentityKey.generate().fingerprint
         let own = fixture.pinned.dialer.fingerprint
@@ -516,7 +519,7 @@ struct StoredConnectionTests {
     }
 
     @Test(
-        "with a store of another key of this side, a channel to another peer is refused, and the connection stays open"
+        "with a store for another own key, a channel to an unexpected peer is refused, and the connection stays open"
     )
     func keysAndOtherPeer() async throws {
         var options = PeerConnection.DeliveryOptions()

@@ -248,6 +248,7 @@ import Testing
             (["--svg", "-", "--json", "-"], 64, "cannot both go to standard output"),
             (["--compare", "/nonexistent/old"], 66, "cannot be read"),
             (["--compare", "/dev/null"], 65, "is no report to compare with"),
+            (["serve", "unix:/nonexistent/x"], 73, "no such path"),
             (["serve"], 64, "ENDPOINT is missing; see `blesec-bench serve --help`"),
             (["judge"], 64, "--floors FILE is missing; see `blesec-bench judge --help`"),
             (["serv"], 64, "unknown command `serv`: did you mean `serve`?"),

@@ -210,31 +210,74 @@ struct FileConnectionTests {
         await sender.abort()
     }
 
+    /// Opens a stream, and offers a file of three bytes there.
+    private func offerFile(
+        over connection: PeerConnection
+    ) async throws -> PeerConnection.Stream {
+        let stream = try await connection.open(FileFrame.label, priority: .bulk)
+        var frames: [UInt8] = []
+        FileFrame.offer(
+            FileFrame.Offer(
+                id: [UInt8](repeating: 1, count: 16), version: [UInt8](repeating: 2, count: 16),
+                isFolder: false, files: 1, bytes: 3, name: "file.bin")
+        ).append(to: &frames)
+        try await stream.write(frames)
+        return stream
+    }
+
+    /// Waits until the receiver has accepted the offer of ``offerFile(over:)``, and sends the file.
+    private func sendFile(on stream: PeerConnection.Stream) async throws {
+        _ = try await stream.read()
+        var frames: [UInt8] = []
+        FileFrame.file(
+            FileEntry(path: "file.bin", size: 3, seconds: 0, nanoseconds: 0, isExecutable: false)
+        ).append(to: &frames)
+        FileFrame.data([1, 2, 3]).append(to: &frames)
+        FileFrame.end(sha256([1, 2, 3])).append(to: &frames)
+        try await stream.write(frames)
+    }
+
+    private actor Counter {
+        private(set) var count = 0
+        func add() { count += 1 }
+    }
+
+    @Test(
+        "the program learns once that a file is stored, before the sender does, even if the sender does not end its direction",
+        .timeLimit(.minutes(1)))
+    func storedBeforeEnd() async throws {
+        try scratch.makeFolder("in")
+        try await withConnections { sender, receiver in
+            let stream = try await offerFile(over: sender)
+            let calls = Counter()
+            let incoming = try await nextOffer(to: receiver).accept(
+                into: scratch.path("in"), FileOffer.Options()
+            ) { await calls.add() }
+            try await sendFile(on: stream)
+            var stored: [UInt8] = []
+            FileFrame.stored(1).append(to: &stored)
+            var answers: [UInt8] = []
+            while !answers.suffix(stored.count).elementsEqual(stored) {
+                answers += try #require(try await stream.read())
+            }
+            #expect(await calls.count == 1)
+            await stream.finish()
+            while try await stream.read() != nil {}
+            #expect(try await incoming.finish() == "file.bin")
+            await incoming.waitUntilSettled()
+            #expect(await calls.count == 1)
+        }
+    }
+
     @Test(
         "an incoming file is done when it is stored, even if the sender does not take the answer",
         .timeLimit(.minutes(1)))
     func unreadAnswer() async throws {
         try scratch.makeFolder("in")
         try await withConnections { sender, receiver in
-            let stream = try await sender.open(FileFrame.label, priority: .bulk)
-            var frames: [UInt8] = []
-            FileFrame.offer(
-                FileFrame.Offer(
-                    id: [UInt8](repeating: 1, count: 16), version: [UInt8](repeating: 2, count: 16),
-                    isFolder: false, files: 1, bytes: 3, name: "file.bin")
-            ).append(to: &frames)
-            try await stream.write(frames)
+            let stream = try await offerFile(over: sender)
             let incoming = try await nextOffer(to: receiver).accept(into: scratch.path("in"))
-            // The receiver has accepted the offer.
-            _ = try await stream.read()
-            frames = []
-            FileFrame.file(
-                FileEntry(
-                    path: "file.bin", size: 3, seconds: 0, nanoseconds: 0, isExecutable: false)
-            ).append(to: &frames)
-            FileFrame.data([1, 2, 3]).append(to: &frames)
-            FileFrame.end(sha256([1, 2, 3])).append(to: &frames)
-            try await stream.write(frames)
+            try await sendFile(on: stream)
             await stream.finish()
             #expect(try await incoming.finish() == "file.bin")
             #expect(incoming.current.state == .done)

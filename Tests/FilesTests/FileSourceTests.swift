@@ -46,6 +46,23 @@ struct FileSourceTests {
     }
 
     @Test(
+        "a file of a tree has changed if a symbolic link to its folder, or to one above that, is in the place of the folder",
+        arguments: ["tree/sub", "tree/sub/inner", "tree/sub/inner/innermost"])
+    func linkForFolder(folder: String) throws {
+        try scratch.makeFolder("tree/sub/inner/innermost")
+        for name in ["a", "b"] { try scratch.write("tree/sub/inner/innermost/\(name)", [1]) }
+        let source = try FileSource(scratch.path("tree"), sendsHidden: false)
+        let first = try file("sub/inner/innermost/a", in: source)
+        let second = try file("sub/inner/innermost/b", in: source)
+        let opened = try #require(try source.open(first.entry, first.version))
+        #expect(source.isUnchanged(opened, first.entry, first.version))
+        rename(folder, to: "old")
+        try scratch.link(folder, to: scratch.path("old"))
+        #expect(!source.isUnchanged(opened, first.entry, first.version))
+        #expect(try source.open(second.entry, second.version) == nil)
+    }
+
+    @Test(
         "a file that is removed or replaced before it is opened has changed",
         arguments: ["tree/top", "tree/sub/a", "single"], ["nothing", "file", "folder", "loop"])
     func replacedFile(path: String, replacement: String) throws {

@@ -193,7 +193,7 @@ extension Integration {
                 (["init", "--days", "0", "a"], "--days is a number from 1 to 36525, and not `0`"),
                 (["init", "--days", "1e3", "a"], "and not `1e3`"),
                 (["init", "--days", "99999999999999999999", "a"], "--days is a number from 1"),
-                (["init", "--name", "", "a"], "1 to 64 printable ASCII characters"),
+                (["init", "--name", "\u{E9}", "a"], "1 to 64 printable ASCII characters"),
                 (["issue", "a", "--out", "b"], "the device's name is missing: --uri URI"),
                 (["issue", "a", "--uri", "a:b"], "the output path is missing: --out PREFIX"),
                 (

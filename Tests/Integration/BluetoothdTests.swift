@@ -40,14 +40,48 @@ extension Integration {
             Tool.expect(outcome, status: status, "cannot ask bluetoothd: \(cause)")
         }
 
+        /// Starts a dialer with the bluetoothd that was started before.
+        private func startDialer(_ pair: ToolPair) throws -> Subprocess {
+            try startTool([
+                "connect", "service:\(Self.service)", "--identity", pair.folder.file("dialer"),
+                "--peer", pair.listenerKey,
+            ])
+        }
+
+        @Test("the listing of a bluetoothd that has given up its name on the bus is ignored")
+        func lateListing() throws {
+            let bluetoothd = try startBluetoothd("leave")
+            let tool = try startTool(["scan", "--for", "1"])
+            let outcome = try tool.wait(whileServing: [bluetoothd])
+            Tool.expect(outcome, status: 68, "bluetoothd does not run")
+        }
+
+        @Test(
+            "a new device was heard even if its signal strength is unknown, but not a stored one that is paired",
+            arguments: [("heard", true), ("stored", false)])
+        func newDevice(_ behaviour: String, _ isHeard: Bool) throws {
+            let bluetoothd = try startBluetoothd(behaviour)
+            let tool = try startTool(["scan", "--service", Self.service, "--for", "1"])
+            let outcome = try tool.wait(whileServing: [bluetoothd])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            #expect(outcome.text.contains("AA:BB:CC:DD:EE:FF") == isHeard, "\(outcome.text)")
+        }
+
+        @Test("an MTU that bluetoothd cannot have negotiated counts as unknown")
+        func absurdMTU() throws {
+            let pair = try ToolPair()
+            let bluetoothd = try startBluetoothd("absurd")
+            let dialer = try startDialer(pair)
+            _ = try bluetoothd.line("StartNotify ", whileServing: [dialer])
+            dialer.signal(SIGTERM)
+            _ = try dialer.wait(whileServing: [bluetoothd])
+        }
+
         @Test("a dial ends 4 seconds after a subscription that gets no answer, and sends nothing")
         func subscription() throws {
             let pair = try ToolPair()
             let bluetoothd = try startBluetoothd("deaf")
-            let dialer = try startTool([
-                "connect", "service:\(Self.service)", "--identity", pair.folder.file("dialer"),
-                "--peer", pair.listenerKey,
-            ])
+            let dialer = try startDialer(pair)
             _ = try bluetoothd.line("StartNotify ", whileServing: [dialer])
             let begun = ContinuousClock.now
             _ = try bluetoothd.line("RemoveDevice ", whileServing: [dialer])

@@ -31,7 +31,7 @@ extension Integration {
         }
 
         @Test(
-            "exit status 64: wrong command line; 65: malformed key; 66: no key file; 68: no adapter",
+            "exit status 64: wrong command line; 65: malformed key; 66: no key file; 68: no adapter; 73: no folder for a socket",
             arguments: [
                 (
                     ["connect", "unix:s"], 64,
@@ -119,6 +119,13 @@ extension Integration {
                 (
                     ["connect", "unix:s", "--anyone", "--identity", "/no/key"], 66,
                     "/no/key: no such file"
+                ),
+                (["listen", "unix:/nonexistent/x", "--anyone"], 73, "no such path"),
+                (
+                    [
+                        "forward", "unix:/nonexistent/x", "unix:y", "--at", "unix:/nonexistent/z",
+                        "--anyone",
+                    ], 73, "cannot listen on unix:/nonexistent/x: no such path"
                 ),
             ] as [([String], Int32, String)])
         func refusedBeforeDialing(_ words: [String], _ status: Int32, _ reason: String) throws {

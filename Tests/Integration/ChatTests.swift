@@ -528,7 +528,7 @@ extension Integration {
                 "\(queue) is no regular file")
         }
 
-        @Test("options that do not go with the other arguments, and an empty name, are refused")
+        @Test("options that do not go with the other arguments, and a long name, are refused")
         func usage() throws {
             let socket = pair.endpoint()
             for (words, reason) in [
@@ -542,7 +542,13 @@ extension Integration {
                     ["connect", socket, "--anyone", "--persist", "--direct"],
                     "--direct does not have"
                 ),
-                (["connect", socket, "--anyone", "--remember", ""], "a name to remember has 1 to"),
+                (
+                    [
+                        "connect", socket, "--anyone", "--remember",
+                        String(repeating: "n", count: 256),
+                    ],
+                    "a name to remember has 1 to 255 bytes"
+                ),
             ] { Tool.expect(try Tool.run(arguments: words), status: 64, reason) }
         }
     }

@@ -30,7 +30,12 @@ extension Integration {
                 (["keygen", "--curve", "--hash", "a"], "--curve needs a value"),
                 (["keygen", "--curve", "x448", "--curve=x448", "a"], "--curve is given twice"),
                 (["keygen", "--curve", "p256", "a"], "--curve is x25519 or x448, and not `p256`"),
-                (["keygen", "--curve=", "a"], "--curve is x25519 or x448, and not ``"),
+                (["keygen", "--curve=", "a"], "the value of --curve is empty; see"),
+                (["help", "--mdoc", ""], "the value of --mdoc is empty; see `blesec help --help`"),
+                (["listen", "unix:a", "-i", ""], "the value of -i is empty; see"),
+                (["connect", "unix:a", "--state", ""], "the value of --state is empty; see"),
+                (["connect", "unix:a", "--store", ""], "the value of --store is empty; see"),
+                (["connect", "unix:a", "--peer="], "the value of --peer is empty; see"),
                 (
                     ["keygen", "--hash", "sha256", "a"],
                     "--hash is SHA256, SHA512, BLAKE2s or BLAKE2b"
@@ -114,14 +119,25 @@ extension Integration {
             #expect(limits.count == 2 && limits.first == limits.last && limits.first != "40")
         }
 
+        @Test("without descriptors for its event loop, the tool says which limit to raise")
+        func noDescriptors() throws {
+            let script = #"ulimit -c 0; ulimit -n 4; exec "$0" pubkey key"#
+            let outcome = try Subprocess.run("sh", ["-c", script, Tool.path])
+            #expect(outcome.status != 0)
+            #expect(
+                outcome.errors.contains("no descriptors left for an event loop: raise `ulimit -n`"),
+                "\(outcome.errors)")
+        }
+
         @Test("`blesec --help` lists the commands, and each command has a manual page")
         func manualPages() throws {
             let overview = try Tool.run("--help")
             #expect(overview.status == 0)
             #expect(overview.errors == "")
             for command in [
-                "keygen", "pubkey", "listen", "connect", "chat", "outbox", "scan", "vectors",
-                "peers list", "peers show", "peers rename", "peers forget",
+                "keygen", "pubkey", "listen", "connect", "pair", "send", "receive", "chat",
+                "forward", "outbox", "scan", "doctor", "vectors", "peers list", "peers show",
+                "peers rename", "peers forget",
             ] {
                 let words = command.split(separator: " ").map(String.init)
                 let entries = overview.text.split(separator: "\n").filter {
@@ -137,7 +153,11 @@ extension Integration {
                     ])
                 #expect(page.text.contains("NAME\n       blesec \(command) - "))
                 let lines = page.text.split(separator: "\n")
-                #expect(lines.allSatisfy { $0.count <= 80 && $0.last != " " })
+                // An example is one line, whatever its length.
+                #expect(
+                    lines.allSatisfy {
+                        ($0.count <= 80 || $0.hasPrefix("       blesec ")) && $0.last != " "
+                    })
                 let options = lines.filter { $0.hasPrefix("       --") }
                 #expect(Set(options).count == options.count, "no option is listed twice")
             }

@@ -112,6 +112,24 @@ extension Integration {
             #expect(try lines("plugins").first?.contains("runs bap, rap: ") == true)
         }
 
+        @Test(
+            "doctor says whether bluetoothd opens channels of its own, or may do so by default",
+            arguments: [
+                (nil, "may open"), ("3", "opens"), ("0x2", "opens"), ("1", nil), ("0", nil),
+            ] as [(String?, String?)])
+        func attributeChannels(_ setting: String?, _ verb: String?) throws {
+            try writeDaemon([], [])
+            if let setting {
+                try write(["etc/bluetooth/main.conf": "[GATT]\nChannels = \(setting)\n"])
+            }
+            let found = try lines("bluetoothd")
+            #expect(found.count == (verb == nil ? 0 : 1), "\(found)")
+            if let verb {
+                let beginning = "note  bluetoothd: it \(verb) channels of its own to a device"
+                #expect(found.first?.hasPrefix(beginning) == true, "\(found)")
+            }
+        }
+
         @Test("doctor says what the connection intervals are, and notes slow ones")
         func intervals() throws {
             #expect(

@@ -18,10 +18,18 @@ extension Integration {
         /// The byte that Ctrl-C sends.
         private static let controlC: UInt8 = 3
 
-        /// Starts `blesec receive` on a terminal. `shell`, unless it is empty, is a command that
-        /// runs the words after it.
+        /// Starts `blesec receive` on a terminal, and waits until it listens. `shell`, unless it is
+        /// empty, is a command that runs the words after it.
         private func startReceiving(
             _ options: [String] = [], trust: [String]? = nil, shell: [String] = []
+        ) throws -> Subprocess {
+            let receiver = try start(options, trust: trust, shell: shell)
+            try receiver.output(containing: "listening on ")
+            return receiver
+        }
+
+        private func start(
+            _ options: [String] = [], trust: [String]? = nil, shell: [String]
         ) throws -> Subprocess {
             let words =
                 shell + [
@@ -29,10 +37,8 @@ extension Integration {
                     "--identity", pair.folder.file("listener"),
                 ] + (trust ?? ["--peer", pair.dialerKey]) + options
             let command = words.map { "'\($0)'" }.joined(separator: " ")
-            let receiver = try Subprocess(
+            return try Subprocess(
                 "script", ["-qec", command, "/dev/null"], input: .keptOpen, within: 40)
-            try receiver.output(containing: "listening on ")
-            return receiver
         }
 
         private func startSending(
@@ -138,6 +144,21 @@ extension Integration {
             try interrupt(receiver)
             _ = try sender.line("first: the peer has ended the transfer")
             sender.signal(SIGKILL)
+        }
+
+        @Test("what was typed while a stopped terminal did not show the question is no answer")
+        func stoppedTerminal() throws {
+            let terminal = StoppedTerminal(pair.folder)
+            let receiver = try start(shell: terminal.command)
+            receiver.send([StoppedTerminal.controlS])
+            let sender = try startSending("first")
+            try terminal.waitForQuestion(whileServing: [receiver, sender])
+            receiver.send(Array("n\n".utf8) + [StoppedTerminal.controlQ])
+            try receiver.output(containing: Self.question)
+            receiver.send(Array("y\n".utf8))
+            #expect(try sender.wait(whileServing: [receiver]).status == 0)
+            #expect(try receiver.wait().status == 0)
+            #expect(pair.folder.read("out/first") != nil)
         }
 
         @Test("a receiver in the background takes an answer only once it is in the foreground")

@@ -101,6 +101,37 @@ extension Integration {
             #expect(outcome.text == "carried\nreset\nreset\n", "\(outcome.errors)")
         }
 
+        @Test(
+            "another command of the peer refuses connections, and its message ends forward with 76",
+            arguments: [["chat", "--listen"], ["listen", "--persist"]])
+        func otherCommand(_ words: [String]) throws {
+            let listener = try Tool.start(
+                words + [
+                    pair.endpoint(), "--identity", pair.folder.file("listener"), "--peer",
+                    pair.dialerKey,
+                ], input: .keptOpen)
+            _ = try listener.line("listening on ")
+            let local = pair.folder.file("local")
+            let dialer = try Tool.start(
+                [
+                    "forward", "unix:" + local, "unix:/target", "--at", pair.endpoint(),
+                    "--identity", pair.folder.file("dialer"), "--peer", pair.listenerKey,
+                ])
+            _ = try dialer.line("forwarding ", whileServing: [listener])
+            let socket = RawSocket.dialing(local)
+            _ = try dialer.line(
+                "forward: the peer does not allow unix:/target", whileServing: [listener])
+            socket.close()
+            listener.send(Array("hello\n".utf8))
+            let outcome = try dialer.wait(whileServing: [listener])
+            #expect(outcome.status == 76, "\(outcome.errors)")
+            #expect(
+                outcome.errors.hasSuffix("another command: run `blesec forward` on both sides\n"),
+                "\(outcome.errors)")
+            listener.signal(SIGKILL)
+            _ = try listener.wait()
+        }
+
         @Test("what is under way when a TCP connection is closed in good order still arrives")
         func goodOrder() throws {
             let (dialer, listener, program) = try start(

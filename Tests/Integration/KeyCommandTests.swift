@@ -309,6 +309,17 @@ extension Integration {
             #expect(folder.names == [])
         }
 
+        @Test("Ctrl-Z and Ctrl-\\ are characters of a passphrase, and do not stop the command")
+        func charactersOfPassphrase() throws {
+            let path = folder.file("key")
+            let typed = "ho\u{1A}r\u{1C}se\n"
+            let made = try terminal("keygen --passphrase-prompt '\(path)'", typed, typed)
+            #expect(made.status == 0, "\(made.text)")
+            let shown = try Tool.run(
+                "pubkey", path, "--passphrase-file", folder.write("passphrase", typed))
+            #expect(shown.status == 0, "\(shown.errors)")
+        }
+
         @Test("each bad key file has its own reason, and exit status 65 or 66")
         func badKeyFiles() throws {
             let path = folder.file("key")
@@ -316,6 +327,9 @@ extension Integration {
             let missing = folder.file("missing")
             Tool.expect(try Tool.run("pubkey", missing), status: 66, "\(missing): no such file")
             Tool.expect(try Tool.run("pubkey", folder.path), status: 65, "is a directory")
+            let script = #"cat "$1" | "$0" pubkey /dev/stdin"#
+            let pipe = try Subprocess.run("sh", ["-c", script, Tool.path, path])
+            Tool.expect(pipe, status: 65, "/dev/stdin is a pipe or a socket, and not a file")
             let text = folder.write("text", "hello\n")
             Tool.expect(try Tool.run("pubkey", text), status: 65, "is not a PEM file")
             let shared = folder.write("shared", try #require(folder.read("key")), mode: 0o644)

@@ -113,6 +113,17 @@ extension Integration {
         }
 
         @Test(
+            "a SOURCE_DATE_EPOCH that is no time is a usage error, and no page is written",
+            arguments: ["", "abc", "67768036191676800"])
+        func unusableDate(_ date: String) throws {
+            let outcome = try Subprocess.run(
+                Tool.path, ["help", "--mdoc", folder.path],
+                environment: ["SOURCE_DATE_EPOCH": date])
+            Tool.expect(outcome, status: 64, "SOURCE_DATE_EPOCH is a number of seconds since 1970")
+            #expect(folder.names == [])
+        }
+
+        @Test(
             "the pages of scan and keygen list the statuses of deadlines and of denied permission")
         func statuses() throws {
             #expect(try words(of: "scan").contains(" 75 A deadline passed. 76 "))
@@ -144,6 +155,8 @@ extension Integration {
                 ("blesec keygen --curve x4", ["x448"]),
                 ("blesec keygen --hash=BLAKE2b", ["BLAKE2b"]),
                 ("blesec outbox /tmp l", ["list"]), ("blesec completion ", ["bash"]),
+                ("blesec help lis", ["listen"]), ("blesec help con", ["connect", "concepts"]),
+                ("blesec help peers ren", ["rename"]), ("blesec help listen ", []),
                 ("blesec listen --transport g", ["gatt"]),
                 ("blesec connect un", ["unix:", "unix-seqpacket:"]),
                 ("blesec connect -i nothing pee", ["peer:"]), ("blesec frobnicate ", []),

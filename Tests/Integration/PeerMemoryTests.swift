@@ -263,6 +263,59 @@ extension Integration {
             #expect(served.text == "more")
         }
 
+        @Test("a known name does not override --peer: both have to accept the peer")
+        func nameAndPeer() throws {
+            let state = try remember()
+            let made = try Tool.run("keygen", pair.folder.file("other"))
+            let line = try #require(made.text.split(separator: "\n").last)
+            let other = String(line.dropFirst("fingerprint: ".count))
+            let listener = try pair.listen()
+            let excluded = try pair.connect(
+                ["--remember", "lamp"] + state, trust: ["--peer", other],
+                input: .bytes(Array("secret".utf8))
+            ).wait(whileServing: [listener])
+            #expect(excluded.status == 77, "\(excluded.errors)")
+            #expect(excluded.errors.contains("is not among those of --peer"))
+            let named = try pair.connect(
+                ["--remember", "lamp"] + state,
+                trust: ["--peer", other, "--peer", pair.listenerKey],
+                input: .bytes(Array("hello".utf8))
+            ).wait(whileServing: [listener])
+            #expect(named.status == 0, "\(named.errors)")
+            #expect(try listener.wait().text == "hello")
+        }
+
+        @Test(
+            "peer:NAME does not go with options that say whom to accept",
+            arguments: [
+                ["connect", "peer:lamp"], ["chat", "peer:lamp"],
+                ["send", "peer:lamp", "/etc/passwd"],
+                ["forward", "tcp:127.0.0.1:1", "tcp:127.0.0.1:2", "--at", "peer:lamp"],
+            ])
+        func nameAndOptions(_ command: [String]) throws {
+            let state = try remember()
+            for options in [["--anyone"], ["--peer", pair.listenerKey]] {
+                let outcome = try Tool.run(arguments: command + options + state)
+                #expect(outcome.status == 64, "\(outcome.errors)")
+                #expect(outcome.errors.contains("does not go with peer:KEY"), "\(outcome.errors)")
+            }
+        }
+
+        @Test("peer:NAME also takes a name in the form that `blesec peers list` prints")
+        func listedName() throws {
+            makeState(
+                "state", knownPeers: "desk%20lamp \(pair.listenerKey)\n",
+                lastAddresses: "\(pair.listenerKey) \(pair.endpoint())%20public\n")
+            let state = ["--state", pair.folder.file("state")]
+            for name in ["desk%20lamp", "desk lamp"] {
+                let listener = try pair.listen()
+                let words = ["connect", "peer:\(name)"] + identity("dialer") + state
+                let dialer = try Tool.start(words)
+                let outcomes = try Subprocess.wait([dialer, listener])
+                #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            }
+        }
+
         @Test("with --persist, too, listen remembers the peer")
         func persistentListenerRemembers() throws {
             let state = ["--state", pair.folder.file("state"), "--remember", "anna", "--persist"]

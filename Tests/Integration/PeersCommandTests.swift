@@ -561,6 +561,21 @@ extension Integration {
             #expect(names.contains("lamp \(lamp) in the hall\n"))
         }
 
+        @Test("what was typed while a stopped terminal did not show the question is no answer")
+        func stoppedTerminal() throws {
+            remember()
+            let terminal = StoppedTerminal(folder)
+            let setup = terminal.command.map { "'\($0)' " }.joined()
+            let script = try startForget("lamp", setup: setup)
+            script.send([StoppedTerminal.controlS])
+            try terminal.waitForQuestion(whileServing: [script])
+            script.send(Array("y\n".utf8) + [StoppedTerminal.controlQ])
+            _ = try script.output(containing: "[y/n] ")
+            script.send(Array("n\n".utf8))
+            #expect(try script.wait().text.contains("nothing was removed"))
+            #expect(names.contains("lamp \(lamp) in the hall\n"))
+        }
+
         @Test("an interrupted question removes nothing")
         func interruptedQuestion() throws {
             remember()

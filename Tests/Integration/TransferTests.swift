@@ -1,3 +1,4 @@
+import Glibc
 import TestSupport
 import Testing
 
@@ -158,6 +159,18 @@ extension Integration {
             let refused = try pair.connect(["--protocol", aes]).wait(whileServing: [otherListener])
             Tool.expect(refused, status: 69, "the peer accepts none of \(aes)")
             _ = try otherListener.line("blesec: no channel with ")
+        }
+
+        @Test("a listener with --persist refuses a dialer without it, whose error has the remedy")
+        func oneSidedPersistence() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(["--persist"])
+            let refused = try pair.connect().wait(whileServing: [listener])
+            Tool.expect(
+                refused, status: 69,
+                "run the same command on both sides; `listen` and `connect` both need --persist")
+            listener.signal(SIGKILL)
+            _ = try listener.wait()
         }
 
         @Test("IK works with a pinned public key; with a pinned fingerprint it is a usage error")

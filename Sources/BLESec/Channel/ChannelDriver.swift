@@ -322,7 +322,8 @@ final class ChannelDriver {
                     retryTime = now.after(Self.retryDelay)
                     return
                 }
-                // What the peer sent before the link broke is still read, unless nothing is read now.
+                // What the peer sent before the link broke is still read, unless the stage reads
+                // nothing now and can only continue by sending.
                 sendError = ChannelError(link: error)
                 machine.linkWasLost(now: now)
                 if hasLinkEnded || machine.dependsOnSending { linkEnded(sendError) }

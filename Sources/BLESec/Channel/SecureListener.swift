@@ -16,9 +16,10 @@ public actor SecureListener {
     /// Limits on what unauthenticated peers can make a listener do at the same time.
     public struct Limits: Sendable {
         /// Handshakes under way; 256 by default. Each holds a descriptor and about 14 KiB of memory
-        /// with Noise, 66 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more if
-        /// the peer leaves a message unfinished. In addition, up to 32 links that were turned away
-        /// have 2 seconds to close.
+        /// with Noise, 66 KiB with TLS (up to 190 KiB if the peer sends as many certificates as are
+        /// read from it), and up to ``ChannelLimits/unauthenticatedBytes`` more if the peer leaves
+        /// a message unfinished. In addition, up to 32 links that were turned away have 2 seconds
+        /// to close.
         public var handshakes = 256
         /// Handshakes under way from one address; 4 by default. A further link from that address is
         /// turned away immediately. ``handshakes`` alone limits links without an address (Unix,
@@ -70,17 +71,32 @@ public actor SecureListener {
     /// Wakes the listener when it is to try again to make room; see ``makeRoom()``.
     private var timer: LoopTimer?
     private var isClosed = false
+    private var closing: Task<Void, Never>?
     /// Reports failures to the service that runs the listener and has to act on them.
     private let onFailure: (@Sendable (PeerFailure) -> Void)?
     private var failureObservers = Observers<PeerFailure>()
 
     /// A link whose handshake is under way, or that was turned away.
-    private struct Entry {
+    ///
+    /// It is a class because during a flood each new link looks at all entries, and copying a
+    /// reference costs less than copying the fields.
+    private final class Entry {
         let channel: SecureChannel
         let address: LinkAddress?
         let startTime: MonotonicTime
         let progress: HandshakeProgress
         let task: Task<Void, Never>
+
+        init(
+            _ channel: SecureChannel, _ address: LinkAddress?, _ startTime: MonotonicTime,
+            _ progress: HandshakeProgress, _ task: Task<Void, Never>
+        ) {
+            self.channel = channel
+            self.address = address
+            self.startTime = startTime
+            self.progress = progress
+            self.task = task
+        }
     }
 
     /// How many links that were turned away may take their 2 seconds to close. Beyond this limit
@@ -108,7 +124,8 @@ public actor SecureListener {
     ///   - loop: the loop on which the listener accepts links.
     ///   - channelLoops: the loops of the channels; if there are none, channels run on `loop`. If
     ///     `loop` is to serve some of the channels, it has to be among these.
-    /// - Throws: ``ChannelError``: `configuration`, `addressInUse`, `noSuchAdapter`, `permission`.
+    /// - Throws: ``ChannelError``: `configuration`, `addressInUse`, `cannotCreate`, `noSuchAdapter`,
+    ///   `permission`.
     public static func listen(
         on endpoint: Endpoint, configuration: ChannelConfiguration, limits: Limits = Limits(),
         loop: EventLoop = .shared, channelLoops: [EventLoop] = []
@@ -122,7 +139,7 @@ public actor SecureListener {
             await secure.start()
             return secure
         } catch {
-            throw ChannelError(link: error).during(.connecting)
+            throw ChannelError(listening: error).during(.connecting)
         }
     }
 
@@ -178,13 +195,19 @@ public actor SecureListener {
     /// Stops listening, and ends all handshakes and the channels that wait for ``accept()``.
     /// Accepted channels stay open.
     ///
-    /// Returns when the handshakes have ended; a further call returns at once. Until then,
-    /// ``failures()`` report failures that the program has to know, but not that a handshake was
-    /// cancelled. One such failure is `mayBePaired`, also for a peer that is paired and whose
-    /// channel waited for ``accept()``. When the handshakes have ended, ``failures()`` end.
+    /// Returns when the handshakes have ended and the endpoint is free; a further call waits as
+    /// well. Until then, ``failures()`` report failures that the program has to know, but not that
+    /// a handshake was cancelled. One such failure is `mayBePaired`, also for a peer that is paired
+    /// and whose channel waited for ``accept()``. When the handshakes have ended, ``failures()``
+    /// end.
     public func close() async {
-        guard !isClosed else { return }
         isClosed = true
+        let closing = closing ?? Task(executorPreference: loop) { await self.end() }
+        self.closing = closing
+        await closing.value
+    }
+
+    private func end() async {
         acceptTask?.cancel()
         timer?.disarm()
         let tasks = handshakes.values.map(\.task) + turnedAway.map { $0.entry.task }
@@ -369,9 +392,7 @@ public actor SecureListener {
             }
             await self?.handshakeEnded(token, channel, failure)
         }
-        let entry = Entry(
-            channel: channel, address: address, startTime: loop.now, progress: progress,
-            task: task)
+        let entry = Entry(channel, address, loop.now, progress, task)
         let error = ChannelError(.busy, "too many handshakes with this address")
         if isWithinAddressLimit {
             handshakes[token] = entry

@@ -38,7 +38,8 @@ public actor PeerConnection {
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
     var attemptTask: Task<Void, Never>?
-    /// The candidate whose dial a service has reported last.
+    /// The candidate that the service's newest report of a dial names. When the dial of another
+    /// candidate is cancelled, this candidate's dial continues.
     var lastCandidate: Candidate?
     /// Takes the channels that arrive without an attempt.
     var arrivalTask: Task<Void, Never>?
@@ -358,17 +359,18 @@ public actor PeerConnection {
     ///
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
     /// until each program has taken everything up to the other side's end, and every stream is
-    /// over. Then it waits until the peer knows that as well: at most 30 seconds without a link
-    /// and, if there is a link at first, in all at most the sum of ``ChannelTimeouts/idle`` and 30
-    /// seconds. At last it waits until the channels that are still being closed are over. It does
-    /// not wait for what was lost with the peer's state, which ``unknownCount`` and
-    /// ``lostStreamCount`` count.
+    /// over. Then it waits until the peer knows that as well. This wait ends after 30 seconds
+    /// without a link; if there is a link when it begins, it takes at most
+    /// ``ChannelTimeouts/idle`` plus 30 seconds in all. At last the call waits until the channels
+    /// that are still being closed are over. It does not wait for what was lost with the peer's
+    /// state, which ``unknownCount`` and ``lostStreamCount`` count.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
-    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, the call does not
-    ///   throw, except with ``Guarantee/exactlyOnce(_:)``.
+    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link and without
+    ///   ``Guarantee/exactlyOnce(_:)``, the call throws only if an earlier channel has lost messages
+    ///   of this side (`unacknowledged`).
     public func close(
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {
@@ -376,9 +378,9 @@ public actor PeerConnection {
         try await leave(reason, within: limit)
     }
 
-    /// Ends this connection and its link without telling the peer that this side has sent
-    /// everything, so the peer waits for a new link. Without ``Guarantee/exactlyOnce(_:)`` this is
-    /// the same as ``close(_:within:)``.
+    /// With ``Guarantee/exactlyOnce(_:)``, ends this connection and its link without telling the
+    /// peer that this side has sent everything, so the peer waits for a new link. With another
+    /// guarantee, this is the same as ``close(_:within:)`` with the reason `done`.
     ///
     /// With ``Guarantee/exactlyOnce(_:)``, ``receive()`` returns nothing more. The call first waits
     /// until the program has confirmed what it has received and, while there is a link, the peer

@@ -255,7 +255,9 @@ extension ChannelError {
             "the peer wants to pair, and this side does not: run `blesec pair` on both sides")
     }
 
-    private static var deliveryRemedy: String { "start both sides of `blesec` with --persist" }
+    private static var deliveryRemedy: String {
+        "run the same command on both sides; `listen` and `connect` both need --persist"
+    }
 
     fileprivate static var unreadable: ChannelError {
         ChannelError(

@@ -48,7 +48,7 @@ enum AuthorityIssueCommand {
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         for (option, meaning) in [(uri, "the device's name"), (out, "the output path")]
-        where arguments.value(option) ?? "" == "" {
+        where !arguments.has(option) {
             throw arguments.usage("\(meaning) is missing: \(option.usage)")
         }
         let subject = try SubjectURI(arguments.value(uri) ?? "")

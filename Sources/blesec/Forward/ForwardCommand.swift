@@ -26,7 +26,8 @@ enum ForwardCommand {
                 + "blesec connects to REMOTE. LOCAL and REMOTE are unix:PATH, "
                 + "tcp:127.0.0.1:PORT or tcp:[::1]:PORT. The peer's side runs `blesec forward "
                 + "--allow REMOTE`, and refuses every other target. Each side may forward "
-                + "connections and allow targets at the same time.",
+                + "connections and allow targets at the same time. If the peer sends a message, it "
+                + "runs another command, and the exit status is 76.",
             "While the peer is out of reach, blesec looks for it, and connections wait. No byte is "
                 + "lost or doubled. If the peer's blesec is started anew, the connections under "
                 + "way are ended, and new ones are carried. A connection that did not end in good "
@@ -76,7 +77,8 @@ enum ForwardCommand {
         let endpointKey = try memory.key(ofOperand: endpoint)
         let rememberedKey = try memory.rememberedKey
         let expected = endpointKey ?? rememberedKey
-        let options = try ChannelOptions(arguments, onlyKey: expected, memory)
+        let options = try ChannelOptions(
+            arguments, operandKey: endpointKey, rememberedKey: rememberedKey, memory)
         var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()
@@ -87,7 +89,7 @@ enum ForwardCommand {
         do throws(LinkError) {
             listener = try await targets.first?.listen(on: .shared)
         } catch {
-            throw ChannelError(link: error)
+            throw ChannelError(listening: error)
         }
         let routing: RouteArguments
         do throws(ChannelError) {
@@ -110,7 +112,12 @@ enum ForwardCommand {
             listener.map { ($0, targets[1]) }, options.timeLimit, interruption, notes)
         await listener?.close()
         await endWithinLimits(on: connection.loop) { limit in
-            try? await connection.leave(within: limit)
+            if failure == nil {
+                try? await connection.leave(within: limit)
+            } else {
+                // Unlike `leave`, this does not wait until a message of the peer is confirmed.
+                try? await connection.close(.interrupted, within: limit)
+            }
         } orAbort: {
             await connection.abort()
         }
@@ -119,8 +126,8 @@ enum ForwardCommand {
     }
 
     /// Carries local connections until the connection to the peer is closed, a signal is received,
-    /// or the first channel takes too long. Returns the error that ended the connection to the
-    /// peer, if any.
+    /// the first channel takes too long, or the peer turns out to run another command. Returns the
+    /// error that ended the connection to the peer, if any.
     private static func carry(
         _ forwarder: Forwarder, _ local: (ForwardListener, ForwardTarget)?,
         _ timeLimit: TimeLimit?, _ interruption: Interruption, _ notes: ConnectionNotes
@@ -145,18 +152,27 @@ enum ForwardCommand {
             }
             return nil
         }
-        let limiting = Task(executorPreference: connection.loop) { () -> ChannelError? in
-            let failure = await timeLimit?.failure(awaitingChannelOf: connection)
-            if failure != nil { watching.cancel() }
-            return failure
+        let reasonsToEnd: [@Sendable () async -> ChannelError?] = [
+            { await timeLimit?.failure(awaitingChannelOf: connection) },
+            { await forwarder.awaitMessage() },
+        ]
+        let checks = reasonsToEnd.map { reasonToEnd in
+            Task(executorPreference: connection.loop) { () -> ChannelError? in
+                let failure = await reasonToEnd()
+                if failure != nil { watching.cancel() }
+                return failure
+            }
         }
         interruption.setAction { watching.cancel() }
         let failure = await watching.value
         interruption.setAction(nil)
-        limiting.cancel()
-        let timeLimitFailure = await limiting.value
+        var cause: ChannelError?
+        for check in checks {
+            check.cancel()
+            cause = await check.value ?? cause
+        }
         carrying.cancel()
         await carrying.value
-        return timeLimitFailure ?? failure
+        return cause ?? failure
     }
 }

@@ -70,7 +70,7 @@ struct Forwarder: Sendable {
             Self.note(
                 "forward-refused", "the peer asked for \(stream.label), which is not allowed",
                 stream.label)
-            return await refuse(stream, .notAllowed)
+            return await Self.refuse(stream, .notAllowed)
         }
         let loop = connection.loop
         do throws(LinkError) {
@@ -79,9 +79,9 @@ struct Forwarder: Sendable {
             await splice(ForwardedSocket(link), stream)
         } catch {
             // This side's end has cancelled the dial, so it says nothing about the target.
-            guard error.code != .cancelled else { return await refuse(stream, .broken) }
+            guard error.code != .cancelled else { return await Self.refuse(stream, .broken) }
             Self.note("forward-failed", "\(error)", "\(target)", at: -1)
-            await refuse(stream, .notReached)
+            await Self.refuse(stream, .notReached)
         }
     }
 
@@ -95,7 +95,23 @@ struct Forwarder: Sendable {
         Diagnostics.note("forward: \(reason)", event, fields, at: level)
     }
 
-    private func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {
+    /// Refuses each stream that the peer opens, for a command that carries no connections. If the
+    /// peer runs `blesec forward`, it reports that its target is not allowed.
+    static func refuseStreams(of connection: PeerConnection) async {
+        for await stream in connection.incomingStreams { await refuse(stream, .notAllowed) }
+    }
+
+    /// Waits for a message of the peer, and returns an error, since `blesec forward` sends none.
+    /// Returns nil when no message can come, or when the task is cancelled.
+    func awaitMessage() async -> ChannelError? {
+        guard (try? await connection.receive()) != nil else { return nil }
+        return ChannelError(
+            .protocolViolation,
+            "the peer has sent a message, so it runs another command: run `blesec forward` on both "
+                + "sides")
+    }
+
+    private static func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {
         await stream.reset(code: reason.rawValue)
         await stream.stop(code: reason.rawValue)
     }

@@ -14,7 +14,7 @@ enum PeersListCommand {
                 + "standard error.",
             "The name is one word: a space, a % and a character that a terminal does not show are "
                 + "written as % and two hexadecimal digits for each byte. The other commands of "
-                + "`blesec peers` take the name in this form, too.",
+                + "`blesec peers`, and peer:NAME, take the name in this form, too.",
             "With --json, one object for each peer has `name`, `fingerprint`, `address`, "
                 + "`address-type` and `comment`. A missing value is null.",
         ],

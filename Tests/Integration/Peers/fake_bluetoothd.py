@@ -5,7 +5,11 @@
     refuse     bluetoothd's objects may not be listed
     end        bluetoothd ends during the listing
     hang       the listing gets no answer
+    leave      bluetoothd gives up its name on the bus during the listing, and answers all the same
     deaf       a device offers the byte stream over GATT, and a subscription gets no answer
+    absurd     as deaf, and the MTU is negative
+    heard      a scan makes bluetoothd add a device of unknown signal strength
+    stored     as heard, but the device is paired, and bluetoothd has not heard it
     unknown    a device that is not among the objects connects, and opens a stream of the program's service
 
 Standard error gets `listening` when the program can connect, a line for each call to bluetoothd, with its
@@ -26,10 +30,11 @@ NO_REPLY_EXPECTED = 1
 # The header fields, and the types of their values.
 PATH, INTERFACE, MEMBER, ERROR_NAME, REPLY_SERIAL, DESTINATION, SENDER, SIGNATURE = range(1, 9)
 FIELD_TYPES = dict(zip(range(1, 9), "osssussg"))
-NUMBERS = {"y": "B", "b": "I", "n": "h", "q": "H", "u": "I"}
+NUMBERS = {"y": "B", "b": "I", "n": "h", "q": "H", "u": "I", "x": "q"}
 
 BUS, BLUETOOTHD, PROGRAM = "org.freedesktop.DBus", ":1.1", ":1.2"
 PROPERTIES = "org.freedesktop.DBus.Properties"
+OBJECT_MANAGER = "org.freedesktop.DBus.ObjectManager"
 ADAPTER = "/org/bluez/hci0"
 DEVICE = ADAPTER + "/dev_AA_BB_CC_DD_EE_FF"
 
@@ -116,6 +121,8 @@ class FakeBluetoothd:
         say("listening")
         self.socket = listener.accept()[0]
         self.authenticate()
+        # The answers to a message leave in one piece, so that the program takes them at once.
+        self.output = self.socket.makefile("wb")
 
     def authenticate(self):
         """The server's side of the D-Bus specification's "Authentication Protocol"."""
@@ -145,6 +152,7 @@ class FakeBluetoothd:
     def run(self):
         while True:
             self.take(Message(self.read))
+            self.output.flush()
 
     def send(self, kind, fields, *values, sender=BLUETOOTHD):
         self.serial += 1
@@ -163,7 +171,7 @@ class FakeBluetoothd:
             header.write("v", (FIELD_TYPES[code], value))
         struct.pack_into("<I", header.data, 12, len(header.data) - 16)
         header.align(8)
-        self.socket.sendall(bytes(header.data + body.data))
+        self.output.write(header.data + body.data)
 
     def reply(self, call, *values, sender=BLUETOOTHD):
         if not call.flags & NO_REPLY_EXPECTED:
@@ -196,13 +204,15 @@ class FakeBluetoothd:
             self.reply(message, ("a{sv}", device(True)))
             self.open_stream()
         elif member == "Get":
-            self.reply(message, ("v", ("q", 517)))
+            self.reply(message, ("v", ("x", -2**63) if self.behaviour == "absurd" else ("q", 517)))
         elif member != "StartNotify":
             self.reply(message)
         if member == "RegisterApplication":
             self.application = message.first_text
         elif member == "RegisterAdvertisement":
             self.change({"Connected": ("b", True)})
+        elif member == "StartDiscovery" and self.behaviour in ("heard", "stored"):
+            self.add_device(self.behaviour == "stored")
         elif member == "StartDiscovery":
             self.change({"RSSI": ("n", -40)})
         elif member == "Connect":
@@ -214,7 +224,19 @@ class FakeBluetoothd:
         elif self.behaviour == "end":
             self.fail(call, "NoReply", BUS)
         elif self.behaviour != "hang":
-            self.reply(call, ("a{oa{sa{sv}}}", objects(self.behaviour == "deaf")))
+            if self.behaviour == "leave":
+                self.give_up_name()
+            self.reply(call, ("a{oa{sa{sv}}}", objects(self.behaviour in ("deaf", "absurd"))))
+
+    def give_up_name(self):
+        fields = {PATH: "/org/freedesktop/DBus", INTERFACE: BUS, MEMBER: "NameOwnerChanged"}
+        names = [("s", "org.bluez"), ("s", BLUETOOTHD), ("s", "")]
+        self.send(SIGNAL, fields, *names, sender=BUS)
+
+    def add_device(self, is_paired):
+        fields = {PATH: "/", INTERFACE: OBJECT_MANAGER, MEMBER: "InterfacesAdded"}
+        interfaces = {"org.bluez.Device1": device(False) | {"Paired": ("b", is_paired)}}
+        self.send(SIGNAL, fields, ("o", DEVICE), ("a{sa{sv}}", interfaces))
 
     def open_stream(self):
         fields = {
