@@ -623,19 +623,25 @@ package final class DeliveryEndpoint {
         if case .up(sent: true, _) = link { owesEpoch = true }
     }
 
-    /// Whether this side's state knows anything of the peer. If not, what the peer names of other
-    /// stores belongs to a state of this side that was lost.
-    private var hasMetPeer: Bool { seenPeer.token != .none || incoming.epoch != .none }
-
     /// Whether the peer has met a later state of this side than the one that the store had.
     private func showsRollback(_ resume: Resume) -> Bool {
-        for identifier in [resume.peerToken, resume.peerEpoch] where isForeign(identifier) {
-            if hasMetPeer || identifier.sharesStore(with: outgoing.epoch) { return true }
-        }
+        for identifier in [resume.peerToken, resume.peerEpoch]
+        where isForeign(identifier) && !isOfLostStore(identifier) { return true }
         if resume.peerEpoch == outgoing.epoch, !outgoing.peerCanHaveReached(resume.positions) {
             return true
         }
-        return hasMetPeer && leavesGap(resume)
+        // When this store has confirmed messages to the peer, the peer names a token of this store.
+        let isOfThisStore =
+            resume.epoch == incoming.epoch || resume.peerToken.sharesStore(with: outgoing.epoch)
+        return isOfThisStore && leavesGap(resume)
+    }
+
+    /// Whether a foreign identifier belongs to another store of this side, which was lost before
+    /// this one was made. This store learns of the lost one from the first `resume` of the peer.
+    private func isOfLostStore(_ identifier: Identifier) -> Bool {
+        guard !identifier.sharesStore(with: outgoing.epoch) else { return false }
+        let hasMetPeer = seenPeer.token != .none || incoming.epoch != .none
+        return !hasMetPeer || ownIdentifiers.contains { $0.sharesStore(with: identifier) }
     }
 
     /// Whether the peer no longer keeps messages that this side has not confirmed.
@@ -676,14 +682,12 @@ package final class DeliveryEndpoint {
     /// Makes this instance's token one of this side's own: once the peer's `resume` has arrived,
     /// the peer may take the token over, and name it on later links. The peer may also go on naming
     /// what its `resume` names, so these identifiers and the present epoch become the newest again.
-    /// At the first `resume`, this includes identifiers of a state of this side that was lost.
+    /// This includes identifiers of a store of this side that was lost.
     private func makeTokenOwn(_ resume: Resume) {
         guard commits.hasStore, !isTokenOwn else { return }
         isTokenOwn = true
         for identifier in [resume.peerToken, resume.peerEpoch, outgoing.epoch]
-        where identifier != .none && !(hasMetPeer && isForeign(identifier)) {
-            makeNewest(identifier)
-        }
+        where identifier != .none { makeNewest(identifier) }
         makeNewest(token)
     }
 

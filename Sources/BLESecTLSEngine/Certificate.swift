@@ -68,6 +68,14 @@ internal import CBLESecOpenSSL
         guard let key = unsafe X509_get0_pubkey(pointer) else { return false }
         return unsafe KeyStrength.isAccepted(key)
     }
+    /// Whether the signature is accepted by ``SignatureStrength``. True for a certificate that is
+    /// signed with its own key, since its signature proves nothing.
+    var hasStrongSignature: Bool {
+        defer { OpenSSLError.clear() }
+        if unsafe X509_get_extension_flags(pointer) & UInt32(EXFLAG_SS) != 0 { return true }
+        return unsafe SignatureStrength.isSufficient(
+            X509_get_signature_nid(pointer), hash: blesec_certificate_hash(pointer))
+    }
     /// Whether the key may sign, which TLS 1.3 requires.
     var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }
 

@@ -28,6 +28,9 @@ struct PeerCertificate {
             // other encodings are refused first.
             guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
             guard path.allSatisfy(\.hasAcceptedStrength) else { throw .keyStrength }
+            // Nothing depends on how the certificate of an accepted authority is signed.
+            let signed = path.dropLast(context.authorities == nil ? 0 : 1)
+            guard signed.allSatisfy(\.hasStrongSignature) else { throw .keyStrength }
             if context.authorities != nil { uri = try certificate.onlyURI() }
         } catch {
             throw ChannelError(error)

@@ -29,7 +29,10 @@ package struct SignedRevocationList: Sendable {
         }
         defer { unsafe X509_CRL_free(list) }
         issuer = unsafe try Self.signer(of: list, among: issuers)
-        guard unsafe Self.hasStrongHash(list) else {
+        guard
+            unsafe SignatureStrength.isSufficient(
+                X509_CRL_get_signature_nid(list), hash: blesec_crl_hash(list))
+        else {
             throw .badKey("holds a revocation list that is signed with a weak hash, such as SHA-1")
         }
         guard unsafe !Self.hasCriticalExtension(list), unsafe Self.isWhole(list) else {
@@ -63,18 +66,6 @@ package struct SignedRevocationList: Sendable {
         throw .badKey(
             "holds a revocation list that none of the authorities has signed: if an intermediate "
                 + "has signed it, add its certificate to those of the authorities")
-    }
-
-    /// Whether the hash of the signature is as strong as ``TLSContext/leastSecurityBits``: half of
-    /// its length counts, since whoever finds two lists with one hash can exchange them.
-    private static func hasStrongHash(_ list: OpaquePointer) -> Bool {
-        let signature = unsafe X509_CRL_get_signature_nid(list)
-        // These two have no hash besides their own.
-        if [NID_ED25519, NID_ED448].contains(signature) { return true }
-        guard let name = unsafe OBJ_nid2sn(blesec_crl_hash(list)),
-            let hash = unsafe EVP_get_digestbyname(name)
-        else { return false }
-        return unsafe EVP_MD_get_size(hash) * 8 / 2 >= TLSContext.leastSecurityBits
     }
 
     /// Whether the list contains all revocations of its issuer, and of no other: not only the

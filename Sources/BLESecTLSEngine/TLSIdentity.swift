@@ -61,7 +61,7 @@ internal import CBLESecOpenSSL
             throw .openSSL(.badKey, "does not belong to the private key")
         }
         ERR_clear_error()
-        guard leaf.hasAcceptedStrength, chain.allSatisfy(\.hasAcceptedStrength),
+        guard ([leaf] + chain).allSatisfy({ $0.hasAcceptedStrength && $0.hasStrongSignature }),
             TLSContext.canSend(leaf, chain)
         else {
             unsafe EVP_PKEY_free(key)

@@ -26,13 +26,11 @@ static inline int blesec_error_is_end_of_pem(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
 }
 
-// The hash that a revocation list is signed with; NID_undef if the signature names none.
-static inline int blesec_crl_hash(const X509_CRL *list) {
-    const X509_ALGOR *algorithm;
+// The hash of a signature; NID_undef if the algorithm names none.
+static inline int blesec_signature_hash(const X509_ALGOR *algorithm) {
     const ASN1_OBJECT *name;
     const void *parameters;
     int type, hash = NID_undef;
-    X509_CRL_get0_signature(list, NULL, &algorithm);
     X509_ALGOR_get0(&name, &type, &parameters, algorithm);
     if (OBJ_obj2nid(name) != NID_rsassaPss) {
         OBJ_find_sigid_algs(OBJ_obj2nid(name), &hash, NULL);
@@ -49,6 +47,18 @@ static inline int blesec_crl_hash(const X509_CRL *list) {
     }
     RSA_PSS_PARAMS_free(pss);
     return hash;
+}
+
+// The hash that a certificate or a revocation list is signed with.
+static inline int blesec_certificate_hash(const X509 *certificate) {
+    const X509_ALGOR *algorithm;
+    X509_get0_signature(NULL, &algorithm, certificate);
+    return blesec_signature_hash(algorithm);
+}
+static inline int blesec_crl_hash(const X509_CRL *list) {
+    const X509_ALGOR *algorithm;
+    X509_CRL_get0_signature(list, NULL, &algorithm);
+    return blesec_signature_hash(algorithm);
 }
 
 // The length in bits of an RSA key's public exponent; 0 if it cannot be read.

@@ -139,12 +139,9 @@ struct ChannelOptions: Sendable {
         }
         try arguments.exclude(peer, anyone)
         try arguments.exclude(CertificateOptions.authority, anyone)
-        let keys = try peerKeys(arguments)
-        if let rememberedKey {
-            let policy = try CertificateOptions.policy(arguments, keys, remembered: rememberedKey)
-            return (policy, nil)
-        }
+        if let rememberedKey { return (try trust(arguments, remembered: rememberedKey), nil) }
         if arguments.has(anyone) { return (.anyone, nil) }
+        let keys = try peerKeys(arguments)
         let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, keys: keys) : nil
         if !keys.isEmpty { return (.pinned(keys), forTLS) }
         // An authority's certificates cannot identify peers over Noise.
@@ -155,6 +152,14 @@ struct ChannelOptions: Sendable {
                     + "any peer")
         }
         return (forTLS, nil)
+    }
+
+    /// Accepts only the peer with the key that `--remember` names, and only if `--peer` and
+    /// `--peer-uri` accept that peer too.
+    static func trust(
+        _ arguments: Arguments, remembered: PeerKey
+    ) throws(ChannelError) -> TrustPolicy {
+        try CertificateOptions.policy(arguments, peerKeys(arguments), remembered: remembered)
     }
 
     private static func peerKeys(_ arguments: Arguments) throws(ChannelError) -> [PeerKey] {

@@ -83,10 +83,17 @@ struct PeerMemory: Sendable {
     /// for which `blesec peers list` prints `text`.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(parsing: text) { return key }
-        if let key = try folder?.knownPeers.key(named: text) { return PeerKey(fingerprint: key) }
-        let peers = try folder?.knownPeers.peers() ?? []
-        let listed = peers.first { RememberedPeer($0, address: nil).listedName == text }
-        if let listed { return PeerKey(fingerprint: listed.key) }
+        let named = try folder?.knownPeers.key(named: text)
+        let listed = try folder?.knownPeers.peers().first {
+            $0.name != text && RememberedPeer($0, address: nil).listedName == text
+        }
+        if named != nil, let listed, listed.key != named {
+            throw ChannelError(
+                .usage,
+                "`\(text)` is the name of one peer, and what `blesec peers list` prints for another: "
+                    + "rename one of them by `blesec peers rename`")
+        }
+        if let key = named ?? listed?.key { return PeerKey(fingerprint: key) }
         // Even a key that this side has verified does not count before the pairing is complete:
         // nothing shows whether the peer has stored this side's key.
         if try folder?.knownPeers.pendingPeers().contains(where: { $0.name == text }) == true {

@@ -353,15 +353,19 @@ struct RefusalTests {
                 return behaviour
             }, 40
         ),
-        (oversizedChain(.dialer), LinkedOpenSSL.acceptorsAlertForOversizedChain),
-        (oversizedChain(.acceptor), 47),
+        // One record contains the whole of the shorter chain, but not of the longer one.
+        (oversizedChain(.dialer, 20), 47),
+        (oversizedChain(.dialer, 60), LinkedOpenSSL.acceptorsAlertForOversizedChain),
+        (oversizedChain(.acceptor, 20), 47),
     ]
 
-    static func oversizedChain(_ role: ChannelRole) -> Refusable {
-        Refusable("an oversized chain of a \(role)", "too long", .limitExceeded, roles: [role]) {
-            setup in
+    static func oversizedChain(_ role: ChannelRole, _ count: Int) -> Refusable {
+        Refusable(
+            "a chain of \(count) certificates of a \(role)", "too long", .limitExceeded,
+            roles: [role]
+        ) { setup in
             var behaviour = try setup.issueValid()
-            behaviour.chain = Array(repeating: "ca", count: 20)
+            behaviour.chain = Array(repeating: "ca", count: count)
             return behaviour
         }
     }

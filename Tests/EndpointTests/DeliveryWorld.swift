@@ -294,11 +294,11 @@ struct DeliveryWorld {
         // An unused store begins a new state, which is no rollback.
         guard !store.own.isEmpty else { return false }
         let hasMetPeer = store.seen.token != .none || store.peerEpoch != .none
-        if [peer.peerToken, peer.peerEpoch].contains(where: {
-            $0 != .none && !store.own.contains($0)
-                && (hasMetPeer || $0.sharesStore(with: store.epoch))
-        }) {
-            return true
+        for name in [peer.peerToken, peer.peerEpoch]
+        where name != .none && !store.own.contains(name) {
+            if name.sharesStore(with: store.epoch) { return true }
+            let isOfLostStore = !hasMetPeer || store.own.contains { $0.sharesStore(with: name) }
+            if !isOfLostStore { return true }
         }
         // The peer's program has confirmed messages that have not left according to `store`; or the
         // peer has the confirmation of messages that this side's program has not confirmed

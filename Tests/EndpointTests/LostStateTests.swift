@@ -113,6 +113,15 @@ struct LostStateTests {
             commit()
         }
 
+        /// The `resume` that the sender shows on a new link.
+        func resumeOfSender() throws -> Resume {
+            sender.linkBegan()
+            guard case .resume(let resume)? = sender.nextRecord(atMost: 100) else {
+                throw DeliveryError.violation("no resume")
+            }
+            return resume
+        }
+
         /// Takes the events that the receiver has reported.
         func takeReceiverEvents() -> [DeliveryEndpoint.Event] {
             var events: [DeliveryEndpoint.Event] = []
@@ -336,6 +345,37 @@ struct LostStateTests {
         scene.commit()
         try scene.exchange()
         #expect(scene.receiver.take() == [5])
+    }
+
+    @Test("a side whose store was lost was not rolled back, even if the peer was")
+    func lossAndPeersRollback() throws {
+        var scene = Scene()
+        // The peer takes over two instances of the lost store, and keeps a copy that names the first.
+        scene.connect()
+        try scene.exchange()
+        _ = scene.receiver.send([1])
+        scene.commit()
+        try scene.exchange()
+        let older = try scene.resumeOfSender()
+        scene.restartReceiver(with: scene.store)
+        scene.connect()
+        _ = scene.receiver.send([2])
+        scene.commit()
+        try scene.exchange()
+        let newer = try scene.resumeOfSender()
+        #expect(older.peerToken != newer.peerToken)
+
+        scene.restartReceiver(with: StoredEndpoint())
+        scene.receiver.linkBegan()
+        try scene.receiver.receive(.resume(newer), using: &scene.generator)
+        _ = scene.receiver.send([3])
+        scene.commit()
+        scene.restartReceiver(with: scene.store)
+        scene.receiver.linkBegan()
+        try scene.receiver.receive(.resume(older), using: &scene.generator)
+        scene.commit()
+        #expect(!scene.receiver.mustEndLink)
+        #expect(!scene.takeReceiverEvents().contains(.storeRolledBack))
     }
 
     @Test("a copy from before the first link is found, even if its side has begun an epoch since")

@@ -74,7 +74,8 @@ extension Integration {
             let dialer = try startDialer(pair)
             _ = try bluetoothd.line("StartNotify ", whileServing: [dialer])
             dialer.signal(SIGTERM)
-            _ = try dialer.wait(whileServing: [bluetoothd])
+            let outcome = try dialer.wait(whileServing: [bluetoothd])
+            #expect(outcome.status == 128 + SIGTERM, "\(outcome.errors)")
         }
 
         @Test("a dial ends 4 seconds after a subscription that gets no answer, and sends nothing")

@@ -80,6 +80,35 @@ extension Integration {
             }
         }
 
+        @Test("a known name does not override --peer-uri, in connect and in send")
+        func knownName() throws {
+            let folder = pair.folder
+            try #require(unsafe mkdir(folder.file("state"), 0o700) == 0)
+            folder.write("state/known_peers", "lamp \(pair.fingerprint(of: CertifiedPair.lamp))\n")
+            folder.write("state/last_addresses", "")
+            folder.write("file", "secret")
+            let name = ["--remember", "lamp", "--state", folder.file("state"), "--timeout", "10"]
+            let wrong = name + ["--peer-uri", "blesec://devices/nobody"]
+            let connect = try meet(dialerOptions: wrong)
+            #expect(connect.status == 77, "\(connect)")
+            #expect(connect.dialerErrors.contains("and not expected"), "\(connect)")
+            let right = try meet(dialerOptions: name + ["--peer-uri", "blesec://devices/lamp"])
+            #expect(right.status == 0, "\(right)")
+            try #require(unsafe mkdir(folder.file("inbox"), 0o700) == 0)
+            let receiver = try Tool.start(
+                ["receive", pair.endpoint, folder.file("inbox"), "--listen"]
+                    + pair.credentials(CertifiedPair.lamp) + ["--accept", "always"])
+            _ = try receiver.line("listening on ")
+            let sender = try Tool.start(
+                ["send", pair.endpoint, folder.file("file")]
+                    + pair.credentials(CertifiedPair.phone) + wrong
+            ).wait(whileServing: [receiver])
+            #expect(sender.status != 0 && sender.errors.contains("and not expected"))
+            #expect(folder.read("inbox/file") == nil)
+            receiver.signal(SIGTERM)
+            _ = try receiver.wait()
+        }
+
         @Test("a dialer refuses a listener whose URI it does not expect, and exits with 77")
         func unexpected() throws {
             let outcome = try meet(dialerOptions: ["--peer-uri", "blesec://devices/nobody"])

@@ -115,7 +115,7 @@ extension Integration {
         @Test(
             "doctor says whether bluetoothd opens channels of its own, or may do so by default",
             arguments: [
-                (nil, "may open"), ("3", "opens"), ("0x2", "opens"), ("1", nil), ("0", nil),
+                (nil, "may open"), ("3", "opens"), ("0x2", "opens"), ("1", nil), ("0", "may open"),
             ] as [(String?, String?)])
         func attributeChannels(_ setting: String?, _ verb: String?) throws {
             try writeDaemon([], [])

@@ -6,7 +6,7 @@ extension Integration {
     /// `blesec send` when there is nothing to send.
     @Suite struct SendCommandTests {
         @Test(
-            "what is neither a file nor a folder, or has a name that cannot be sent, is an error without a search for the peer",
+            "what is neither a file nor a folder, or has a name that cannot be sent, is an error at once: send does not wait for a peer",
             arguments: [
                 (["/dev/null"], 66, "/dev/null is no file or folder that can be read"),
                 (["pipe"], 66, "pipe is no file or folder that can be read"),
@@ -27,6 +27,7 @@ extension Integration {
             ).wait()
             #expect(outcome.status == status, "\(outcome.errors)")
             #expect(outcome.errors.hasSuffix("\(reason)\n"), "\(outcome.errors)")
+            #expect(outcome.errors.split(separator: reason).count == 2, "\(outcome.errors)")
         }
     }
 }

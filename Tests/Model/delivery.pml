@@ -346,12 +346,13 @@ inline confirmUpTo(number) {
 /* The positions exceed what may have left. */
 #define EXCEED(it) (it.bConfirmed > it.bHeld || it.bHeld > LAST_WHOLE || \
                     (it.bOffset && it.bHeld >= LAST_BEGUN))
-/* An identifier is neither zeros nor in the set. Before a side has met its peer, one of a store that was lost
-   does not count. */
+/* An identifier is neither zeros nor in the set, and does not belong to a store that was lost. A side knows of that
+   store when the set has identifiers of it; before the side has met its peer, it knows of no other store. */
 #if MISTAKE == 13
 #define ALIEN(id, set, first, met) ((id) != 0 && !IN(id, set))
 #else
-#define ALIEN(id, set, first, met) ((id) != 0 && !IN(id, set) && ((met) || (id) >= (first)))
+#define ALIEN(id, set, first, met) \
+  ((id) != 0 && !IN(id, set) && ((id) >= (first) || ((met) && ((set) & (BIT(first) - 2)) == 0)))
 #endif
 
 /* A takes over B's token and epoch, at the first record after B's `resume`. */
@@ -542,11 +543,8 @@ init {
           endA()
        :: else ->
           ready[A] = 1; ownTokenA();
-          if
-          :: a.seenToken == 0 ->                             /* what B names belongs to a lost store */
-             a.tokens = (a.tokens | BIT(resume[l].bPeerToken)) & ~1; a.epochs = (a.epochs | BIT(k)) & ~1
-          :: else
-          fi;
+          /* What B names may belong to a store that was lost. */
+          a.tokens = (a.tokens | BIT(resume[l].bPeerToken)) & ~1; a.epochs = (a.epochs | BIT(k)) & ~1;
           if
           :: IN(resume[l].bEpoch, a.past) -> waitsA = 1      /* step 2 */
           :: else ->
@@ -669,7 +667,8 @@ init {
            (k != b.peerEpoch && !IN(k, b.past) && resume[l].aFirst > 1);   /* g: *first* leaves a gap */
        r = originB == RESTORED &&
            (ALIEN(resume[l].aPeerToken, b.tokens, b.firstToken, b.met) ||
-            ALIEN(resume[l].aPeerEpoch, b.epochs, b.firstEpoch, b.met) || (b.met && g));
+            ALIEN(resume[l].aPeerEpoch, b.epochs, b.firstEpoch, b.met) ||
+            (g && (k == b.peerEpoch || resume[l].aPeerToken >= b.firstToken)));
 #if MISTAKE == 3
        r = 0;
 #endif
@@ -691,13 +690,9 @@ init {
           endB()
        :: else ->
           ready[B] = 1;
-          if
-          :: !b.met ->
-             b.met = 1; b.tokens = (b.tokens | BIT(resume[l].aPeerToken)) & ~1;
-             b.epochs = (b.epochs | BIT(resume[l].aPeerEpoch)) & ~1;
-             bStore.met = 1; bStore.epochs = b.epochs
-          :: else
-          fi;
+          b.met = 1; bStore.met = 1;
+          b.tokens = (b.tokens | BIT(resume[l].aPeerToken)) & ~1;
+          b.epochs = (b.epochs | BIT(resume[l].aPeerEpoch)) & ~1; bStore.epochs = b.epochs;
           ownTokenB();
           if
           :: IN(k, b.past) -> waitsB = 1                     /* step 2 */

@@ -183,7 +183,10 @@ struct Findings {
         let configuration = readConfiguration(arguments.configurationPath)
         if words != nil { addPlugins(arguments, configuration) }
         guard let configuration else { return }
-        let channels = configuration.number("GATT", "Channels")
+        // bluetoothd takes no other values than these.
+        let channels = configuration.number("GATT", "Channels").flatMap {
+            (1...5).contains($0) ? $0 : nil
+        }
         if words != nil, channels.map({ $0 > 1 }) ?? true {
             let opens = channels == nil ? "may open" : "opens"
             let condition = channels == nil ? " (the default depends on its version)" : ""

@@ -133,7 +133,10 @@ enum SendCommand {
                 firstError.withLock { $0 = $0 ?? error }
             }
         }
-        if !hasOffered, let error = firstError.withLock({ $0 }) { throw error }
+        // The errors are printed already.
+        if !hasOffered, let error = firstError.withLock({ $0 }) {
+            throw ChannelError(error.code, "")
+        }
     }
 
     /// The bytes of all files; nil if there is a folder, whose files are not counted yet.

@@ -174,13 +174,13 @@ struct TransferSetup {
     func connect(_ interruption: Interruption) async throws(ChannelError) -> TransferConnection {
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
-        var configuration = try PersistentArguments.configuration(options, arguments)
         let remembered = try target?.peer == nil ? memory.rememberedKey : nil
         var options = options
+        var configuration = try PersistentArguments.configuration(options, arguments)
         if let remembered {
             // An earlier connection may have remembered the peer.
             options.acceptsOnlyCertainPeers = true
-            configuration.trust = .pinned([remembered])
+            configuration.trust = try ChannelOptions.trust(arguments, remembered: remembered)
             configuration.certificateTrust = nil
         } else if !options.acceptsOnlyCertainPeers {
             configuration.trust = notes.onlyFirstPeer
