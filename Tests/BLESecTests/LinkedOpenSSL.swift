@@ -7,10 +7,6 @@ import CBLESecOpenSSL
 enum LinkedOpenSSL {
     static let is35OrLater = OpenSSL_version_num() >= 0x3050_0000
 
-    /// An acceptor's alert for a Certificate message that is too long, and longer than a record:
-    /// bad_certificate with OpenSSL 3.5, illegal_parameter with 3.0.
-    static let acceptorsAlertForOversizedChain: Int32 = is35OrLater ? 42 : 47
-
     /// Whether a record looks like alert `number` of a side that refused the peer's certificate.
     ///
     /// A sealed alert has the type of application data, and all sealed alerts have the same length.
