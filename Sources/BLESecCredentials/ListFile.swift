@@ -140,8 +140,8 @@ struct ListFile: Sendable {
         lock.release()
     }
 
-    /// Throws if another fingerprint follows the first word: it is not part of an explanation, but a
-    /// key whose line has lost its beginning.
+    /// Throws if the second word of a line is a fingerprint too. It would count as an explanation,
+    /// and the key would not be on the list.
     static func refuseSecondKey(
         _ words: [Substring], _ path: String, _ line: Int
     ) throws(ChannelError) {

@@ -5,9 +5,9 @@ package import Glibc
 /// Writes files that appear under their name only when they are complete and on the disk. On a file
 /// system without hard links, ``create(_:_:for:)`` writes the file in place instead.
 ///
-/// If the process is killed meanwhile, ``create(_:_:for:)`` leaves nothing behind where the file
-/// system has files without a name (`O_TMPFILE`). Elsewhere, and after ``replace(_:_:for:)``, a file
-/// with a name that begins with `.blesec-` can stay.
+/// If the process is killed meanwhile, ``create(_:_:for:)`` leaves nothing behind on a file system
+/// with `O_TMPFILE`. On others, and with ``replace(_:_:for:)``, a file whose name begins with
+/// `.blesec-` can stay.
 package enum NewFile {
     /// The users who may read a new file; only its owner may write it.
     package enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }

@@ -195,14 +195,10 @@ struct RevocationFileTests {
         }
     }
 
-    @Test(
-        "a list that covers only some certificates or changes is refused, whether it says so in a critical extension or not",
-        arguments: [
-            "issuingDistributionPoint=critical,@point", "issuingDistributionPoint=@point",
-            "2.5.29.27=critical,DER:020101", "2.5.29.27=DER:020101",
-        ])
-    func partial(_ extension: String) throws {
-        let config = folder.write(
+    /// Writes the configuration in `ca.cnf` for lists that the `openssl` command makes, with further
+    /// `lines`, and returns its path.
+    private func configuration(certificate: String, key: String, _ lines: String = "") -> String {
+        folder.write(
             "ca.cnf",
             """
             [ca]
@@ -210,16 +206,24 @@ struct RevocationFileTests {
             [own]
             database=\(folder.write("index.txt", ""))
             crlnumber=\(folder.write("crlnumber", "01\n"))
-            certificate=\(authority.certificatePath)
-            private_key=\(folder.file("ca/ca.key"))
+            certificate=\(certificate)
+            private_key=\(key)
             default_md=default
             default_crl_days=30
-            crl_extensions=list
-            [list]
-            \(`extension`)
-            [point]
-            onlyuser=TRUE
+            \(lines)
             """)
+    }
+
+    @Test(
+        "a list that covers only some certificates or changes is refused, whether it says so in a critical extension or not",
+        arguments: [
+            "issuingDistributionPoint=critical,@point", "issuingDistributionPoint=@point",
+            "2.5.29.27=critical,DER:020101", "2.5.29.27=DER:020101",
+        ])
+    func partial(_ extension: String) throws {
+        let config = configuration(
+            certificate: authority.certificatePath, key: folder.file("ca/ca.key"),
+            "crl_extensions=list\n[list]\n\(`extension`)\n[point]\nonlyuser=TRUE\n")
         _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("part"))
         expectError(.badKey, "only whole lists are understood") {
             _ = try RevocationFile(folder.file("part"), authorities: authorities)
@@ -243,17 +247,7 @@ struct RevocationFileTests {
         _ = try openssl(
             "req", "-x509", "-key", key, "-config", request, "-days", "30", "-out", certificate)
         let authorities = try CertificateFile.authorities(certificate)
-        let config = folder.write(
-            "list.cnf",
-            """
-            [ca]
-            default_ca=own
-            [own]
-            database=\(folder.write("index.txt", ""))
-            certificate=\(certificate)
-            private_key=\(key)
-            default_crl_days=30
-            """)
+        let config = configuration(certificate: certificate, key: key)
         for padding in ["pkcs1", "pss"] {
             for (hash, isStrong) in [("sha1", false), ("sha256", true), ("md5", false)] {
                 // OpenSSL signs no PSS with MD5.

@@ -100,6 +100,15 @@ struct LostStateTests {
             commit()
         }
 
+        mutating func restartReceiverAndConnectTwice() throws {
+            restartReceiver(with: store)
+            for _ in 0..<2 {
+                connect()
+                try passToReceiver()
+                try exchange()
+            }
+        }
+
         /// Replaces the sender with a new instance whose state is empty.
         mutating func replaceSender() {
             sender = DeliveryEndpoint(using: &generator)
@@ -278,12 +287,7 @@ struct LostStateTests {
         #expect(scene.receiver.nextEvent() == .storeRolledBack)
         _ = scene.receiver.send([2])
         scene.commit()
-        scene.restartReceiver(with: scene.store)
-        for _ in 0..<2 {
-            scene.connect()
-            try scene.passToReceiver()
-            try scene.exchange()
-        }
+        try scene.restartReceiverAndConnectTwice()
         #expect(scene.receiver.nextEvent() == nil)
         #expect(scene.sender.take() == [2])
     }
@@ -433,12 +437,7 @@ struct LostStateTests {
             #expect(scene.takeReceiverEvents().contains(.storeRolledBack))
             _ = scene.receiver.send([3])
             scene.commit()
-            scene.restartReceiver(with: scene.store)
-            for _ in 0..<2 {
-                scene.connect()
-                try scene.passToReceiver()
-                try scene.exchange()
-            }
+            try scene.restartReceiverAndConnectTwice()
             #expect(scene.receiver.nextEvent() == nil)
             #expect(scene.sender.take() == [3])
         }
