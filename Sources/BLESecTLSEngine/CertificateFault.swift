@@ -8,7 +8,7 @@ enum CertificateFault: Error, Equatable {
     case wrongKeyUsage, authorityAsLeaf
     case wrongExtendedKeyUsage(ChannelRole)  // The peer's role.
     case selfSigned, unknownAuthority, badSignature, pathTooLong, issuerMayNotIssue
-    case keyStrength, unusualKey
+    case keyStrength, unusualKey, relativeDistributionPoint
     case revoked, malformedSerial
     case noURI, severalURIs, malformedNames
     case other(code: Int32, text: String)
@@ -60,6 +60,9 @@ enum CertificateFault: Error, Equatable {
         case .unusualKey:
             "has its key in an unusual encoding, or a certificate that came with it has: only "
                 + "named curves and uncompressed points are accepted"
+        case .relativeDistributionPoint:
+            "names the place of a revocation list relative to its issuer's name, or a certificate "
+                + "that came with it does"
         case .revoked: "is revoked, or one of its issuers is"
         case .malformedSerial: "has a malformed serial number"
         case .noURI: "names no URI, and other names do not count"

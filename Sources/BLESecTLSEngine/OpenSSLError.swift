@@ -74,11 +74,7 @@ extension ChannelError {
                 .authenticationFailed,
                 "the peer's message cannot be authenticated: the peer has other keys, or someone "
                     + "changed bytes on the way")
-        case SSL_R_EXCESSIVE_MESSAGE_SIZE:
-            ChannelError(
-                .limitExceeded,
-                "the peer's TLS message is too long; certificates may take "
-                    + "\(TLSContext.longestChain) bytes")
+        case SSL_R_EXCESSIVE_MESSAGE_SIZE: .tooLongMessage
         case SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_WRONG_SSL_VERSION, SSL_R_WRONG_VERSION_NUMBER,
             SSL_R_VERSION_TOO_LOW:
             ChannelError(.noCommonProtocol, "the peer does not speak TLS 1.3")
@@ -96,6 +92,23 @@ extension ChannelError {
     static var otherApplication: ChannelError {
         ChannelError(
             .noCommonProtocol, "the peer's TLS is not for blesec/1: it may be in another mode")
+    }
+
+    /// A TLS message of the peer is longer than ``TLSContext/longestMessage``, or has a list that is
+    /// longer than usual.
+    static var tooLongMessage: ChannelError {
+        ChannelError(
+            .limitExceeded,
+            "the peer's TLS message is too long; a message may have "
+                + "\(TLSContext.longestMessage) bytes")
+    }
+
+    /// The peer has sent more certificates than ``TLSContext/mostCertificates``.
+    static var tooManyCertificates: ChannelError {
+        ChannelError(
+            .limitExceeded,
+            "the peer sends too many certificates: at most \(TLSContext.mostCertificates) are "
+                + "accepted")
     }
 
     /// OpenSSL could not make or configure a context or a connection.

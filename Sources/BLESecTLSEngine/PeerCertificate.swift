@@ -19,7 +19,16 @@ struct PeerCertificate {
         var path = [certificate]
         var uri: String?
         do throws(CertificateFault) {
-            guard unsafe Self.hasReadableKeys(verification) else { throw .unusualKey }
+            guard unsafe Self.allSent(verification, { unsafe X509_get0_pubkey($0) != nil }) else {
+                // ``CanonicalKey/otherCurves(in:)`` has found this key.
+                throw .unusualKey
+            }
+            // Before anything else is asked of these certificates: OpenSSL then prepares their
+            // extensions, and copies the issuer's whole name for each of these points.
+            guard
+                unsafe Self.allSent(
+                    verification, { unsafe !blesec_certificate_has_relative_point($0) })
+            else { throw .relativeDistributionPoint }
             try checkLeaf(certificate, now: now)
             if context.authorities != nil {
                 path = unsafe try findPath(verification, now: now)
@@ -39,13 +48,14 @@ struct PeerCertificate {
         return .certificate(subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
     }
 
-    /// Whether OpenSSL could decode the keys of all certificates that the peer has sent. Those of
-    /// ``CanonicalKey/otherCurves(in:)`` were made unreadable.
-    private static func hasReadableKeys(_ verification: OpaquePointer) -> Bool {
+    /// Whether `condition` holds for all certificates that the peer has sent.
+    private static func allSent(
+        _ verification: OpaquePointer, _ condition: (OpaquePointer?) -> Bool
+    ) -> Bool {
         defer { OpenSSLError.clear() }
         let sent = unsafe X509_STORE_CTX_get0_untrusted(verification)
         return unsafe (0..<max(0, blesec_certificate_count(sent))).allSatisfy { index in
-            unsafe X509_get0_pubkey(blesec_certificate(sent, index)) != nil
+            unsafe condition(blesec_certificate(sent, index))
         }
     }
 

@@ -16,6 +16,11 @@ internal import CBLESecOpenSSL
     /// of the message before any of them is checked, and an unauthenticated peer may have sent
     /// many small ones.
     static let longestChain = 4 << 10
+    /// The longest body of a handshake message that a peer may send, in bytes. Usual messages are
+    /// shorter: a ClientHello has about 250 bytes, and up to 2,000 with key shares of ML-KEM.
+    static let longestMessage = longestChain
+    /// The most certificates that a side may send.
+    static let mostCertificates = 8
 
     /// The length of a Certificate message with these certificates (RFC 8446 §4.4.2). The message
     /// has an empty context (1 byte), the list's length (3 bytes), and for each certificate its
@@ -135,6 +140,9 @@ internal import CBLESecOpenSSL
     private func use(_ groups: [String]) throws(ChannelError) {
         guard !groups.isEmpty else {
             throw ChannelError(.configuration, "TLS needs at least one key exchange group")
+        }
+        guard Set(groups).count == groups.count else {
+            throw ChannelError(.configuration, "a key exchange group is named twice")
         }
         if let missing = groups.first(where: { !Self.supports(group: $0) }) {
             throw ChannelError(

@@ -24,7 +24,7 @@ internal import CBLESecOpenSSL
     ///   private key does not match, the leaf has expired or is not valid yet, its key usage
     ///   forbids TLS, an intermediate may not issue certificates, a key is in an unusual encoding,
     ///   a key or a signature is too weak, a key is unusually large, or the certificates are longer
-    ///   than peers accept.
+    ///   or more than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64
@@ -50,6 +50,11 @@ internal import CBLESecOpenSSL
                 "holds certificates of \(length) bytes together, and peers accept at most "
                     + "\(TLSContext.longestChain): leave out the authority's and others that are "
                     + "not needed")
+        }
+        guard 1 + chain.count <= TLSContext.mostCertificates else {
+            throw .badKey(
+                "holds \(1 + chain.count) certificates, and peers accept at most "
+                    + "\(TLSContext.mostCertificates): leave out those that are not needed")
         }
         ERR_clear_error()
         guard let key = unsafe DERForm.privateKey(privateKey) else {

@@ -39,7 +39,12 @@ internal import CBLESecOpenSSL
     /// The number of records received since the last one with data.
     private var silentRecords = 0
     private var hasReceivedData = false
+    /// The number of records of the peer during the handshake.
+    private var handshakeRecords = 0
 
+    /// The most records that a peer's handshake may have. Records can be short: a peer may ask for
+    /// 512 bytes (RFC 6066 §4), so that nine have the longest chain of certificates.
+    private static let mostHandshakeRecords = 64
     /// The most consecutive records without data that a peer may send; a `KeyUpdate` is one.
     private static let mostSilentRecords = 32
     /// The greatest length of ``owedRecords`` in bytes: about 75 changes of key.
@@ -123,7 +128,14 @@ internal import CBLESecOpenSSL
 
     /// Reads one record of the handshake and continues.
     func advance(with record: UnsafePointer<UInt8>, count: Int) throws(ChannelError) -> Step {
-        try unsafe pipe.reading(record, count: count) { () throws(ChannelError) in
+        handshakeRecords += 1
+        guard handshakeRecords <= Self.mostHandshakeRecords else {
+            throw ChannelError(
+                .limitExceeded,
+                "the peer's TLS handshake has more than "
+                    + "\(Self.mostHandshakeRecords) records")
+        }
+        return try unsafe pipe.reading(record, count: count) { () throws(ChannelError) in
             let step = try advance()
             guard pipe.inputCount == 0 else { throw .malformedRecord }
             return step
@@ -281,26 +293,26 @@ internal import CBLESecOpenSSL
                     verification, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
                 return isAccepted ? 1 : 0
             }, nil)
-        // OpenSSL calls this before it parses a message, and then parses the same bytes. A key
-        // whose algorithm it does not know is not decoded, and ``PeerCertificate`` refuses it.
-        unsafe SSL_CTX_set_msg_callback(pointer) { isSent, _, kind, bytes, count, _, _ in
+        // OpenSSL calls this before it parses a message, and then parses the same bytes.
+        unsafe SSL_CTX_set_msg_callback(pointer) { isSent, _, kind, bytes, count, ssl, _ in
             guard isSent == 0, kind == SSL3_RT_HANDSHAKE, let bytes = unsafe bytes else { return }
             let message = unsafe UnsafeMutableRawBufferPointer(
                 start: UnsafeMutableRawPointer(mutating: bytes), count: count)
-            guard unsafe message.first == UInt8(SSL3_MT_CERTIFICATE) else { return }
-            for index in unsafe CanonicalKey.otherCurves(in: Array(message)) {
-                unsafe message[index] = 0x7F
-            }
+            let session = unsafe TLSSession.session(of: ssl)
+            unsafe session?.limitDecoding(of: message)
         }
         unsafe SSL_CTX_set_client_hello_cb(
             pointer,
             { ssl, alert, _ in
-                guard let session = unsafe TLSSession.session(of: ssl), session.acceptsHello()
-                else {
-                    unsafe alert?.pointee = SSL_AD_NO_APPLICATION_PROTOCOL
+                guard let session = unsafe TLSSession.session(of: ssl) else {
                     return SSL_CLIENT_HELLO_ERROR
                 }
-                return SSL_CLIENT_HELLO_SUCCESS
+                guard let refusal = session.refusalOfHello() else {
+                    return SSL_CLIENT_HELLO_SUCCESS
+                }
+                unsafe alert?.pointee = refusal.alert
+                session.refusal = refusal.error
+                return SSL_CLIENT_HELLO_ERROR
             }, nil)
         unsafe SSL_CTX_set_alpn_select_cb(
             pointer,
@@ -312,6 +324,36 @@ internal import CBLESecOpenSSL
                     from: UnsafeBufferPointer(start: offered, count: Int(count)), &chosen.pointee,
                     &length.pointee)
             }, nil)
+    }
+
+    /// Limits the work and the memory that a handshake message of a peer that is not proven yet
+    /// causes. Overwrites a message that is too long, or has too many certificates, so that OpenSSL
+    /// refuses it. Makes keys unreadable whose decoding takes long; OpenSSL does not decode a key
+    /// whose algorithm it does not know, and ``PeerCertificate`` refuses the certificate.
+    private func limitDecoding(of message: UnsafeMutableRawBufferPointer) {
+        let bytes = unsafe Array(message)
+        let headerLength = CertificateMessage.headerLength
+        if let fault = fault(of: bytes) {
+            refusal = fault
+            // Every message begins its body with a length or a version, and none can be all ones.
+            for index in headerLength..<max(headerLength, bytes.count) {
+                unsafe message[index] = 0xFF
+            }
+        } else if bytes.first == UInt8(SSL3_MT_CERTIFICATE) {
+            for index in CanonicalKey.otherCurves(in: bytes) { unsafe message[index] = 0x7F }
+        }
+    }
+
+    /// Why OpenSSL may not parse this message of the handshake; nil if it may.
+    private func fault(of message: [UInt8]) -> ChannelError? {
+        guard message.count - CertificateMessage.headerLength <= TLSContext.longestMessage else {
+            return .tooLongMessage
+        }
+        guard message.first == UInt8(SSL3_MT_CERTIFICATE) else { return nil }
+        guard let count = CertificateMessage.certificateCount(in: message) else {
+            return ChannelError(.protocolViolation, "the peer broke TLS")
+        }
+        return count <= TLSContext.mostCertificates ? nil : .tooManyCertificates
     }
 
     /// Evaluates trust in the peer's certificate. If the certificate is good, a dialer's handshake
@@ -336,16 +378,29 @@ internal import CBLESecOpenSSL
         return true
     }
 
-    /// Whether a dialer's ClientHello is acceptable. In negotiated mode it must name application
-    /// protocols; which ones is checked later.
-    private func acceptsHello() -> Bool {
-        guard isNegotiated else { return true }
-        var list: UnsafePointer<UInt8>?
-        var count = 0
-        let found = unsafe SSL_client_hello_get0_ext(
-            ssl, UInt32(TLSEXT_TYPE_application_layer_protocol_negotiation), &list, &count)
-        if found != 1 { refusal = .otherApplication }
-        return found == 1
+    /// The greatest length in bytes of the lists in a ClientHello that cost OpenSSL much work or
+    /// memory for each entry. Groups are searched for each key share.
+    private static let longestHelloLists = [
+        (TLSEXT_TYPE_supported_groups, 128), (TLSEXT_TYPE_certificate_authorities, 256),
+        (TLSEXT_TYPE_status_request, 256),
+    ]
+
+    /// Why a dialer's ClientHello is refused, and the alert; nil if it is not. In negotiated mode
+    /// it must name application protocols; which ones is checked later.
+    private func refusalOfHello() -> (error: ChannelError, alert: Int32)? {
+        func length(_ type: Int32) -> Int? {
+            var list: UnsafePointer<UInt8>?
+            var count = 0
+            let found = unsafe SSL_client_hello_get0_ext(ssl, UInt32(type), &list, &count)
+            return found == 1 ? count : nil
+        }
+        for (type, longest) in Self.longestHelloLists where length(type) ?? 0 > longest {
+            return (.tooLongMessage, SSL_AD_ILLEGAL_PARAMETER)
+        }
+        if isNegotiated, length(TLSEXT_TYPE_application_layer_protocol_negotiation) == nil {
+            return (.otherApplication, SSL_AD_NO_APPLICATION_PROTOCOL)
+        }
+        return nil
     }
 
     /// Chooses among a dialer's application protocols: blesec/1 in negotiated mode. In direct mode

@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <openssl/pkcs12.h>
+#include <stdbool.h>
 
 // The parameter stores the address of its name, so the name must be a literal in C. From Swift, the
 // name would be a temporary string.
@@ -19,6 +20,19 @@ static inline int blesec_general_name_count(const GENERAL_NAMES *names) { return
 static inline const ASN1_IA5STRING *blesec_general_name_uri(const GENERAL_NAMES *names, int index) {
     const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, index);
     return name->type == GEN_URI ? name->d.uniformResourceIdentifier : NULL;
+}
+
+// Whether a CRL distribution point of a certificate has a name relative to the CRL's issuer (RFC 5280 §4.2.1.13).
+// Unlike other functions that read extensions, X509_get_ext_d2i leaves the certificate unchanged.
+static inline bool blesec_certificate_has_relative_point(const X509 *certificate) {
+    CRL_DIST_POINTS *points = X509_get_ext_d2i(certificate, NID_crl_distribution_points, NULL, NULL);
+    bool found = false;
+    for (int index = 0; index < sk_DIST_POINT_num(points); index++) {
+        const DIST_POINT *point = sk_DIST_POINT_value(points, index);
+        found = found || (point->distpoint != NULL && point->distpoint->type == 1);
+    }
+    CRL_DIST_POINTS_free(points);
+    return found;
 }
 
 // Whether an error means that a text contains no further PEM block.

@@ -126,6 +126,12 @@ extension Refusable {
         Self("without an extended key usage", "in its extended key usage") { setup in
             try setup.issue(uri)
         },
+        Self("with a relative place of a revocation list", "relative to its issuer's name") {
+            setup in
+            try setup.issue(
+                TestAuthority.deviceExtensions("rogue")
+                    + "crlDistributionPoints=point\n[point]\nrelativename=name\n[name]\nCN=x\n")
+        },
         Self("for signing code", "in its extended key usage") { setup in
             try setup.issue(TestAuthority.deviceExtensions("rogue", usage: "codeSigning"))
         },
@@ -357,6 +363,8 @@ struct RefusalTests {
         (oversizedChain(.dialer, 20), 47),
         (oversizedChain(.dialer, 60), 47),
         (oversizedChain(.acceptor, 20), 47),
+        (chainOfTooMany(.dialer), 50),
+        (chainOfTooMany(.acceptor), 50),
     ]
 
     static func oversizedChain(_ role: ChannelRole, _ count: Int) -> Refusable {
@@ -366,6 +374,18 @@ struct RefusalTests {
         ) { setup in
             var behaviour = try setup.issueValid()
             behaviour.chain = Array(repeating: "ca", count: count)
+            return behaviour
+        }
+    }
+
+    /// A chain of nine certificates, which is short enough.
+    static func chainOfTooMany(_ role: ChannelRole) -> Refusable {
+        Refusable(
+            "nine certificates of a \(role)", "too many certificates", .limitExceeded,
+            roles: [role]
+        ) { setup in
+            var behaviour = try setup.issueValid()
+            behaviour.chain = Array(repeating: "ca", count: 8)
             return behaviour
         }
     }

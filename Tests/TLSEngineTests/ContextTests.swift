@@ -187,6 +187,51 @@ struct ContextTests {
         }
     }
 
+    @Test("eight certificates are accepted, and an identity with nine is not loaded")
+    func mostCertificates() throws {
+        try authority.issueDevice("one")
+        try authority.issue("next", TestAuthority.authorityExtensions("CA:TRUE"))
+        let intermediate = try #require(authority.folder.read("next.pem"))
+        func identity(_ count: Int) throws -> TLSIdentity {
+            let intermediates = Array(repeating: intermediate, count: count - 1)
+            _ = authority.folder.write("chain.pem", intermediates.flatMap(\.self))
+            return try authority.identity("one", chain: "chain")
+        }
+        let peer = try authority.context("peer")
+        let tested = try TLSContext(identity: identity(8), authorities: authority.authorities())
+        for (dialer, acceptor) in [(tested, peer), (peer, tested)] {
+            var pair = try EnginePair(dialer, acceptor)
+            try pair.shakeHands()
+            #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
+        }
+        let error = #expect(throws: ChannelError(.badKey, "")) { _ = try identity(9) }
+        #expect(error?.reason.contains("holds 9 certificates") == true)
+    }
+
+    @Test("certificates of a Certificate message are counted; lengths have to fit")
+    func certificateCount() {
+        func message(_ list: [UInt8], context: [UInt8] = [0]) -> [UInt8] {
+            let body = context + [0, 0, UInt8(list.count)] + list
+            return [0x0B, 0, 0, UInt8(body.count)] + body
+        }
+        let entry: [UInt8] = [0, 0, 2, 0x30, 0x00, 0, 1, 0xFF]
+        for count in [0, 1, 2, 9] {
+            let list = Array(repeating: entry, count: count).flatMap(\.self)
+            #expect(CertificateMessage.certificateCount(in: message(list)) == count)
+            #expect(
+                CertificateMessage.certificateCount(in: message(list, context: [1, 7])) == count)
+            #expect(CertificateMessage.certificateCount(in: message(list) + [0]) == nil)
+        }
+        let whole = message(entry + entry)
+        for count in whole.indices {
+            #expect(CertificateMessage.certificateCount(in: Array(whole.prefix(count))) == nil)
+        }
+        for count in entry.indices.dropFirst() {
+            let part = Array(entry.prefix(count))
+            #expect(CertificateMessage.certificateCount(in: message(entry + part)) == nil)
+        }
+    }
+
     @Test("a key of each algorithm is accepted in one encoding only")
     func canonicalKeys() throws {
         let p256 = try freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"])
@@ -242,34 +287,6 @@ struct ContextTests {
         #expect(explicit[found[0] - 6...found[0]].elementsEqual(compressed[6...12]))
         // A message that ends within an algorithm has no such key.
         #expect(CanonicalKey.otherCurves(in: Array(compressed.prefix(12))).isEmpty)
-    }
-
-    @Test("a ClientHello offers no compression of certificates (RFC 8879)")
-    func certificateCompression() throws {
-        var dialer = try TLSEngine(
-            authority.context("dialer"), role: .dialer, isNegotiated: true)
-        let hello = try dialer.nextHandshake() ?? []
-        // The hello begins with the headers of the record and of the message, a version and 32
-        // random bytes. Four lists follow: the session identifier, the suites, the compression
-        // methods, and the extensions.
-        var rest = hello.dropFirst(5 + 4 + 2 + 32)
-        func takeList(_ lengthSize: Int) -> ArraySlice<UInt8> {
-            let length: Int = rest.prefix(lengthSize).reduce(0) { $0 << 8 | Int($1) }
-            let list = rest.dropFirst(lengthSize).prefix(length)
-            rest = rest.dropFirst(lengthSize + length)
-            return list
-        }
-        for lengthSize in [1, 2, 1] { _ = takeList(lengthSize) }
-        rest = takeList(2)
-        var extensions: [[UInt8]] = []
-        while !rest.isEmpty {
-            extensions.append(Array(rest.prefix(2)))
-            rest = rest.dropFirst(2)
-            _ = takeList(2)
-        }
-        #expect(extensions.contains([0, 51]), "key_share")
-        // Only OpenSSL from 3.2 on knows this extension.
-        #expect(!extensions.contains([0, 27]), "compress_certificate")
     }
 
     /// The SubjectPublicKeyInfo of a new key, made with these options of `openssl genpkey`.
