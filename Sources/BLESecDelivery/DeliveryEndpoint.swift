@@ -107,6 +107,8 @@ package final class DeliveryEndpoint {
     #endif
     package private(set) var hasFinished: Bool
     private var link = Link.none
+    /// Whether the peer's messages to this instance do not continue what was sent before.
+    private var isInterrupted = false
     /// Whether an `epoch` record has to be sent.
     private var owesEpoch = false
     /// Whether the peer has begun an epoch on this link.
@@ -282,6 +284,10 @@ package final class DeliveryEndpoint {
     package var pending: (count: Int, bytes: Int) { outgoing.pending }
     /// Whether the program has taken a message and not confirmed it.
     package var hasUnconfirmed: Bool { incoming.hasUnconfirmed }
+    /// Whether messages may be missing or repeated between those that this side's programs take:
+    /// the peer has begun another epoch in the middle, perhaps because an earlier state of this side
+    /// was lost. A fresh instance that has taken nothing does not say so.
+    package var mayMissMessages: Bool { isInterrupted && (origin != .fresh || takenCount > 0) }
     /// Whether a message waits for the program.
     package var hasMessage: Bool { incoming.hasMessage }
     /// The bytes of the peer's messages that are kept here.
@@ -492,6 +498,7 @@ package final class DeliveryEndpoint {
             seenPeer.epoch = epoch
             commits.append(.seen(seenPeer), blocks: true)
             begin(peerEpoch: epoch, confirmed: 0)
+            isInterrupted = true
             return false
         case .credit(let credit):
             guard outgoing.raiseCredit(to: credit) else {
@@ -514,10 +521,20 @@ package final class DeliveryEndpoint {
         guard resume.token != .none, resume.epoch != .none,
             (1...Resume.greatestNumber).contains(resume.first)
         else { throw .violation("a resume without a token, an epoch or a number") }
-        if origin == .restored, showsRollback(resume) {
+        let wasRolledBack =
+            switch origin {
+            case .fresh: commits.hasStore && namesCopy(resume)
+            case .restored: showsRollback(resume)
+            case .rolledBack: false
+            }
+        if wasRolledBack {
             beginAnew(resume, using: &generator)
             return false
         }
+        // A peer that has met an earlier state of this side may have begun this epoch because that
+        // state was lost. If messages of the epoch are confirmed, the earlier state had them.
+        let hasMetEarlierState = [resume.peerToken, resume.peerEpoch].contains(where: isForeign)
+        if !hasMetPeer, hasMetEarlierState, resume.first == 1 { isInterrupted = true }
         makeTokenOwn(resume)
         let isSameInstance = resume.token == seenPeer.token
         guard !incoming.pastEpochs.contains(resume.epoch) else {
@@ -593,12 +610,16 @@ package final class DeliveryEndpoint {
     /// token and epoch. From these, a peer that was rolled back learns of its rollback.
     private func takeOverPeerState() {
         guard awaitsProofOfResume, let peer = arrivedResume.take() else { return }
+        // If the peer's process was replaced before it had sent anything, nothing is missing.
+        let isMidway =
+            incoming.hasBegunEpoch || (incoming.epoch != .none && peer.token == peerToken)
         if peer.token != peerToken {
             peerToken = peer.token
             commits.append(.peer(peerToken), blocks: true)
         }
         if peer.epoch != incoming.epoch || peer.first > incoming.confirmed + 1 {
             begin(peerEpoch: peer.epoch, confirmed: peer.first - 1)
+            if isMidway { isInterrupted = true }
         }
     }
 
@@ -618,7 +639,7 @@ package final class DeliveryEndpoint {
 
     /// Begins a new epoch, because the peer's state is lost.
     private func beginEpochAfterPeerLoss(using generator: inout some RandomNumberGenerator) {
-        beginEpoch(using: &generator) { _, mayHaveLeft in mayHaveLeft }
+        beginEpoch(nextIdentifier(using: &generator)) { _, mayHaveLeft in mayHaveLeft }
         // If this side's `resume` has not been sent yet, it will show the new epoch.
         if case .up(sent: true, _) = link { owesEpoch = true }
     }
@@ -630,17 +651,28 @@ package final class DeliveryEndpoint {
         if resume.peerEpoch == outgoing.epoch, !outgoing.peerCanHaveReached(resume.positions) {
             return true
         }
-        // When this store has confirmed messages to the peer, the peer names a token of this store.
+        // A gap in an epoch that this store does not know may come from a store that was lost.
         let isOfThisStore =
-            resume.epoch == incoming.epoch || resume.peerToken.sharesStore(with: outgoing.epoch)
+            resume.epoch == incoming.epoch || resume.epoch == seenPeer.epoch
+            || resume.peerToken.sharesStore(with: outgoing.epoch)
         return isOfThisStore && leavesGap(resume)
+    }
+
+    /// Whether this store has met the peer.
+    private var hasMetPeer: Bool { seenPeer.token != .none || incoming.epoch != .none }
+
+    /// Whether the peer has met a copy of this store: it names an identifier of this store that
+    /// this side does not know.
+    private func namesCopy(_ resume: Resume) -> Bool {
+        [resume.peerToken, resume.peerEpoch].contains {
+            isForeign($0) && $0.sharesStore(with: outgoing.epoch)
+        }
     }
 
     /// Whether a foreign identifier belongs to another store of this side, which was lost before
     /// this one was made. This store learns of the lost one from the first `resume` of the peer.
     private func isOfLostStore(_ identifier: Identifier) -> Bool {
         guard !identifier.sharesStore(with: outgoing.epoch) else { return false }
-        let hasMetPeer = seenPeer.token != .none || incoming.epoch != .none
         return !hasMetPeer || ownIdentifiers.contains { $0.sharesStore(with: identifier) }
     }
 
@@ -656,12 +688,18 @@ package final class DeliveryEndpoint {
         _ resume: Resume, using generator: inout some RandomNumberGenerator
     ) {
         origin = .rolledBack
-        for identifier in [resume.peerToken, resume.peerEpoch] where isForeign(identifier) {
-            makeNewest(identifier)
-        }
-        // Every message from the store may have left after the copy was made.
-        beginEpoch(using: &generator) { id, mayHaveLeft in id <= restoredID || mayHaveLeft }
-        token = Identifier(sharingStoreOf: outgoing.epoch, using: &generator)
+        let foreign = [resume.peerToken, resume.peerEpoch].filter(isForeign)
+        // If this side knows the store of a foreign identifier as lost, that store is in use again.
+        // A new store's half keeps its identifiers apart from those of both.
+        let keepsStore = foreign.allSatisfy { $0.sharesStore(with: outgoing.epoch) }
+        foreign.forEach(makeNewest)
+        // Every message from the store may have left after the copy was made. If this instance has
+        // had a link, the copy may have been made meanwhile.
+        let mayBeCopied = isTokenOwn
+        beginEpoch(
+            keepsStore ? nextIdentifier(using: &generator) : Identifier(using: &generator)
+        ) { id, mayHaveLeft in mayBeCopied || id <= restoredID || mayHaveLeft }
+        token = nextIdentifier(using: &generator)
         makeNewest(token)
         isTokenOwn = true
         commits.append(.rolledBack, blocks: true)
@@ -703,13 +741,16 @@ package final class DeliveryEndpoint {
         commits.append(.token(identifier), blocks: true)
     }
 
+    /// A new identifier of this side's store.
+    private func nextIdentifier(using generator: inout some RandomNumberGenerator) -> Identifier {
+        Identifier(sharingStoreOf: outgoing.epoch, using: &generator)
+    }
+
     /// Begins an epoch. The messages for which `mayHaveArrived` returns true become unknown, or are
     /// sent again.
     private func beginEpoch(
-        using generator: inout some RandomNumberGenerator,
-        _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
+        _ epoch: Identifier, _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) {
-        let epoch = Identifier(sharingStoreOf: outgoing.epoch, using: &generator)
         StoredEndpoint.add(epoch, to: &ownIdentifiers)
         let (lost, kept) = outgoing.begin(
             epoch, keepsAll: limits.resendsUnknown, mayHaveArrived)

@@ -72,6 +72,8 @@ struct IncomingMessages: Sendable {
     private var waitingBytes = 0
     /// ``waitingBytes``, and the bytes of the incomplete message that have arrived.
     var heldBytes: Int { waitingBytes + partial.count }
+    /// Whether something of the peer's epoch has arrived.
+    var hasBegunEpoch: Bool { held > 0 || !partial.isEmpty }
     var positions: Positions {
         Positions(confirmed: confirmed, held: held, offset: partial.count)
     }

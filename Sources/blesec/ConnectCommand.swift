@@ -30,7 +30,8 @@ enum ConnectCommand {
             "With --persist on both sides, blesec replaces a lost link, and what each side sends "
                 + "arrives exactly once, while both processes live. If the peer's process is "
                 + "replaced, pieces that may have arrived are not sent again, and the exit status "
-                + "is 76. When everything is sent and confirmed, blesec waits up to 30 seconds for "
+                + "is 76 on each side that may lack something, or whose pieces may be missing. "
+                + "When everything is sent and confirmed, blesec waits up to 30 seconds for "
                 + "a peer that may not know that yet.",
             "If standard error is a terminal and standard output is not, a line shows the bytes in "
                 + "each direction and their rates; not with --json.",

@@ -37,7 +37,9 @@ enum ListenCommand {
                 + "have sent everything, and each side has confirmed that it has received "
                 + "everything.",
             "With --persist on both sides, a lost link is replaced, and what each side sends "
-                + "arrives exactly once, while both processes live. With --anyone, the first peer "
+                + "arrives exactly once, while both processes live. If one of them is replaced, the "
+                + "exit status is 76 on each side that may lack something, or whose pieces may be "
+                + "missing. With --anyone, the first peer "
                 + "that connects is the only one accepted. When everything is sent and confirmed, "
                 + "blesec waits up to 30 seconds for a peer that may not have learned of this.",
             "If standard error is a terminal and standard output is not, a line shows the bytes in "

@@ -34,7 +34,9 @@ enum PersistentArguments {
         name: "--store", value: "DIR",
         help:
             "Keep what is not confirmed yet in DIR, so that it outlives this process; to continue, "
-            + "start the same command again, with the same --input and --output if it had them. DIR "
+            + "start the same command again, with the same --input and --output if it had them. "
+            + "Only with these does it know where to continue: standard input is sent from its "
+            + "beginning again, and standard output gets what follows. DIR "
             + "is for one transfer: when everything was sent, standard input is not read, and if "
             + "bytes wait there at the end, the exit status is 65. With --input, more bytes are "
             + "refused with status 65. `blesec outbox DIR list` shows what waits. Goes with "
@@ -183,6 +185,11 @@ enum PersistentArguments {
         } else if unknown > 0 {
             reasons.append(
                 "the peer's state was lost; of what was sent, \(unknown) pieces may be missing")
+        }
+        if await connection.mayMissMessages {
+            reasons.append(
+                "a process was replaced without its state; of what was received, pieces may be "
+                    + "missing or repeated")
         }
         if dropped > 0 {
             let pieces = dropped == 1 ? "1 piece is" : "\(dropped) pieces are"

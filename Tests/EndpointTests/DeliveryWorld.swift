@@ -306,11 +306,16 @@ struct DeliveryWorld {
         return peer.peerEpoch == store.epoch
             && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
             || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1
+            // The store has no messages of an epoch that it has only seen in a `resume`.
+            || peer.epoch == store.seen.epoch && store.peerEpoch == .none && peer.first > 1
     }
 
     // MARK: - What the programs learn
 
     private mutating func learn(_ side: Int) throws {
+        guard !sides[side].endpoint.mayMissMessages || sides.contains(where: \.hasLostState) else {
+            throw Failure(description: "side \(side) may miss messages, and no state was lost")
+        }
         while let event = sides[side].endpoint.nextEvent() {
             switch event {
             case .confirmed(let id):

@@ -443,6 +443,147 @@ struct LostStateTests {
         }
     }
 
+    @Test("an older copy is found, even if only a resume has told the peer what was confirmed")
+    func confirmedInResume() throws {
+        var scene = Scene()
+        let id = scene.sender.send([1])
+        scene.commit()
+        scene.connect()
+        try scene.passOne(from: scene.receiver, to: scene.sender)
+        try scene.passOne(from: scene.sender, to: scene.receiver)
+        let copy = scene.store
+        // The first call only asks the store for the mark.
+        for _ in 0..<2 {
+            try scene.passToReceiver()
+            scene.commit()
+        }
+        #expect(scene.receiver.takeConfirmed() == [1])
+        scene.commit()
+        // The link is lost before the confirmation leaves, and the next one before any other record.
+        scene.connect()
+        try scene.passOne(from: scene.receiver, to: scene.sender)
+        #expect(scene.sender.nextEvent() == .confirmed(id: id))
+        scene.restartReceiver(with: copy)
+        scene.connect()
+        try scene.passToReceiver()
+        #expect(scene.receiver.mustEndLink)
+        #expect(scene.receiver.nextEvent() == .storeRolledBack)
+    }
+
+    /// How a process has begun whose store is copied and used in another process as well.
+    enum Beginning: CaseIterable { case newStore, storeFromBefore }
+
+    @Test(
+        "a process finds that a copy of its store was used meanwhile, and sends nothing again",
+        arguments: Beginning.allCases)
+    func copyInUse(_ beginning: Beginning) throws {
+        var scene = Scene()
+        if beginning == .storeFromBefore { scene.restartReceiver(with: scene.store) }
+        _ = scene.receiver.send([1])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.sender.takeConfirmed() == [1])
+        try scene.exchange()
+        _ = scene.takeReceiverEvents()
+        let id = scene.receiver.send([2])
+        scene.commit()
+        let (first, firstStore) = (scene.receiver, scene.store)
+        scene.restartReceiver(with: firstStore)
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.sender.takeConfirmed() == [2])
+        try scene.exchange()
+        (scene.receiver, scene.store) = (first, firstStore)
+        scene.connect()
+        try scene.passToReceiver()
+        #expect(scene.receiver.mustEndLink)
+        #expect(scene.takeReceiverEvents() == [.unknown(id: id), .storeRolledBack])
+        let next = scene.receiver.send([3])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.sender.takeConfirmed() == [3])
+        #expect(scene.sender.take() == nil)
+        try scene.exchange()
+        #expect(scene.takeReceiverEvents() == [.confirmed(id: next)])
+    }
+
+    @Test("two stores that a side uses in turn do not stop the messages")
+    func storesInTurn() throws {
+        var scene = Scene()
+        var stores = [scene.store, StoredEndpoint()]
+        for turn in 0..<6 {
+            scene.restartReceiver(with: stores[turn % 2])
+            for _ in 0..<3 {
+                scene.connect()
+                try scene.passToReceiver()
+                try scene.exchange()
+            }
+            let (own, peers) = ([UInt8(turn)], [UInt8(turn + 10)])
+            _ = scene.receiver.send(own)
+            _ = scene.sender.send(peers)
+            scene.commit()
+            try scene.exchange()
+            #expect(scene.sender.takeConfirmed() == own, "turn \(turn)")
+            #expect(scene.receiver.takeConfirmed() == peers, "turn \(turn)")
+            scene.commit()
+            try scene.exchange()
+            stores[turn % 2] = scene.store
+        }
+    }
+
+    @Test("a program learns that messages may be missing between those that it takes")
+    func mayMissMessages() throws {
+        var scene = Scene()
+        _ = scene.sender.send([1])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.takeConfirmed() == [1])
+        scene.commit()
+        try scene.exchange()
+        scene.connect()
+        try scene.exchange()
+        #expect(!scene.receiver.mayMissMessages)
+        // The sender's new state sends other messages.
+        scene.replaceSender()
+        _ = scene.sender.send([2])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.mayMissMessages)
+        // A new state of the receiver continues after what the earlier one has confirmed.
+        #expect(scene.receiver.takeConfirmed() == [2])
+        scene.commit()
+        try scene.exchange()
+        scene.restartReceiver(with: StoredEndpoint())
+        for message: UInt8 in [3, 4] { _ = scene.sender.send([message]) }
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.takeConfirmed() == [3])
+        scene.commit()
+        try scene.exchange()
+        #expect(!scene.receiver.mayMissMessages)
+        // Now the earlier state has another message, and has not confirmed it.
+        for isSenderFirst in [false, true] {
+            scene.restartReceiver(with: StoredEndpoint())
+            _ = scene.sender.send([5])
+            scene.commit()
+            scene.connect()
+            if isSenderFirst {
+                try scene.passOne(from: scene.sender, to: scene.receiver)
+            } else {
+                try scene.passOne(from: scene.receiver, to: scene.sender)
+            }
+            try scene.exchange()
+            #expect(!scene.receiver.mayMissMessages, "nothing is taken yet")
+            #expect(scene.receiver.take() == [5])
+            #expect(scene.receiver.mayMissMessages)
+        }
+    }
+
     @Test(
         "a side is not complete while the peer's resume shows an epoch in which the peer has not finished"
     )

@@ -35,6 +35,7 @@
  *   12  a side's token does not become one of its own
  *   13  what the peer names of a lost store counts as a later state of the present one
  *   14  a side that knows no epoch of its peer takes it over only at the first record after `resume`
+ *   15  a gap shows a rollback only if the peer names a token of this store: none if B has sent nothing but `resume`
  */
 
 #ifndef MISTAKE
@@ -113,7 +114,8 @@ typedef Receiver {
   byte past;
   byte confirmed;           /* the position in *peer epoch* */
   byte firstEpoch, firstToken;
-  bool met                  /* a `resume` of A has arrived */
+  bool met;                 /* a `resume` of A has arrived */
+  byte seen                 /* the epoch in the last `resume` or `epoch` of A */
 };
 
 Sender a;                   /* A's state in memory */
@@ -208,10 +210,12 @@ bit r, g;
   to.taken = from.taken; to.own = from.own; to.epochs = from.epochs; to.tokens = from.tokens; \
   to.peerToken = from.peerToken; to.peerEpoch = from.peerEpoch; to.past = from.past; \
   to.confirmed = from.confirmed; \
-  to.firstEpoch = from.firstEpoch; to.firstToken = from.firstToken; to.met = from.met
+  to.firstEpoch = from.firstEpoch; to.firstToken = from.firstToken; to.met = from.met; \
+  to.seen = from.seen
 #define CLEAR_RECEIVER(it) \
   it.taken = 0; it.own = 0; it.epochs = 0; it.tokens = 0; it.peerToken = 0; it.peerEpoch = 0; \
-  it.past = 0; it.confirmed = 0; it.firstEpoch = 0; it.firstToken = 0; it.met = 0
+  it.past = 0; it.confirmed = 0; it.firstEpoch = 0; it.firstToken = 0; it.met = 0; \
+  it.seen = 0
 #define COMMIT_A COPY_SENDER(aStore, a)
 #define COMMIT_B COPY_RECEIVER(bStore, b)
 
@@ -668,7 +672,11 @@ init {
        r = originB == RESTORED &&
            (ALIEN(resume[l].aPeerToken, b.tokens, b.firstToken, b.met) ||
             ALIEN(resume[l].aPeerEpoch, b.epochs, b.firstEpoch, b.met) ||
+#if MISTAKE == 15
             (g && (k == b.peerEpoch || resume[l].aPeerToken >= b.firstToken)));
+#else
+            (g && (k == b.peerEpoch || k == b.seen || resume[l].aPeerToken >= b.firstToken)));
+#endif
 #if MISTAKE == 3
        r = 0;
 #endif
@@ -689,6 +697,8 @@ init {
           drawTokenB(); ownTokenB(); COMMIT_B;
           endB()
        :: else ->
+          /* An older copy notices messages that A no longer keeps, if it knows their epoch. */
+          assert(!(g && k == b.seen && rolledBackB && originB == RESTORED));
           ready[B] = 1;
           b.met = 1; bStore.met = 1;
           b.tokens = (b.tokens | BIT(resume[l].aPeerToken)) & ~1;
@@ -697,6 +707,7 @@ init {
           if
           :: IN(k, b.past) -> waitsB = 1                     /* step 2 */
           :: else ->
+             b.seen = k; bStore.seen = k;
              if
              :: k == b.peerEpoch && resume[l].aFirst > b.confirmed + 1 ->   /* step 4 */
                 assert(originB == ROLLED);
@@ -720,7 +731,7 @@ init {
        toB[link[B]]?k,n,o,m;
        meetA();
        if
-       :: k == EPOCH -> assert(n != b.peerEpoch && !IN(n, b.past)); takeOver(n, 1)
+       :: k == EPOCH -> assert(n != b.peerEpoch && !IN(n, b.past)); takeOver(n, 1); b.seen = n
        :: k == CHUNK -> takeChunk()
        :: else
        fi;

@@ -320,6 +320,8 @@ final class MessageLane: Sendable {
     var hasFinished: Bool { look { $0.hasFinished } }
     /// Whether the store has turned out to be an older copy.
     var wasRolledBack: Bool { state.withLock { $0.wasRolledBack } }
+    /// Whether messages may be missing or repeated between those that the program takes.
+    var mayMissMessages: Bool { look { $0.mayMissMessages } }
 
     var takenCount: UInt64 { look { $0.takenCount } }
     /// Whether ``take()`` would return a message or the end.

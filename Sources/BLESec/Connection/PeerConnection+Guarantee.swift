@@ -102,6 +102,13 @@ extension PeerConnection {
     /// The messages that were in the copy are then `unknown`.
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
+    /// Whether messages of the peer may be missing or repeated between those that this side's
+    /// programs take: the peer's state was lost or rolled back in the middle; or this side takes
+    /// messages with a new state, and the peer has begun a new numbering because an earlier one was
+    /// lost. A process that is started again without a store has lost its state. Only with
+    /// ``Guarantee/exactlyOnce(_:)``. A later run no longer knows it.
+    public var mayMissMessages: Bool { lane?.mayMissMessages ?? false }
+
     /// The fates of the messages in the order in which they were sent, each once, with their
     /// numbers from 1 (``PendingDelivery/number``). The stream ends when the connection is closed
     /// and all fates were returned. With a store, a fate that is returned after the connection was
