@@ -35,12 +35,7 @@ final class FileFolder {
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
         for _ in 0..<Self.attempts {
             let allPartial = try folder.folder(FileName.partialFolder, mode: 0o700)
-            guard let status = allPartial.status else { break }
-            // If another user owned the folder, that user could redirect or replace the files.
-            guard status.st_uid == geteuid() else {
-                throw FileFailure(
-                    .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
-            }
+            guard try Self.checkIsPrivate(allPartial, path) else { break }
             // Another transfer may be removing the empty folder at this moment.
             guard allPartial.lockShared(), allPartial.hasPath else {
                 // A blocking wait is right here: the removal takes only a few system calls, and
@@ -50,12 +45,33 @@ final class FileFolder {
             }
             self.allPartial = allPartial
             partial = try allPartial.folder(Self.hex(sha256(peer)), mode: 0o700)
+            guard try Self.checkIsPrivate(partial, path) else { break }
             return
         }
         throw FileFailure(.cannotWrite, "\(path)/\(FileName.partialFolder) is in use")
     }
 
     private static let attempts = 200
+
+    /// Throws if other users can use a folder of incomplete files. They could redirect or replace
+    /// the files. Where others may change the receiving folder, they can also give a folder of
+    /// this user's the name of such a folder. Returns false if the folder is gone.
+    private static func checkIsPrivate(
+        _ folder: Descriptor, _ path: String
+    ) throws(FileFailure) -> Bool {
+        guard let status = folder.status else { return false }
+        guard status.st_uid == geteuid() else {
+            throw FileFailure(
+                .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
+        }
+        guard status.st_mode & 0o077 == 0 else {
+            throw FileFailure(
+                .cannotWrite,
+                "\(path)/\(FileName.partialFolder), or a folder in it, is not this user's alone: "
+                    + "move it away, or run `chmod -R go= \(path)/\(FileName.partialFolder)`")
+        }
+        return true
+    }
 
     /// Removes the note about the stored offer, and then what ``removeEmpty()`` removes. Called
     /// when the sender knows that everything is stored.
@@ -69,7 +85,9 @@ final class FileFolder {
     func removeEmpty() {
         // A transfer that makes or uses a peer's folder has a shared lock.
         if allPartial.lock() {
-            for peer in (try? allPartial.names()) ?? [] { allPartial.remove(peer, isFolder: true) }
+            for peer in (try? allPartial.names()) ?? [] where Self.isHash(peer) {
+                allPartial.remove(peer, isFolder: true)
+            }
             folder.remove(FileName.partialFolder, isFolder: true)
         }
         // If the locks lasted longer, two transfers that end at once could keep each other from
@@ -79,11 +97,23 @@ final class FileFolder {
 
     /// The first 16 bytes in hexadecimal digits.
     static func hex(_ bytes: [UInt8]) -> String {
-        let digits = Array("0123456789abcdef".utf8)
-        return String(
+        String(
             decoding: bytes.prefix(16).flatMap {
-                [digits[Int($0 >> 4)], digits[Int($0 & 15)]]
+                [digitsOfHex[Int($0 >> 4)], digitsOfHex[Int($0 & 15)]]
             }, as: UTF8.self)
+    }
+    private static let digitsOfHex = Array("0123456789abcdef".utf8)
+
+    /// Whether a name is a hash as ``hex(_:)`` writes it.
+    private static func isHash(_ name: some StringProtocol) -> Bool {
+        name.utf8.count == 32 && name.utf8.allSatisfy { digitsOfHex.contains($0) }
+    }
+
+    /// Whether this is the name of an offer's folder, or of a note.
+    static func isOfOffer(_ name: String) -> Bool {
+        guard name.hasPrefix(folderPrefix) || name.hasPrefix(notePrefix) else { return false }
+        let hash = name.dropFirst(folderPrefix.count)
+        return isHash(hash.hasSuffix(newSuffix) ? hash.dropLast(newSuffix.count) : hash)
     }
 
     /// The name of an incomplete file.
@@ -97,12 +127,16 @@ final class FileFolder {
     static let tree = "tree"
     /// The name of an offer's folder.
     private static func folderName(_ offer: FileFrame.Offer) -> String {
-        "o-" + hex(sha256(offer.id))
+        folderPrefix + hex(sha256(offer.id))
     }
     /// The name of the note about what was stored.
     private static func noteName(_ offer: FileFrame.Offer) -> String {
-        "s-" + hex(sha256(offer.id))
+        notePrefix + hex(sha256(offer.id))
     }
+    private static let folderPrefix = "o-"
+    private static let notePrefix = "s-"
+    /// The end of the name of a note that is being written.
+    private static let newSuffix = ".new"
 
     /// Opens the folder with what is held of an offer, and locks it for one transfer. First removes
     /// what has not changed for a week: incomplete files and notes, of all peers.
@@ -341,11 +375,11 @@ final class FileFolder {
         var now = timespec()
         unsafe clock_gettime(CLOCK_REALTIME, &now)
         guard let peers = try? allPartial.names() else { return }
-        for peer in peers {
+        for peer in peers where Self.isHash(peer) {
             guard let folder = try? allPartial.open(peer, O_RDONLY | O_DIRECTORY),
                 let names = try? folder.names()
             else { continue }
-            for name in names {
+            for name in names where Self.isOfOffer(name) {
                 guard let entry = try? folder.open(name, O_RDONLY),
                     Self.lastChange(of: entry) < now.tv_sec - Self.lifetime, entry.lock()
                 else { continue }
@@ -400,12 +434,20 @@ final class FileFolder {
         let parts = String(decoding: bytes, as: UTF8.self).split(
             separator: "\n", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count == 3 else { return nil }
-        let (version, attributes, name) = (parts[0], parts[1], String(parts[2]))
-        guard version == Self.hex(offer.version),
+        let (summary, attributes, name) = (parts[0], parts[1], String(parts[2]))
+        guard summary == Self.summary(offer),
             FileName.isAllowed(name, allowsHidden: rules.allowsHidden),
             (try? Self.attributes(of: name, in: folder)) == String(attributes)
         else { return nil }
         return name
+    }
+
+    /// What a note records of the offer: a hash of all that it announces, since the peer chooses
+    /// the version.
+    private static func summary(_ offer: FileFrame.Offer) -> String {
+        let kind = offer.isFolder ? "folder" : "file"
+        let text = "\(kind) \(offer.files) \(offer.bytes) \(offer.name)"
+        return hex(sha256(offer.version + Array(text.utf8)))
     }
 
     /// What a note records of a file or folder, besides its name: the device and inode; for a file
@@ -466,11 +508,12 @@ final class FileFolder {
         for number in 1...10_000 {
             let finalName = number == 1 ? offer.name : FileName.numbered(offer.name, number)
             let existing = folder.status(of: finalName)
+            // A numbered name is not the name that was sent, so nothing under it is replaced.
             let replaces =
-                rules.overwrites && existing?.isRegular == true && status.isRegular
+                rules.overwrites && number == 1 && existing?.isRegular == true && status.isRegular
             if existing != nil, !replaces { continue }
             try writeNote(
-                offer, [Self.hex(offer.version), attributes, finalName].joined(separator: "\n"))
+                offer, [Self.summary(offer), attributes, finalName].joined(separator: "\n"))
             if replaces {
                 try held.rename(name, to: folder, finalName)
             } else {
@@ -492,7 +535,7 @@ final class FileFolder {
 
     private func writeNote(_ offer: FileFrame.Offer, _ text: String) throws(FileFailure) {
         let name = Self.noteName(offer)
-        let temporary = name + ".new"
+        let temporary = name + Self.newSuffix
         partial.remove(temporary)
         let note = try partial.open(temporary, O_WRONLY | O_CREAT | O_EXCL, mode: 0o600)
         try note.write(Array(text.utf8), at: 0)

@@ -110,7 +110,7 @@ final class FileReceiver {
     private static let manyFiles = 8
 
     /// How long one call of ``tick()`` hashes, at the most.
-    private static let hashingTimePerTick: Duration = .milliseconds(60)
+    private static let hashingTimePerTick: Duration = .milliseconds(200)
 
     /// Whether everything that was offered is stored.
     var isDone: Bool { phase == .done }
@@ -134,7 +134,8 @@ final class FileReceiver {
                 // made the name durable.
                 try folder.folder.synchronize()
                 state.name = name
-                folder.remove(offer, ifEmpty: true)
+                // An earlier process may have ended between the two steps of a rename by `linkat`.
+                folder.remove(offer)
                 self.heldFolder = nil
             } else {
                 let reservation = try folder.reserve(offer, in: heldFolder)
@@ -346,7 +347,8 @@ final class FileReceiver {
             }
             file.peerPrefixHash = hash
             current = file
-            compare(&answers)
+            // Short files are compared at once, and others by and by.
+            if hasBacklog { catchUp(&answers) } else { compare(&answers) }
         case .again:
             if isDropping { return }
             guard var file = current, file.awaitsAgain else {
@@ -435,6 +437,12 @@ final class FileReceiver {
         guard status.isRegular, status.st_nlink == 1 else {
             // If an earlier process ended between the two steps of a rename by `linkat`, the held
             // file is a second link to a stored file.
+            heldFolder.remove(partialName)
+            try reservation?.addFile(entry.size, isNew: true)
+            return 0
+        }
+        // For a small file, the comparison takes longer than the transfer.
+        if offer.isFolder, entry.size < TreeFolder.leastCompared {
             heldFolder.remove(partialName)
             try reservation?.addFile(entry.size, isNew: true)
             return 0

@@ -85,15 +85,17 @@ final class FileSource {
     }
 
     /// The version in the offer. It depends on the names of all files and folders, and on each
-    /// file's size, time of modification and execute permission for its owner.
+    /// file's size, times of modification and of status change, and execute permission for its
+    /// owner.
     private static func version(of entries: [Entry]) -> [UInt8] {
         var hash = HashContext(.sha256)
         for entry in entries {
             let line =
                 switch entry {
                 case .folder(let path): "folder \(path)\n"
-                case .file(let file, _):
+                case .file(let file, let version):
                     "file \(file.size) \(file.seconds) \(file.nanoseconds) "
+                        + "\(version.changeSeconds) \(version.changeNanoseconds) "
                         + "\(file.isExecutable) \(file.path)\n"
                 }
             hash.update(Array(line.utf8))
@@ -135,8 +137,9 @@ final class FileSource {
     }
 
     /// The id in the offer, by which a receiver finds what it holds. It is the same for the same
-    /// folder at the same path, and for the same file at the same path with the same size and time
-    /// of modification, also in another process.
+    /// folder at the same path, and for the same file at the same path with the same size and times
+    /// of modification and of status change, also in another process. A program can write other
+    /// bytes and set the first of the times back, but not the second.
     private static func identifier(_ path: String, _ version: Version, isFolder: Bool) -> [UInt8] {
         let resolved = unsafe realpath(path, nil)
         defer { unsafe free(resolved) }
@@ -144,7 +147,11 @@ final class FileSource {
         var text = "blesec files 1\n\(realPath)\n\(version.device) \(version.inode)"
         // A folder's time is not used, because it changes when something in the folder is made or
         // removed. The receiver compares the folder's files one by one.
-        if !isFolder { text += " \(version.size) \(version.seconds) \(version.nanoseconds)" }
+        if !isFolder {
+            text +=
+                " \(version.size) \(version.seconds) \(version.nanoseconds) "
+                + "\(version.changeSeconds) \(version.changeNanoseconds)"
+        }
         return Array(sha256(Array(text.utf8)).prefix(FileFrame.idLength))
     }
 

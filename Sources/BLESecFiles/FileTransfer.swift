@@ -90,7 +90,8 @@ public final class FileTransfer: Sendable {
         status = Locked(
             Status(
                 progress: Progress(
-                    state: .connecting, bytes: 0, totalBytes: bytes, files: 0, totalFiles: files)))
+                    state: isIncoming ? .transferring : .connecting, bytes: 0, totalBytes: bytes,
+                    files: 0, totalFiles: files)))
     }
 
     /// How far the transfer is now.
@@ -124,21 +125,31 @@ public final class FileTransfer: Sendable {
     ///
     /// - Throws: `refused`, `busy`, `noSpace`, `cannotCreate`, `fileChanged` or `noSuchFile`,
     ///   according to the ``FileProblem``; `incomplete` when some files of a folder were not
-    ///   stored; `cancelled` after ``cancel()`` on either side; `sessionLost` for an incoming
+    ///   stored; `cancelled` after ``cancel()`` on either side, or when the task that waits is
+    ///   cancelled, while the transfer goes on; `sessionLost` for an incoming
     ///   transfer when the sender's process was replaced before everything was stored;
     ///   `streamReset` when the peer gave up without a reason; `protocolViolation`;
     ///   `configuration` over a connection without `Guarantee.exactlyOnce`; the error that closed
     ///   the connection.
     @discardableResult
     public func finish() async throws(ChannelError) -> String {
-        let result = await withCheckedContinuation { waiter in
+        // The progress ends with the transfer, or when the task is cancelled.
+        for await _ in progress {}
+        guard let result = status.withLock({ $0.result }) else {
+            throw ChannelError(.cancelled, "the task that waited was cancelled")
+        }
+        return try result.get()
+    }
+
+    /// What ``finish()`` returns or throws, also if the task that waits is cancelled.
+    package func outcome() async -> Result<String, ChannelError> {
+        await withCheckedContinuation { waiter in
             let result = status.withLock { status -> Result<String, ChannelError>? in
                 if status.result == nil { status.waiters.append(waiter) }
                 return status.result
             }
             if let result { waiter.resume(returning: result) }
         }
-        return try result.get()
     }
 
     /// Waits until this side has nothing left to do for the transfer. For an incoming transfer that

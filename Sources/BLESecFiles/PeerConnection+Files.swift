@@ -11,6 +11,9 @@ extension PeerConnection {
     /// What the receiver has from an earlier transfer of the same file at the same path is not sent
     /// again. Symbolic links in a folder are not followed.
     ///
+    /// The transfer holds a thread and a descriptor until it ends, also while there is no link, so
+    /// begin only a few transfers at a time. It goes on if nobody keeps the ``FileTransfer``.
+    ///
     /// - Parameters:
     ///   - path: the file or folder.
     ///   - sendsHidden: whether files and folders whose names begin with a dot are sent, too, if
@@ -42,6 +45,7 @@ extension PeerConnection {
         let transfer = FileTransfer(
             name: offer.name, isFolder: offer.isFolder, isIncoming: false, bytes: offer.bytes,
             files: Int(clamping: offer.files))
+        if await status.state == .connected { transfer.update { $0.state = .waiting } }
         let sending = OutgoingFiles(
             connection: self, source: source, thread: thread, transfer: transfer)
         transfer.run(on: loop) { await sending.run() }
@@ -57,6 +61,11 @@ extension PeerConnection {
 
     private nonisolated func nextFileOffer() async -> FileOffer? {
         while let stream = await acceptStream(labelled: FileFrame.label) {
+            // In another class, files could go before what the program sends in that class.
+            guard stream.priority == .bulk else {
+                await stream.giveUp(.violation)
+                continue
+            }
             guard let thread = BlockingThread.start() else {
                 await stream.giveUp(.other)
                 continue

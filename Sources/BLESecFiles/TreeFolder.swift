@@ -119,7 +119,7 @@ final class TreeFolder {
 
     /// The size of the smallest file whose bytes are compared, which takes a round trip. A smaller
     /// file is sent again in about the same time.
-    private static let leastCompared: UInt64 = 32 << 10
+    static let leastCompared: UInt64 = 32 << 10
 
     /// Compares a file's size, time and mode with those of the announced file. Some file systems
     /// round times to 10 ms or to 2 s, and some give all files one mode. There, a file with another

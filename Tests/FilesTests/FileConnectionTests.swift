@@ -72,6 +72,21 @@ struct FileConnectionTests {
         await transfer.waitUntilSettled()
     }
 
+    @Test("a cancelled task stops waiting for a transfer, which goes on")
+    func cancelledWait() async throws {
+        try scratch.write("file.bin", [1, 2, 3])
+        try scratch.makeFolder("in")
+        try await withConnections { sender, receiver in
+            let outgoing = try await sender.sendFile(scratch.path("file.bin"))
+            let waiting = Task { await errorCode(outgoing) }
+            waiting.cancel()
+            #expect(await waiting.value == .cancelled)
+            let incoming = try await nextOffer(to: receiver).accept(into: scratch.path("in"))
+            #expect(try await incoming.finish() == "file.bin")
+            #expect(try await outgoing.finish() == "file.bin")
+        }
+    }
+
     @Test("a file arrives, its progress does not go back, and 100 % comes last")
     func arrives() async throws {
         var generator = SeededGenerator(seed: 5)

@@ -55,7 +55,11 @@ struct FileFolderTests {
         var rules = FileFolder.Rules()
         rules.quota = 1_000
         // A process that was killed may have left this.
-        try scratch.makeFolder("in/.blesec-partial/peer")
+        let peerFolder = "in/.blesec-partial/" + FileFolder.hex(sha256([9]))
+        try scratch.makeFolder("in")
+        for path in ["in/.blesec-partial", peerFolder] {
+            try #require(unsafe mkdir(scratch.path(path), 0o700) == 0)
+        }
         for isFolder in [false, true] {
             let large = try receiver("a", isFolder: isFolder, bytes: 60_000, rules: rules)
             #expect(large.refusal?.problem == .noSpace)
@@ -70,6 +74,94 @@ struct FileFolderTests {
         // What is held for a later transfer stays.
         #expect(scratch.names(in: "in/.blesec-partial").count == 1)
         #expect(scratch.files(below: "in").count == 1)
+    }
+
+    @Test(
+        "a folder that other users can open is not used for incomplete files, and nothing in it is removed",
+        arguments: ["in/.blesec-partial", "in/.blesec-partial/peer"])
+    func sharedFolder(path: String) throws {
+        try scratch.makeFolder("in")
+        let path = path.replacing("peer", with: FileFolder.hex(sha256([7])))
+        for folder in ["in/.blesec-partial", path] {
+            unsafe mkdir(scratch.path(folder), folder == path ? 0o755 : 0o700)
+        }
+        #expect(throws: FileFailure.self) { try folder() }
+        #expect(unsafe chmod(scratch.path(path), 0o700) == 0)
+        _ = try folder()
+    }
+
+    @Test("only the names of offers and notes are removed when they are old")
+    func namesOfOffers() {
+        let hash = FileFolder.hex(sha256([1]))
+        for name in ["o-\(hash)", "s-\(hash)", "s-\(hash).new"] {
+            #expect(FileFolder.isOfOffer(name))
+        }
+        for name in [
+            "project", hash, "o-", "o-\(hash)x", "p-\(hash)", "o-\(hash.dropLast())",
+            "o-\(hash.uppercased())x", "o-" + String(repeating: "g", count: 32),
+        ] {
+            #expect(!FileFolder.isOfOffer(name), "\(name)")
+        }
+    }
+
+    @Test("only a file of the same name is replaced, and never one with a numbered name")
+    func overwritesOneName() throws {
+        var rules = FileFolder.Rules()
+        rules.overwrites = true
+        try scratch.makeFolder("in/photo")
+        try scratch.write("in/photo (2)", [7])
+        for (id, name) in [(UInt8(1), "photo (3)"), (2, "photo (4)")] {
+            let receiver = try receiver("photo", bytes: 5, id: id, rules: rules)
+            try send("photo", 5, sending: 5, to: receiver)
+            try sendEnd(5, to: receiver)
+            #expect(try frames(try receiver.finish()).last == .done(name))
+        }
+        #expect(scratch.read("in/photo (2)") == [7])
+        try scratch.write("in/note", [7])
+        let receiver = try receiver("note", bytes: 5, id: 3, rules: rules)
+        try send("note", 5, sending: 5, to: receiver)
+        try sendEnd(5, to: receiver)
+        #expect(try frames(try receiver.finish()).last == .done("note"))
+        #expect(scratch.read("in/note") == [1, 1, 1, 1, 1])
+    }
+
+    @Test("an offer with the id and version of a stored one, and another name or size, is another")
+    func otherOfferOfSameVersion() throws {
+        let first = try receiver("a", bytes: 5)
+        try send("a", 5, sending: 5, to: first)
+        try sendEnd(5, to: first)
+        #expect(try frames(try first.finish()).last == .done("a"))
+        #expect(try receiver("a", bytes: 5).state.name == "a")
+        #expect(try receiver("b", bytes: 5).state.name == nil)
+        #expect(try receiver("a", bytes: 6).state.name == nil)
+        #expect(try receiver("a", isFolder: true, bytes: 5).state.name == nil)
+    }
+
+    @Test(
+        "a small file of a tree that is held comes again, and the hash of another is answered at once"
+    )
+    func heldFiles() throws {
+        let old = try receiver("tree", isFolder: true, files: 2, bytes: 60_010)
+        try send("small", 10, sending: 5, to: old)
+        old.close()
+        let middle = try receiver("tree", isFolder: true, files: 2, bytes: 60_010)
+        try send("large", 60_000, sending: 50_000, to: middle)
+        middle.close()
+        let new = try receiver("tree", isFolder: true, files: 2, bytes: 60_010)
+        func answer(_ frame: FileFrame) throws -> [FileFrame] {
+            var bytes: [UInt8] = []
+            frame.append(to: &bytes)
+            return try frames(try new.receive(bytes))
+        }
+        func entry(_ path: String, _ size: UInt64) -> FileEntry {
+            FileEntry(path: path, size: size, seconds: 0, nanoseconds: 0, isExecutable: false)
+        }
+        #expect(try answer(.file(entry("large", 60_000))) == [.from(50_000)])
+        let hash = sha256([UInt8](repeating: 1, count: 50_000))
+        #expect(try answer(.prefix(hash)).contains(.agreed(0)))
+        try sendContent(10_000, to: new)
+        try sendEnd(60_000, to: new)
+        #expect(try answer(.file(entry("small", 10))).contains(.from(0)))
     }
 
     @Test(
