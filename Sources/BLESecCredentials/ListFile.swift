@@ -88,7 +88,9 @@ struct ListFile: Sendable {
     /// The number, from 1, and the words of each line that is neither blank nor a `#` comment.
     ///
     /// - Throws: `badKey` for a carriage return that is not at the end of a line. Otherwise a file
-    ///   with carriage returns alone would be one line, and possibly one comment.
+    ///   with carriage returns alone would be one line, and possibly one comment. `badKey` also for
+    ///   a byte order mark, and for a first or second word that is not UTF-8: the name would be
+    ///   another one than it looks like.
     static func lines(
         of text: [UInt8], in path: String
     ) throws(ChannelError) -> [(number: Int, words: [Substring])] {
@@ -100,10 +102,16 @@ struct ListFile: Sendable {
                     path, index + 1, "a carriage return inside a line: a line ends with a line feed"
                 )
             }
+            if index == 0, line.starts(with: "\u{FEFF}".utf8) {
+                throw malformed(path, 1, "a byte order mark: save the file without it")
+            }
             // Split as bytes, because a `String` takes a blank and a combining character after it
             // as one character.
             let words = line.split(whereSeparator: isBlank)
             guard let first = words.first, first.first != UInt8(ascii: "#") else { continue }
+            // The words after the first two are a remark.
+            guard words.prefix(2).allSatisfy({ String(validating: $0, as: UTF8.self) != nil })
+            else { throw malformed(path, index + 1, "a word that is not UTF-8") }
             lines.append((index + 1, words.map { Substring(decoding: $0, as: UTF8.self) }))
         }
         return lines

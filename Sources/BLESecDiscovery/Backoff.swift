@@ -21,9 +21,9 @@ public struct Backoff: Sendable, Hashable {
         afterFailures count: Int, using generator: inout some RandomNumberGenerator
     ) -> Duration {
         guard count > 0 else { return .zero }
-        var bound = first
-        for _ in 1..<min(count, 32) where bound < most { bound = bound * 2 }
-        bound = min(bound, most)
+        let most = max(most, .zero)
+        var bound = min(max(first, .zero), most)
+        for _ in 1..<min(count, 32) { bound = bound > most / 2 ? most : bound * 2 }
         return bound / 2 + bound / 2 * Double.random(in: 0...1, using: &generator)
     }
 }

@@ -260,7 +260,7 @@ package struct DialPolicy: Sendable {
     ) -> (dials: [Candidate], next: MonotonicTime?) {
         let minute = Duration.seconds(60)
         table.forget(
-            notHeardSince: now.advanced(by: rules.hearingPeriod * -2),
+            notHeardSince: hearingStart(before: hearingStart(before: now)),
             provenNotHeardSince: now.advanced(by: minute * -60))
         for (standing, times) in budgets {
             budgets[standing] = times.filter { $0.advanced(by: minute) > now }
@@ -299,10 +299,15 @@ package struct DialPolicy: Sendable {
         return provenAddresses.contains(entry.candidate.address) ? .familiar : .unproven
     }
 
+    /// The time a hearing period before `time`.
+    private func hearingStart(before time: MonotonicTime) -> MonotonicTime {
+        time.advanced(by: .zero - rules.hearingPeriod)
+    }
+
     /// Whether the candidate may be dialed as soon as the waits, the budgets and the limits allow
     /// it.
     private func isEligible(_ entry: PeerTable.Entry, at now: MonotonicTime) -> Bool {
-        let since = now.advanced(by: rules.hearingPeriod * -1)
+        let since = hearingStart(before: now)
         // A candidate with a proven identity has to be heard once, any other `timesHeard` times.
         let needed = entry.identity == nil ? rules.timesHeard : 1
         return !entry.dialing.isUnderWay && !entry.dialing.mustBeHeard

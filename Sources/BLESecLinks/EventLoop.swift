@@ -152,7 +152,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     /// Every task that waits for a link, a connection or a timer is woken and fails with
     /// ``LinkError/Code/closed`` or a `CancellationError`; armed timers fire early. The owners of
     /// links and listeners must close them, before or after the shutdown. Tasks that resume later
-    /// still run, on a temporary thread. May be called again.
+    /// still run, on a temporary thread. May be called again; must not be called on ``shared``.
     public func shutdown() async {
         precondition(self !== EventLoop.shared, "the shared event loop serves the whole process")
         await withCheckedContinuation { waiter in

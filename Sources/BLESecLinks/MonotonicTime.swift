@@ -42,6 +42,10 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
 extension Duration {
     /// The duration in whole nanoseconds, limited to the range of `Int64` (± 292 years).
     var clampedNanoseconds: Int64 {
+        // `components` traps if the seconds exceed the range of `Int64`.
+        let limit = Duration.seconds(Int64.max)
+        guard self < limit else { return .max }
+        guard self > .zero - limit else { return .min }
         let (seconds, attoseconds) = components
         let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
         if overflow { return seconds < 0 ? .min : .max }

@@ -13,12 +13,13 @@ public enum Fault: Sendable, Hashable {
     case duplicate(sdu: Int)
     /// The SDU with this number arrives after the SDU that follows it, or when the direction ends.
     case swap(sdu: Int)
-    /// Each receive returns at most the given number of bytes.
+    /// Each receive returns at most the given number of bytes; less than 1 counts as 1.
     case shortReads(Int)
     /// Each receive returns at most a random number of bytes, from 1 to `upTo`. `seed` determines
     /// the sequence of these numbers.
     case raggedReads(upTo: Int, seed: UInt64)
-    /// Each send takes at most the given number of bytes, as a byte-stream socket may do.
+    /// Each send takes at most the given number of bytes, as a byte-stream socket may do; less than 1
+    /// counts as 1.
     case shortWrites(Int)
     /// Each SDU arrives later by the given duration, in order. While ``FaultyLink/heldBytes`` or
     /// more bytes wait in the link, a send takes nothing.

@@ -51,10 +51,10 @@ public final class FaultyLink: Link, @unchecked Sendable {
         self.faults = faults
         for fault in faults {
             switch fault {
-            case .shortReads(let limit): readLimit = limit
+            case .shortReads(let limit): readLimit = max(1, limit)
             case .raggedReads(let limit, let seed):
                 raggedReads = (limit, SeededGenerator(seed: seed))
-            case .shortWrites(let limit): writeLimit = limit
+            case .shortWrites(let limit): writeLimit = max(1, limit)
             case .delay(let duration): delay = duration
             case .cut, .flip, .drop, .duplicate, .swap: break
             }

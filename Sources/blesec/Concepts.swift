@@ -45,8 +45,9 @@ enum Concepts {
                 + "authority (over TLS), and --anyone accepts whoever is there. With --remember NAME "
                 + "the peer is remembered, and from then on only that peer is accepted as NAME."),
         .paragraph(
-            "With --anyone the channel is encrypted, but the other end may be an attacker: compare "
-                + "the fingerprints that both sides print."),
+            "With --anyone the channel is encrypted, but the other end may be an attacker. To make "
+                + "sure, use --identity on both sides, and compare the fingerprint that each side "
+                + "prints with the one that `blesec pubkey` prints on the other device."),
     ]
 
     private static let meeting: [ManualPage.Block] = [
@@ -64,7 +65,7 @@ enum Concepts {
         .entry("delivered", "The peer's program has confirmed the message."),
         .entry(
             "unknown",
-            "The link was lost before the confirmation: the peer may have the message, or not."),
+            "No confirmation came, and none will: the peer may have the message, or not."),
         .entry(
             "exactly once",
             "With --persist, over any number of lost links, each message arrives once and in order. "

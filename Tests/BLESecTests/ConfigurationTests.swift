@@ -62,6 +62,22 @@ struct ConfigurationTests {
         try Self.expectRefused { $0.limits.unauthenticatedBytes = 0 }
     }
 
+    @Test("a listener without room for a handshake or a channel is refused")
+    func noRoomInListener() async throws {
+        let configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
+        for change: (inout SecureListener.Limits) -> Void in [
+            { $0.handshakes = 0 }, { $0.backlog = -1 },
+        ] {
+            var limits = SecureListener.Limits()
+            change(&limits)
+            await #expect(throws: ChannelError(.configuration, "")) {
+                try await SecureListener.listen(
+                    on: Endpoint(parsing: "unix:/unused"), configuration: configuration,
+                    limits: limits)
+            }
+        }
+    }
+
     @Test("a pattern that does not prove the key that the policy requires is refused")
     func unproven() throws {
         for name in ["NN", "XN", "KN", "IN"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {

@@ -60,6 +60,57 @@ struct StreamConnectionTests {
         }
     }
 
+    @Test("a loop over messages or chunks throws if its task is cancelled, and does not just end")
+    func cancelledLoops() async throws {
+        let sides = try await sides()
+        let outgoing = try await sides[0].open()
+        try await outgoing.write([1])
+        let incoming = try await Self.next(sides[1])
+        #expect(try await incoming.read() == [1])
+        /// Runs a loop over messages or chunks, and returns the error that ends it.
+        @Sendable func endOfLoop(overMessages: Bool) async -> ChannelError.Code? {
+            do throws(ChannelError) {
+                if overMessages {
+                    for try await _ in sides[1].messages {}
+                } else {
+                    for try await _ in incoming.chunks {}
+                }
+                return nil
+            } catch { return error.code }
+        }
+        // One task is cancelled while it waits, and the other before it begins.
+        for isWaiting in [true, false] {
+            for overMessages in [true, false] {
+                let task = Task {
+                    while !isWaiting, !Task.isCancelled { await Task.yield() }
+                    return await endOfLoop(overMessages: overMessages)
+                }
+                if isWaiting { try await Task.sleep(for: .milliseconds(20)) }
+                task.cancel()
+                #expect(await task.value == .cancelled)
+            }
+        }
+        await outgoing.finish()
+        #expect(try await incoming.read() == nil)
+        for side in sides { await side.abort() }
+    }
+
+    @Test("offering a connection the channel that it uses changes nothing")
+    func sameChannel() async throws {
+        let sides = try await sides()
+        let outgoing = try await sides[0].open()
+        try await outgoing.write([1])
+        let incoming = try await Self.next(sides[1])
+        let channel = try #require(await sides[0].current)
+        #expect(await sides[0].offer(channel))
+        try await outgoing.write([2])
+        var received: [UInt8] = []
+        while received.count < 2, let bytes = try await incoming.read() { received += bytes }
+        #expect(received == [1, 2])
+        #expect(await sides[0].current === channel)
+        for side in sides { await side.abort() }
+    }
+
     @Test("despite up to 40 cuts, bytes of streams and messages arrive once and in order")
     func cuts() async throws {
         let sides = try await sides { $0.streams.window = 20_000 }

@@ -117,6 +117,19 @@ import Testing
         #expect(folder.names == ["known_peers"] && folder.mode("known_peers") == 0o600)
     }
 
+    @Test("a byte order mark, and a name that is not UTF-8, are refused")
+    func notUTF8() throws {
+        let line = Array("a \(key(1))\n".utf8)
+        for text in [[0xEF, 0xBB, 0xBF] + line, [0xEF, 0xBB, 0xBF] + Array("# a\n".utf8) + line] {
+            folder.write("known_peers", text)
+            #expect(throws: ChannelError(.badKey, "")) { try KnownPeersFile(path).peers() }
+        }
+        folder.write("known_peers", [0xFF] + line)
+        #expect(throws: ChannelError(.badKey, "")) { try KnownPeersFile(path).peers() }
+        folder.write("known_peers", line)
+        #expect(try KnownPeersFile(path).peers().map(\.name) == ["a"])
+    }
+
     @Test("renaming a peer forgets its incomplete pairing, unless the name stays the same")
     func renamingPending() throws {
         let store = KnownPeersFile(path)

@@ -73,6 +73,24 @@ extension DialPolicy.Rules {
 struct DialPolicyTests {
     let candidate1 = PolicyRun.candidate(1)
 
+    @Test("a backoff with any durations waits from zero to the longest wait")
+    func extremeBackoffs() {
+        var generator = SeededGenerator(seed: 6)
+        let durations: [Duration] = [
+            .seconds(Int64.min), .nanoseconds(-1), .zero, .nanoseconds(1), .seconds(Int64.max),
+            .seconds(1e20),
+        ]
+        for first in durations {
+            for most in durations {
+                for count in [0, 1, 2, 40, .max] {
+                    let wait = Backoff(first: first, most: most)
+                        .delay(afterFailures: count, using: &generator)
+                    #expect(wait >= .zero && wait <= max(most, .zero))
+                }
+            }
+        }
+    }
+
     @Test("an address whose link is being ended is not dialed until it is heard after the end")
     func release() {
         var run = PolicyRun(.heardOnce)

@@ -23,6 +23,13 @@ private final class Alarm: TimerHandler {
         try await withLoop(clock: clock.loopClock) { loop in try await body(loop, clock) }
     }
 
+    @Test("no duration is too long or too short for a time", arguments: [1e19, 1e20])
+    func extremeDurations(seconds: Double) {
+        let time = MonotonicTime(nanoseconds: 1_000)
+        #expect(time.advanced(by: .seconds(seconds)).nanoseconds >= UInt64(Int64.max))
+        #expect(time.advanced(by: .seconds(-seconds)) == MonotonicTime(nanoseconds: 0))
+    }
+
     @Test("a timer fires once, at its deadline")
     func fires() async throws {
         try await withManualLoop { loop, clock in

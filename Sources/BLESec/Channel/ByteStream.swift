@@ -16,7 +16,8 @@ extension SecureChannel {
         /// ``ChannelLimits/maximumMessageLength`` bytes if that is less.
         public static let pieceLength = 64 << 10
 
-        /// Returns 1 to `count` bytes, or `nil` once the peer sends no more.
+        /// Returns 1 to `count` bytes, or `nil` once the peer sends no more. `count` must be
+        /// positive.
         ///
         /// Throws `truncated` if the peer ended the channel with a reason other than `done`;
         /// otherwise the error that ended the channel, or `cancelled`.

@@ -507,7 +507,8 @@ public actor SecureChannel {
     ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, at the
     ///   close deadline, the peer has not ended, its messages still wait to be received here, or it
     ///   has not acknowledged this side's end. In direct mode also `timedOut` when both sides have
-    ///   ended and nothing has left the link's own queue for that time.
+    ///   ended and nothing has left the link's own queue for that time. `cancelled` when the task is
+    ///   cancelled; the error that ended the channel, if it is over.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
         // Queued messages leave first, because bytes that are processed next may end the channel.
         if !driver.onlyReadyWaits { driver.flushPending() }

@@ -131,6 +131,10 @@ public actor SecureListener {
         loop: EventLoop = .shared, channelLoops: [EventLoop] = []
     ) async throws(ChannelError) -> SecureListener {
         try configuration.validate(for: .acceptor)
+        guard limits.handshakes > 0, limits.backlog > 0 else {
+            throw ChannelError(
+                .configuration, "a listener needs room for a handshake and for a channel")
+        }
         do throws(LinkError) {
             let (listener, local) = try await endpoint.listen(loop: loop)
             let secure = SecureListener(

@@ -129,6 +129,7 @@ extension PeerConnection {
     /// the connection uses it now. The channel is ended if it leads to another peer, if the channel
     /// in use stays instead, if too many channels have unread messages, or if the connection is
     /// closed. If the channel is over, or this side is ending it, only its messages are kept.
+    /// Offering the channel in use again has no effect.
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool { await offer(channel, nil) }
 
@@ -136,6 +137,7 @@ extension PeerConnection {
     /// channel; nil if no attempt of this connection has made it.
     @discardableResult
     private func offer(_ channel: SecureChannel, _ attempt: Int?) async -> Bool {
+        if channel === current { return true }
         if let error = machine.refusal(of: await channel.peer) {
             await refuse(channel, error, attempt)
             return false

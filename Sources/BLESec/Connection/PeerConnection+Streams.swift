@@ -88,7 +88,8 @@ extension PeerConnection {
         /// before.
         public func finish() async { await connection.change(self) { $0.finish($1) } }
 
-        /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end.
+        /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end. `count`
+        /// must be positive.
         ///
         /// - Throws: `streamReset` if the peer has given up its direction, or this side has called
         ///   ``stop(code:)``; `sessionLost`, or the error that closed the connection, once the
@@ -122,9 +123,10 @@ extension PeerConnection {
         /// `nil` if it has done neither.
         public var resetCode: UInt32? { lane.changeStreams { $0.resetCode(handle) } }
 
-        /// What ``read(atMost:)`` returns, one after another.
-        public var chunks: AsyncThrowingStream<[UInt8], any Error> {
-            AsyncThrowingStream { try await self.read() }
+        /// What ``read(atMost:)`` returns, one after another. The sequence ends or throws as
+        /// ``read(atMost:)`` does.
+        public var chunks: Arrivals {
+            Arrivals { () async throws(ChannelError) in try await self.read() }
         }
     }
 

@@ -172,7 +172,9 @@ public actor PeerConnection {
     // MARK: - Sending
 
     /// Sends a message, and returns its fate once the peer has acknowledged it or the link is lost;
-    /// with ``Guarantee/exactlyOnce(_:)``, a lost link does not end the wait.
+    /// with ``Guarantee/exactlyOnce(_:)``, a lost link does not end the wait. If the task is
+    /// cancelled after the message was queued, the call returns `unknown`, and the message may
+    /// still arrive.
     ///
     /// Receive the peer's messages meanwhile: the acknowledgement comes after them. The only
     /// deadlines are those of the link: while the peer's program hangs but its device responds,
@@ -332,9 +334,35 @@ public actor PeerConnection {
         }
     }
 
-    /// The messages that ``receive()`` returns, one after another.
-    public nonisolated var messages: AsyncThrowingStream<[UInt8], any Error> {
-        AsyncThrowingStream { try await self.receive() }
+    /// The messages that ``receive()`` returns, one after another. The sequence ends or throws as
+    /// ``receive()`` does.
+    public nonisolated var messages: Arrivals {
+        Arrivals { () async throws(ChannelError) in try await self.receive() }
+    }
+
+    /// What a call returns, one element after another, until it returns `nil` or throws.
+    public struct Arrivals: AsyncSequence, Sendable {
+        let call: @Sendable () async throws(ChannelError) -> [UInt8]?
+
+        /// Makes an iterator that begins with the next element.
+        public func makeAsyncIterator() -> Iterator { Iterator(call: call) }
+
+        /// See ``PeerConnection/Arrivals``.
+        public struct Iterator: AsyncIteratorProtocol {
+            let call: @Sendable () async throws(ChannelError) -> [UInt8]?
+
+            /// The next element, or `nil` after the last.
+            public mutating func next() async throws(ChannelError) -> [UInt8]? {
+                try await call()
+            }
+
+            /// The next element, or `nil` after the last.
+            public mutating func next(
+                isolation actor: isolated (any Actor)?
+            ) async throws(ChannelError) -> [UInt8]? {
+                try await call()
+            }
+        }
     }
 
     // MARK: - Closing
@@ -370,7 +398,8 @@ public actor PeerConnection {
     ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link and without
     ///   ``Guarantee/exactlyOnce(_:)``, the call throws only if an earlier channel has lost messages
-    ///   of this side (`unacknowledged`).
+    ///   of this side (`unacknowledged`). `cancelled` when the task is cancelled: this side has then
+    ///   finished, and sends nothing more; call `close` again, ``leave(within:)`` or ``abort()``.
     public func close(
         _ reason: EndReason = .done, within limit: Duration? = nil
     ) async throws(ChannelError) {
@@ -386,6 +415,8 @@ public actor PeerConnection {
     /// until the program has confirmed what it has received and, while there is a link, the peer
     /// has confirmed what was sent; or until there was no progress for `limit`. A message without a
     /// fate may then have arrived or not.
+    ///
+    /// - Throws: as ``close(_:within:)`` does, for example `timedOut` after `limit`.
     public func leave(within limit: Duration? = nil) async throws(ChannelError) {
         try await leave(.done, within: limit)
     }

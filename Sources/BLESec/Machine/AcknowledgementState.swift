@@ -111,8 +111,10 @@ struct AcknowledgementState {
 extension Duration {
     /// The duration in whole nanoseconds: 0 if negative, saturating at the maximum.
     var wholeNanoseconds: UInt64 {
+        guard self > .zero else { return 0 }
+        // `components` traps if the seconds exceed the range of `Int64`.
+        guard self < .seconds(Int64.max) else { return .max }
         let (seconds, attoseconds) = components
-        guard seconds >= 0, attoseconds >= 0 else { return 0 }
         let (product, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
         return overflow ? .max : product.addingSaturating(UInt64(attoseconds / 1_000_000_000))
     }

@@ -53,7 +53,8 @@ public final class PairingInvitation: Sendable {
         let lifetime = min(max(lifetime, Self.lifetimes.lowerBound), Self.lifetimes.upperBound)
         self.key = key
         self.service = service
-        expires = now + lifetime.components.seconds
+        let (time, overflows) = now.addingReportingOverflow(lifetime.components.seconds)
+        expires = overflows ? .max : time
         secret = SecretBytes(randomCount: Self.secretLength)
         deadline = .now + lifetime
     }

@@ -9,7 +9,7 @@ final class PairingTries: Sendable {
     private let deadline: ContinuousClock.Instant
     private let state = Locked<(spent: Int, isOver: Bool, owner: Fingerprint?)>((0, false, nil))
 
-    init(lifetime: Duration) { deadline = .now + lifetime }
+    init(lifetime: Duration) { deadline = .after(lifetime) }
 
     /// How many tries are left now.
     var left: Int {
@@ -58,4 +58,12 @@ final class PairingTries: Sendable {
 
     /// Ends all tries and the reservation.
     func close() { state.withLock { ($0.isOver, $0.owner) = (true, nil) } }
+}
+
+extension ContinuousClock.Instant {
+    /// The time `duration` from now; a longer duration than 30,000 years counts as that.
+    static func after(_ duration: Duration) -> ContinuousClock.Instant {
+        let limit = Duration.seconds(1_000_000_000_000)
+        return .now + min(max(duration, .zero - limit), limit)
+    }
 }

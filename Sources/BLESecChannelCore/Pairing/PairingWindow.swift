@@ -22,7 +22,7 @@ extension TrustPolicy {
         private let deadline: ContinuousClock.Instant
         private let name: @Sendable (Fingerprint) -> String
 
-        /// Opens a window for `duration`, with places for `peers` new keys. `name` returns the name
+        /// Opens a window for `duration`, with places for `peers` new keys, at least one. `name` returns the name
         /// under which the store keeps a key, by default the key's fingerprint.
         public init(
             peers: Int = 1, for duration: Duration,
@@ -30,7 +30,7 @@ extension TrustPolicy {
         ) {
             precondition(peers > 0, "a pairing window admits at least one peer")
             places = peers
-            deadline = ContinuousClock.now + duration
+            deadline = .after(duration)
             self.name = name
         }
 

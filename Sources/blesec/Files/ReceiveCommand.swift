@@ -11,8 +11,8 @@ enum ReceiveCommand {
         name: "--accept", value: "WHAT",
         help: "Which files to take: ask (the default) asks on the terminal for each file or "
             + "folder, and the answer `all` takes this and all further ones of the same key; "
-            + "always takes all of them; a size such as 10M takes those that are not larger, with "
-            + "the units K, M, G and T.")
+            + "always takes all of them; a size such as 10M takes those whose files have no more "
+            + "bytes, with the units K, M, G and T.")
     private static let overwrite = Option(
         name: "--overwrite",
         help: "Replace files of the same name. By default, the new file gets a number, as in "
@@ -166,11 +166,7 @@ private final class Inbox: Sendable {
     func receive(from connection: PeerConnection) async throws(ChannelError) -> Bool {
         let display = TransferDisplay()
         await withDiscardingTaskGroup { group in
-            group.addTask {
-                // The peer's end follows all messages of the peer, so these are read and discarded.
-                do { while try await connection.receive() != nil {} } catch {}
-            }
-            group.addTask { await TransferConnection.refuseOtherStreams(connection) }
+            group.addTask { await Forwarder.refuseStreams(of: connection) }
             for await offer in connection.incomingFiles {
                 group.addTask { await self.handle(offer, from: connection, display) }
             }
@@ -209,7 +205,7 @@ private final class Inbox: Sendable {
         }
         let showing = Task(executorPreference: connection.loop) { await display.follow(transfer) }
         let result = await withTaskCancellationHandler {
-            await Self.result(transfer)
+            await transfer.outcome()
         } onCancel: {
             transfer.cancel()
         }
@@ -254,14 +250,6 @@ private final class Inbox: Sendable {
             await transfer.waitUntilSettled()
         } onCancel: {
             transfer.cancel()
-        }
-    }
-
-    private static func result(_ transfer: FileTransfer) async -> Result<String, ChannelError> {
-        do throws(ChannelError) {
-            return .success(try await transfer.finish())
-        } catch {
-            return .failure(error)
         }
     }
 }

@@ -16,8 +16,9 @@ enum SendCommand {
         operands: ["[TARGET]", "[FILE]..."],
         options: TransferConnection.options + [hidden],
         description: [
-            "Sends each FILE, a file or a folder with all that is in it, to a peer that runs "
-                + "`blesec receive`. TARGET is an endpoint, service:UUID, peer:NAME or peer:KEY, as "
+            "Sends each FILE, a file or a folder with what is in it, to a peer that runs "
+                + "`blesec receive`. In a folder, names that begin with a dot are left out without "
+                + "--hidden. TARGET is an endpoint, service:UUID, peer:NAME or peer:KEY, as "
                 + "for `blesec connect`. With --listen, blesec waits at TARGET instead. With "
                 + "--service there is no TARGET: both sides look for each other.",
             "While the peer is out of reach, blesec looks for it. A lost link only delays the "
@@ -76,7 +77,7 @@ enum SendCommand {
     ) async throws(ChannelError) {
         let display = TransferDisplay(total: (paths.count, totalBytes(paths)))
         let refusing = Task(executorPreference: connection.loop) {
-            await TransferConnection.refuseOtherStreams(connection)
+            await Forwarder.refuseStreams(of: connection)
         }
         defer { refusing.cancel() }
         var hasOffered = false
@@ -98,7 +99,8 @@ enum SendCommand {
                 }
             } catch {
                 Diagnostics.print(error)
-                firstError.withLock { $0 = $0 ?? error }
+                // Without a text, the error is not printed again when the command ends.
+                firstError.withLock { $0 = $0 ?? ChannelError(error.code, "") }
                 continue
             }
             hasOffered = true
@@ -133,10 +135,7 @@ enum SendCommand {
                 firstError.withLock { $0 = $0 ?? error }
             }
         }
-        // The errors are printed already.
-        if !hasOffered, let error = firstError.withLock({ $0 }) {
-            throw ChannelError(error.code, "")
-        }
+        if !hasOffered, let error = firstError.withLock({ $0 }) { throw error }
     }
 
     /// The bytes of all files; nil if there is a folder, whose files are not counted yet.
@@ -156,19 +155,11 @@ enum SendCommand {
             await display.follow(transfer)
         }
         let result = await withTaskCancellationHandler {
-            await Self.result(transfer)
+            await transfer.outcome()
         } onCancel: {
             transfer.cancel()
         }
         await showing.value
         return try result.get()
-    }
-
-    private static func result(_ transfer: FileTransfer) async -> Result<String, ChannelError> {
-        do throws(ChannelError) {
-            return .success(try await transfer.finish())
-        } catch {
-            return .failure(error)
-        }
     }
 }

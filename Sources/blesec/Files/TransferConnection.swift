@@ -70,6 +70,18 @@ struct TransferConnection: Sendable {
             }
             return failure
         }
+        // The peer's end follows all its messages, so this task also has to take the end.
+        let receiving = Task(executorPreference: connection.loop) { () -> ChannelError? in
+            guard
+                let error = await Forwarder.awaitMessage(
+                    on: connection,
+                    "run `blesec send` on one side and `blesec receive` on the other")
+            else { return nil }
+            // Unlike `leave`, this does not wait until a message of the peer is confirmed.
+            try? await connection.close(.interrupted, within: Self.interruptedCloseTimeout)
+            await connection.abort()
+            return error
+        }
         var failure: ChannelError?
         var isComplete = false
         do throws(ChannelError) {
@@ -94,24 +106,17 @@ struct TransferConnection: Sendable {
         }
         limiting.cancel()
         let timeLimitFailure = await limiting.value
+        receiving.cancel()
+        let unexpectedMessage = await receiving.value
         let connectionFailure = await watching.value
         await end()
         // A signal, or the time limit, is the cause of any other error.
-        if let error = interruption.error ?? timeLimitFailure { throw error }
+        if let error = interruption.error ?? timeLimitFailure ?? unexpectedMessage { throw error }
         if let failure {
             // The error that closed the connection explains more than the error of a call that
             // failed because the connection was closed.
             let isConsequence = [.closed, .cancelled].contains(failure.code)
             throw explained(isConsequence ? connectionFailure ?? failure : failure)
-        }
-    }
-
-    /// Resets the streams that the peer opens for anything but files, so that the peer does not
-    /// wait for them.
-    static func refuseOtherStreams(_ connection: PeerConnection) async {
-        for await stream in connection.incomingStreams {
-            await stream.reset()
-            await stream.stop()
         }
     }
 
@@ -199,6 +204,8 @@ struct TransferSetup {
             (route, end) = (routing.route, routing.end)
         }
         var delivery = PeerConnection.DeliveryOptions()
+        // A message of a peer that runs another command is taken, and never confirmed.
+        delivery.acknowledgement = .manual
         delivery.streams.window = 1 << 20
         let connection = await PeerConnection.start(
             route, to: target?.peer ?? remembered, delivery: .exactlyOnce(delivery))

@@ -154,7 +154,10 @@ enum ForwardCommand {
         }
         let reasonsToEnd: [@Sendable () async -> ChannelError?] = [
             { await timeLimit?.failure(awaitingChannelOf: connection) },
-            { await forwarder.awaitMessage() },
+            {
+                await Forwarder.awaitMessage(
+                    on: forwarder.connection, "run `blesec forward` on both sides")
+            },
         ]
         let checks = reasonsToEnd.map { reasonToEnd in
             Task(executorPreference: connection.loop) { () -> ChannelError? in

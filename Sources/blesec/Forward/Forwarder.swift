@@ -101,14 +101,15 @@ struct Forwarder: Sendable {
         for await stream in connection.incomingStreams { await refuse(stream, .notAllowed) }
     }
 
-    /// Waits for a message of the peer, and returns an error, since `blesec forward` sends none.
-    /// Returns nil when no message can come, or when the task is cancelled.
-    func awaitMessage() async -> ChannelError? {
+    /// Waits for a message of the peer, and returns an error, since the command that belongs to
+    /// `command` sends none. Returns nil when no message can come, or when the task is cancelled.
+    static func awaitMessage(
+        on connection: PeerConnection, _ command: String
+    ) async -> ChannelError? {
         guard (try? await connection.receive()) != nil else { return nil }
         return ChannelError(
             .protocolViolation,
-            "the peer has sent a message, so it runs another command: run `blesec forward` on both "
-                + "sides")
+            "the peer has sent a message, so it runs another command: \(command)")
     }
 
     private static func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {
