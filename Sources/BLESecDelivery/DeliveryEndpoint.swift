@@ -109,6 +109,8 @@ package final class DeliveryEndpoint {
     private var link = Link.none
     /// Whether the peer's messages to this instance do not continue what was sent before.
     private var isInterrupted = false
+    /// Whether programs have taken messages of the peer before this instance.
+    private let hasTakenBefore: Bool
     /// Whether an `epoch` record has to be sent.
     private var owesEpoch = false
     /// Whether the peer has begun an epoch on this link.
@@ -151,6 +153,7 @@ package final class DeliveryEndpoint {
         peerToken = stored.peerToken
         nextID = stored.nextID
         restoredID = stored.nextID - 1
+        hasTakenBefore = stored.confirmed > 0 || !stored.pastEpochs.isEmpty
         requestedMark = stored.mayHaveLeft
         hasFinished = stored.hasFinished
         self.limits = limits
@@ -286,8 +289,12 @@ package final class DeliveryEndpoint {
     package var hasUnconfirmed: Bool { incoming.hasUnconfirmed }
     /// Whether messages may be missing or repeated between those that this side's programs take:
     /// the peer has begun another epoch in the middle, perhaps because an earlier state of this side
-    /// was lost. A fresh instance that has taken nothing does not say so.
-    package var mayMissMessages: Bool { isInterrupted && (origin != .fresh || takenCount > 0) }
+    /// was lost. While programs have taken nothing, they miss nothing in between.
+    package var mayMissMessages: Bool { isInterrupted && (hasTakenBefore || takenCount > 0) }
+    private func interrupt() {
+        // No message follows the peer's end.
+        if !incoming.hasReceivedEnd { isInterrupted = true }
+    }
     /// Whether a message waits for the program.
     package var hasMessage: Bool { incoming.hasMessage }
     /// The bytes of the peer's messages that are kept here.
@@ -498,7 +505,7 @@ package final class DeliveryEndpoint {
             seenPeer.epoch = epoch
             commits.append(.seen(seenPeer), blocks: true)
             begin(peerEpoch: epoch, confirmed: 0)
-            isInterrupted = true
+            interrupt()
             return false
         case .credit(let credit):
             guard outgoing.raiseCredit(to: credit) else {
@@ -523,7 +530,7 @@ package final class DeliveryEndpoint {
         else { throw .violation("a resume without a token, an epoch or a number") }
         let wasRolledBack =
             switch origin {
-            case .fresh: commits.hasStore && namesCopy(resume)
+            case .fresh: commits.hasStore && showsCopyInUse(resume)
             case .restored: showsRollback(resume)
             case .rolledBack: false
             }
@@ -531,12 +538,18 @@ package final class DeliveryEndpoint {
             beginAnew(resume, using: &generator)
             return false
         }
-        // A peer that has met an earlier state of this side may have begun this epoch because that
-        // state was lost. If messages of the epoch are confirmed, the earlier state had them.
-        let hasMetEarlierState = [resume.peerToken, resume.peerEpoch].contains(where: isForeign)
-        if !hasMetPeer, hasMetEarlierState, resume.first == 1 { isInterrupted = true }
-        makeTokenOwn(resume)
         let isSameInstance = resume.token == seenPeer.token
+        if hasMetPeer {
+            // An instance begins another epoch only if a state was lost.
+            if isSameInstance, resume.epoch != seenPeer.epoch { interrupt() }
+        } else if resume.first == 1,
+            [resume.peerToken, resume.peerEpoch].contains(where: isForeign)
+        {
+            // The peer has met an earlier state of this side, and may have begun this epoch because
+            // that state was lost. If messages of the epoch were confirmed, that state had them.
+            interrupt()
+        }
+        makeTokenOwn(resume)
         guard !incoming.pastEpochs.contains(resume.epoch) else {
             waitForLinkEnd()
             return false
@@ -610,16 +623,15 @@ package final class DeliveryEndpoint {
     /// token and epoch. From these, a peer that was rolled back learns of its rollback.
     private func takeOverPeerState() {
         guard awaitsProofOfResume, let peer = arrivedResume.take() else { return }
-        // If the peer's process was replaced before it had sent anything, nothing is missing.
-        let isMidway =
-            incoming.hasBegunEpoch || (incoming.epoch != .none && peer.token == peerToken)
+        // If the peer was replaced before it had sent a message, nothing is missing.
+        let isMidway = incoming.held > 0
         if peer.token != peerToken {
             peerToken = peer.token
             commits.append(.peer(peerToken), blocks: true)
         }
         if peer.epoch != incoming.epoch || peer.first > incoming.confirmed + 1 {
             begin(peerEpoch: peer.epoch, confirmed: peer.first - 1)
-            if isMidway { isInterrupted = true }
+            if isMidway { interrupt() }
         }
     }
 
@@ -661,12 +673,15 @@ package final class DeliveryEndpoint {
     /// Whether this store has met the peer.
     private var hasMetPeer: Bool { seenPeer.token != .none || incoming.epoch != .none }
 
-    /// Whether the peer has met a copy of this store: it names an identifier of this store that
-    /// this side does not know.
-    private func namesCopy(_ resume: Resume) -> Bool {
-        [resume.peerToken, resume.peerEpoch].contains {
-            isForeign($0) && $0.sharesStore(with: outgoing.epoch)
+    /// Whether the peer has met a copy of this store in another process: it names an identifier of
+    /// this store that this side does not know, or no longer keeps messages that this side has not
+    /// confirmed.
+    private func showsCopyInUse(_ resume: Resume) -> Bool {
+        let isOfStore = { (identifier: Identifier) in
+            identifier.sharesStore(with: self.outgoing.epoch)
         }
+        return [resume.peerToken, resume.peerEpoch].contains { isForeign($0) && isOfStore($0) }
+            || isOfStore(resume.peerToken) && leavesGap(resume)
     }
 
     /// Whether a foreign identifier belongs to another store of this side, which was lost before

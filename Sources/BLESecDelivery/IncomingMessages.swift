@@ -43,7 +43,7 @@ struct IncomingMessages: Sendable {
     /// Whether the peer's end has arrived in the peer's present epoch.
     private(set) var hasEnd = false
     /// Whether an end of the peer has arrived in any epoch: no message may follow it.
-    private var hasReceivedEnd: Bool
+    private(set) var hasReceivedEnd: Bool
     /// The peer's end, once the program has taken everything before it; nil again after this side
     /// has confirmed it.
     private var reachedEnd: Place?
@@ -72,8 +72,6 @@ struct IncomingMessages: Sendable {
     private var waitingBytes = 0
     /// ``waitingBytes``, and the bytes of the incomplete message that have arrived.
     var heldBytes: Int { waitingBytes + partial.count }
-    /// Whether something of the peer's epoch has arrived.
-    var hasBegunEpoch: Bool { held > 0 || !partial.isEmpty }
     var positions: Positions {
         Positions(confirmed: confirmed, held: held, offset: partial.count)
     }

@@ -235,6 +235,8 @@ final class Descriptor: Sendable {
 extension stat {
     var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
     var isFolder: Bool { st_mode & S_IFMT == S_IFDIR }
+    /// Whether users other than the owner may change the file or the folder.
+    var isOpenToChanges: Bool { st_mode & (S_IWGRP | S_IWOTH) != 0 }
     /// Whether the owner may execute the file.
     var isExecutable: Bool { st_mode & S_IXUSR != 0 }
 }

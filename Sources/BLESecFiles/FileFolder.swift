@@ -53,7 +53,7 @@ final class FileFolder {
 
     private static let attempts = 200
 
-    /// Throws if other users can use a folder of incomplete files. They could redirect or replace
+    /// Throws if other users may change a folder of incomplete files. They could redirect or replace
     /// the files. Where others may change the receiving folder, they can also give a folder of
     /// this user's the name of such a folder. Returns false if the folder is gone.
     private static func checkIsPrivate(
@@ -64,13 +64,23 @@ final class FileFolder {
             throw FileFailure(
                 .cannotWrite, "\(path)/\(FileName.partialFolder) belongs to another user")
         }
-        guard status.st_mode & 0o077 == 0 else {
+        guard !status.isOpenToChanges || !keepsModes(folder) else {
             throw FileFailure(
                 .cannotWrite,
-                "\(path)/\(FileName.partialFolder), or a folder in it, is not this user's alone: "
-                    + "move it away, or run `chmod -R go= \(path)/\(FileName.partialFolder)`")
+                "\(path)/\(FileName.partialFolder), or a folder in it, can be changed by other "
+                    + "users: move it away, or run `chmod -R go-w "
+                    + "\(path)/\(FileName.partialFolder)`")
         }
         return true
+    }
+
+    /// Whether the file system of a folder keeps modes. Some, such as exFAT, give all folders the
+    /// same one.
+    private static func keepsModes(_ folder: Descriptor) -> Bool {
+        let name = "mode-" + hex((0..<16).map { _ in UInt8.random(in: 0...255) })
+        defer { folder.remove(name, isFolder: true) }
+        guard let new = try? folder.folder(name, mode: 0o700) else { return true }
+        return new.status?.isOpenToChanges != true
     }
 
     /// Removes the note about the stored offer, and then what ``removeEmpty()`` removes. Called

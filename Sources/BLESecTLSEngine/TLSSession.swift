@@ -335,7 +335,8 @@ internal import CBLESecOpenSSL
         let headerLength = CertificateMessage.headerLength
         if let fault = fault(of: bytes) {
             refusal = fault
-            // Every message begins its body with a length or a version, and none can be all ones.
+            // Every message begins its body with a version, a length or an algorithm, and none of
+            // these can be all ones.
             for index in headerLength..<max(headerLength, bytes.count) {
                 unsafe message[index] = 0xFF
             }

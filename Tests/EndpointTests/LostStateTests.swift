@@ -470,6 +470,62 @@ struct LostStateTests {
         #expect(scene.receiver.nextEvent() == .storeRolledBack)
     }
 
+    @Test(
+        "a process finds that a copy of its store has confirmed a message, even if only in a resume"
+    )
+    func copyHasConfirmed() throws {
+        var scene = Scene()
+        // The sender takes the first process's token over.
+        _ = scene.receiver.send([9])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.sender.takeConfirmed() == [9])
+        try scene.exchange()
+        _ = scene.takeReceiverEvents()
+        let (first, firstStore) = (scene.receiver, scene.store)
+        scene.restartReceiver(with: firstStore)
+        let id = scene.sender.send([1])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.takeConfirmed() == [1])
+        scene.commit()
+        scene.connect()
+        try scene.passOne(from: scene.receiver, to: scene.sender)
+        #expect(scene.sender.nextEvent() == .confirmed(id: id))
+        (scene.receiver, scene.store) = (first, firstStore)
+        scene.connect()
+        try scene.passToReceiver()
+        #expect(scene.receiver.mustEndLink)
+        #expect(scene.takeReceiverEvents() == [.storeRolledBack])
+        _ = scene.sender.send([2])
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.takeConfirmed() == [2])
+    }
+
+    @Test("a peer that is replaced after its end has arrived leaves nothing missing")
+    func replacedAfterEnd() throws {
+        var scene = Scene()
+        _ = scene.sender.send([1])
+        scene.sender.finish()
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.takeConfirmed() == [1] && scene.receiver.take() == nil)
+        #expect(scene.receiver.hasPeerFinished)
+        scene.commit()
+        try scene.exchange()
+        scene.replaceSender()
+        scene.sender.finish()
+        scene.commit()
+        scene.connect()
+        try scene.exchange()
+        #expect(!scene.receiver.mayMissMessages)
+    }
+
     /// How a process has begun whose store is copied and used in another process as well.
     enum Beginning: CaseIterable { case newStore, storeFromBefore }
 
@@ -567,6 +623,7 @@ struct LostStateTests {
         try scene.exchange()
         #expect(!scene.receiver.mayMissMessages)
         // Now the earlier state has another message, and has not confirmed it.
+        // Then the resumes cross, or the sender has its epoch before it sends its own.
         for isSenderFirst in [false, true] {
             scene.restartReceiver(with: StoredEndpoint())
             _ = scene.sender.send([5])

@@ -340,7 +340,8 @@ public actor PeerConnection {
         Arrivals { () async throws(ChannelError) in try await self.receive() }
     }
 
-    /// What a call returns, one element after another, until it returns `nil` or throws.
+    /// What a call returns, one element after another, until it returns `nil` or throws. An iterator
+    /// can go on after an error, as the call can.
     public struct Arrivals: AsyncSequence, Sendable {
         let call: @Sendable () async throws(ChannelError) -> [UInt8]?
 
