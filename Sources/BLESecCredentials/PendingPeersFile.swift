@@ -89,7 +89,7 @@ final class PendingPeersFile: Sendable {
             else {
                 throw ListFile.malformed(
                     path, number,
-                    "a line has a name, a fingerprint, a hash, a state and a time: remove this line"
+                    "this line is not a name, a fingerprint, a hash, a state and a time: remove it"
                 )
             }
             let peer = TrustPolicy.PendingPeer(

@@ -56,15 +56,15 @@ package enum CanonicalKey {
         [0x2A, 0x81, 0x1C, 0xCF, 0x55, 0x01, 0x82, 0x2D],
     ]
 
-    /// Finds the EC keys of a Certificate message that do not have the accepted encoding. Returns
-    /// the offset of the last byte of each key's algorithm.
+    /// Finds the EC keys of a Certificate message that do not have the accepted encoding. Returns,
+    /// for each such key, the offset of the last byte of its algorithm's object identifier.
     ///
     /// OpenSSL decodes the keys of all certificates of a message before anything is checked. For a
     /// compressed point it computes a square root. On a curve that the peer has chosen, this takes
-    /// up to 0.1 s, so these keys must not be decoded. The bytes are searched for the algorithm's
-    /// name, which has only one encoding. The structure around the name is not parsed, because
-    /// OpenSSL accepts more encodings of it than DER has.
-    static func otherCurves(in message: [UInt8]) -> [Int] {
+    /// up to 0.1 s, so these keys must not be decoded. The bytes are searched for the object
+    /// identifier, which has only one encoding. The structure around it is not parsed, because
+    /// OpenSSL accepts more encodings of that than DER has.
+    static func refusedECKeys(in message: [UInt8]) -> [Int] {
         var found: [Int] = []
         var index = 0
         while index < message.count {

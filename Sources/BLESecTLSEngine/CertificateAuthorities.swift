@@ -17,7 +17,8 @@ public final class CertificateAuthorities: Sendable {
         self.certificates = try certificates.map { der throws(ChannelError) in
             let certificate = try Certificate(der: der)
             guard certificate.isAuthority else {
-                throw .badKey("holds a certificate that is no authority's: it may not issue others")
+                throw .badKey(
+                    "holds a certificate that may not issue others, so it is no authority's")
             }
             guard certificate.hasCanonicalKey else {
                 throw .badKey(

@@ -20,7 +20,7 @@ struct PeerCertificate {
         var uri: String?
         do throws(CertificateFault) {
             guard unsafe Self.allSent(verification, { unsafe X509_get0_pubkey($0) != nil }) else {
-                // ``CanonicalKey/otherCurves(in:)`` has found this key.
+                // ``CanonicalKey/refusedECKeys(in:)`` has found this key.
                 throw .unusualKey
             }
             // Before anything else is asked of these certificates: OpenSSL then prepares their

@@ -341,7 +341,7 @@ internal import CBLESecOpenSSL
                 unsafe message[index] = 0xFF
             }
         } else if bytes.first == UInt8(SSL3_MT_CERTIFICATE) {
-            for index in CanonicalKey.otherCurves(in: bytes) { unsafe message[index] = 0x7F }
+            for index in CanonicalKey.refusedECKeys(in: bytes) { unsafe message[index] = 0x7F }
         }
     }
 

@@ -6,7 +6,7 @@ extension Integration {
     /// `blesec send` when there is nothing to send.
     @Suite struct SendCommandTests {
         @Test(
-            "what is neither a file nor a folder, or has a name that cannot be sent, is an error at once: send does not wait for a peer",
+            "send fails at once if an operand is neither a file nor a folder, or has a name that cannot be sent",
             arguments: [
                 (["/dev/null"], 66, "/dev/null is no file or folder that can be read"),
                 (["pipe"], 66, "pipe is no file or folder that can be read"),

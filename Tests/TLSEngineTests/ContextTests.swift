@@ -263,14 +263,14 @@ struct ContextTests {
     }
 
     @Test("EC keys in other encodings are found in a Certificate message, and no other keys")
-    func otherCurves() throws {
+    func refusedECKeys() throws {
         let p256 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
         let accepted =
             try freshKey(p256) + freshKey(["-algorithm", "ed25519"])
             + freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"])
             + freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"])
             + freshKey(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
-        #expect(CanonicalKey.otherCurves(in: accepted).isEmpty)
+        #expect(CanonicalKey.refusedECKeys(in: accepted).isEmpty)
         // The algorithm of a P-256 key has the offsets 6 to 12; its point begins at 26 with the
         // byte for its form.
         var compressed = try freshKey(p256)
@@ -280,13 +280,13 @@ struct ContextTests {
         let sm2: [UInt8] = [0x06, 0x08, 0x2A, 0x81, 0x1C, 0xCF, 0x55, 0x01, 0x82, 0x2D]
         for (key, last) in [(compressed, 12), (otherCurve, 12), (sm2, 9)] {
             let message = accepted + key + accepted
-            #expect(CanonicalKey.otherCurves(in: message) == [accepted.count + last])
+            #expect(CanonicalKey.refusedECKeys(in: message) == [accepted.count + last])
         }
-        let found = CanonicalKey.otherCurves(in: explicit)
+        let found = CanonicalKey.refusedECKeys(in: explicit)
         try #require(found.count == 1)
         #expect(explicit[found[0] - 6...found[0]].elementsEqual(compressed[6...12]))
         // A message that ends within an algorithm has no such key.
-        #expect(CanonicalKey.otherCurves(in: Array(compressed.prefix(12))).isEmpty)
+        #expect(CanonicalKey.refusedECKeys(in: Array(compressed.prefix(12))).isEmpty)
     }
 
     /// The SubjectPublicKeyInfo of a new key, made with these options of `openssl genpkey`.

@@ -38,8 +38,8 @@ public actor PeerConnection {
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
     var attemptTask: Task<Void, Never>?
-    /// The candidate that the service's newest report of a dial names. When the dial of another
-    /// candidate is cancelled, this candidate's dial continues.
+    /// The candidate in the service's latest report about a dial. A cancelled dial changes the status
+    /// only if it was this candidate's; otherwise a later dial is under way.
     var lastCandidate: Candidate?
     /// Takes the channels that arrive without an attempt.
     var arrivalTask: Task<Void, Never>?
@@ -176,7 +176,8 @@ public actor PeerConnection {
     /// cancelled after the message was queued, the call returns `unknown`, and the message may
     /// still arrive.
     ///
-    /// Receive the peer's messages meanwhile: the acknowledgement comes after them. The only
+    /// Keep receiving meanwhile: the acknowledgement may arrive behind messages of the peer, and then
+    /// has no effect before the program has received them. The only
     /// deadlines are those of the link: while the peer's program hangs but its device responds,
     /// this call waits.
     ///
@@ -311,8 +312,8 @@ public actor PeerConnection {
     /// except with ``Guarantee/exactlyOnce(_:)``.
     ///
     /// - Throws: `configuration` when the message has not been received yet; `closed`, or the
-    ///   store's error, when the connection's store is closed, so that the message arrives again
-    ///   after a restart.
+    ///   store's error, when the connection's store is closed: the message is not confirmed, and
+    ///   arrives again after a restart.
     public func confirm(through number: UInt64) async throws(ChannelError) {
         try await confirm(through: number, noting: nil)
     }
@@ -388,11 +389,12 @@ public actor PeerConnection {
     ///
     /// With ``Guarantee/exactlyOnce(_:)`` and the reason `done`, the call waits for new links too,
     /// until each program has taken everything up to the other side's end, and every stream is
-    /// over. Then it waits until the peer knows that as well. This wait ends after 30 seconds
-    /// without a link; if there is a link when it begins, it takes at most
-    /// ``ChannelTimeouts/idle`` plus 30 seconds in all. At last the call waits until the channels
-    /// that are still being closed are over. It does not wait for what was lost with the peer's
-    /// state, which ``unknownCount`` and ``lostStreamCount`` count.
+    /// over. Then it waits until the peer knows that both sides are done. This second wait ends after
+    /// 30 seconds without a link; if a link exists at its beginning, the second wait takes at most
+    /// ``ChannelTimeouts/idle`` plus 30 seconds. At last the call waits until the channels that are
+    /// still being closed are over. If the peer has lost its state, the call does not wait for the
+    /// messages and streams that were lost with it; ``unknownCount`` and ``lostStreamCount`` count
+    /// them.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has received everything.

@@ -28,7 +28,7 @@ struct FloodScenario: Sendable {
         struct Outcome: Sendable {
             var kind: KnownPeers.Kind
             var flood: UnauthenticatedFlood
-            var count: KnownPeers.Outcome
+            var result: KnownPeers.Outcome
         }
     }
 
@@ -54,7 +54,7 @@ struct FloodScenario: Sendable {
                 let (start, before) = (Clock.time, await attackers.endedLinks)
                 for kind in flood.knownPeers {
                     let outcome = try await knownPeers(kind).dial(for: nanoseconds)
-                    outcomes.append(Result.Outcome(kind: kind, flood: flood, count: outcome))
+                    outcomes.append(Result.Outcome(kind: kind, flood: flood, result: outcome))
                 }
                 if flood == .fullSpeed {
                     let ended = Double(await attackers.endedLinks - before)
@@ -64,8 +64,8 @@ struct FloodScenario: Sendable {
             }
             await listener.close()
             await host.value
-            // The near peers are the first group of the flood at full speed, which comes first.
-            let near = outcomes[0].count
+            // The flood at full speed is measured first, and the near peers dial first in it.
+            let near = outcomes[0].result
             return Result(
                 engine: engine, alone: alone.rate, flooded: near.rate,
                 failures: Double(near.links - near.served) / Double(max(1, near.links)),

@@ -250,8 +250,8 @@ extension FloodScenario.Result.Outcome: Reportable {
             "flood": flood.rawValue,
             "minimum-simulated-round-trip-milliseconds": kind.roundTrip.lowerBound,
             "maximum-simulated-round-trip-milliseconds": kind.roundTrip.upperBound,
-            "dials": count.dials, "served-at-once-share": count.servedAtOnceShare,
-            "served-share": count.servedShare,
+            "dials": result.dials, "served-at-once-share": result.servedAtOnceShare,
+            "served-share": result.servedShare,
         ])
     }
 }

@@ -265,8 +265,8 @@ struct ReportText {
                 )
                 knownPeers.append([
                     group.flood.rawValue, least == most ? "\(least)" : "\(least)-\(most)",
-                    "\(group.count.dials)", (100 * group.count.servedAtOnceShare).fixed(1),
-                    (100 * group.count.servedShare).fixed(1),
+                    "\(group.result.dials)", (100 * group.result.servedAtOnceShare).fixed(1),
+                    (100 * group.result.servedShare).fixed(1),
                 ])
             }
         }
