@@ -109,7 +109,7 @@ package final class DeliveryEndpoint {
     private var link = Link.none
     /// Whether the peer's messages to this instance do not continue what was sent before.
     private var isInterrupted = false
-    /// Whether programs have taken messages of the peer before this instance.
+    /// Whether programs may have taken messages of the peer before this instance.
     private let hasTakenBefore: Bool
     /// Whether an `epoch` record has to be sent.
     private var owesEpoch = false
@@ -623,7 +623,7 @@ package final class DeliveryEndpoint {
     /// token and epoch. From these, a peer that was rolled back learns of its rollback.
     private func takeOverPeerState() {
         guard awaitsProofOfResume, let peer = arrivedResume.take() else { return }
-        // If the peer was replaced before it had sent a message, nothing is missing.
+        // If the peer was replaced before it had sent a whole message, no program misses anything.
         let isMidway = incoming.held > 0
         if peer.token != peerToken {
             peerToken = peer.token

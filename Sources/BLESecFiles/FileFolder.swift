@@ -35,7 +35,6 @@ final class FileFolder {
         folder = try Descriptor.open(path, O_RDONLY | O_DIRECTORY)
         for _ in 0..<Self.attempts {
             let allPartial = try folder.folder(FileName.partialFolder, mode: 0o700)
-            guard try Self.checkIsPrivate(allPartial, path) else { break }
             // Another transfer may be removing the empty folder at this moment.
             guard allPartial.lockShared(), allPartial.hasPath else {
                 // A blocking wait is right here: the removal takes only a few system calls, and
@@ -43,6 +42,7 @@ final class FileFolder {
                 usleep(10_000)
                 continue
             }
+            guard try Self.checkIsPrivate(allPartial, path) else { break }
             self.allPartial = allPartial
             partial = try allPartial.folder(Self.hex(sha256(peer)), mode: 0o700)
             guard try Self.checkIsPrivate(partial, path) else { break }
@@ -74,13 +74,16 @@ final class FileFolder {
         return true
     }
 
-    /// Whether the file system of a folder keeps modes. Some, such as exFAT, give all folders the
-    /// same one.
+    /// Whether the file system of a folder keeps modes. Some, such as exFAT, give all files the same
+    /// one. Nobody else can replace the file between the two looks at it: only its descriptor is
+    /// used.
     private static func keepsModes(_ folder: Descriptor) -> Bool {
         let name = "mode-" + hex((0..<16).map { _ in UInt8.random(in: 0...255) })
-        defer { folder.remove(name, isFolder: true) }
-        guard let new = try? folder.folder(name, mode: 0o700) else { return true }
-        return new.status?.isOpenToChanges != true
+        guard let file = try? folder.open(name, O_WRONLY | O_CREAT | O_EXCL, mode: 0o600) else {
+            return true
+        }
+        folder.remove(name)
+        return file.status.map { $0.st_mode & 0o077 == 0 } ?? true
     }
 
     /// Removes the note about the stored offer, and then what ``removeEmpty()`` removes. Called

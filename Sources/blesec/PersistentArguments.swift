@@ -186,7 +186,7 @@ enum PersistentArguments {
             reasons.append(
                 "the peer's state was lost; of what was sent, \(unknown) pieces may be missing")
         }
-        if await connection.mayMissMessages {
+        if await connection.mayMissMessages, await !connection.wasStoreRolledBack {
             reasons.append(
                 "a process was replaced without its state; of what was received, pieces may be "
                     + "missing or repeated")

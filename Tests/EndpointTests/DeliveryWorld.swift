@@ -311,7 +311,8 @@ struct DeliveryWorld {
         }
         // The peer's program has confirmed messages that have not left according to `store`; or the
         // peer has the confirmation of messages that this side's program has not confirmed
-        // according to `store`.
+        // according to `store`. (A gap in an epoch that the store has only seen in a `resume` also
+        // shows it. But the peer may begin another epoch before its next `resume`.)
         return peer.peerEpoch == store.epoch
             && peer.confirmed > max(store.mayHaveLeft, store.first - 1)
             || peer.epoch == store.peerEpoch && peer.first > store.confirmed + 1

@@ -137,6 +137,7 @@ extension PeerConnection {
     /// channel; nil if no attempt of this connection has made it.
     @discardableResult
     private func offer(_ channel: SecureChannel, _ attempt: Int?) async -> Bool {
+        if channel === current { return true }
         if let error = machine.refusal(of: await channel.peer) {
             await refuse(channel, error, attempt)
             return false
@@ -174,7 +175,7 @@ extension PeerConnection {
             isEnding: await channel.isEnding)
         let order = await order(to: new.peer, over: channel)
         let isCurrentOver = await isCurrentOver
-        // After the last suspension, so that of two offers of one channel only one counts.
+        // Again, since another offer of the channel may have been faster.
         if channel === current { return true }
         let admission = change {
             $0.admit(new, isCurrentOver: isCurrentOver, hasRoom: hasRoom, at: loop.now)

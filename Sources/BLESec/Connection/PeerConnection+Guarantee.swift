@@ -103,9 +103,9 @@ extension PeerConnection {
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
     /// Whether messages of the peer may be missing or repeated between those that this side's
-    /// programs take: the peer's state was lost or rolled back in the middle; or this side takes
-    /// messages with a new state, and the peer may have begun a new numbering because an earlier one
-    /// was lost. A process that is started again without a store has lost its state. Only with
+    /// programs take: the peer's state was lost or rolled back in the middle; or this side's state is
+    /// new or was rolled back, and the peer may have begun a new numbering because an earlier one was
+    /// lost. A process that is started again without a store has lost its state. Only with
     /// ``Guarantee/exactlyOnce(_:)``. A later run no longer knows it.
     public var mayMissMessages: Bool { lane?.mayMissMessages ?? false }
 
