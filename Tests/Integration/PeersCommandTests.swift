@@ -338,7 +338,7 @@ extension Integration {
             folder.write("state/known_peers.pending", "nonsense\n")
             Tool.expect(
                 try run("forget", "lamp", "--yes"), status: 65,
-                "known_peers.pending, line 1: a line")
+                "known_peers.pending, line 1: this line is not")
             #expect(names == "lamp \(lamp)\n")
         }
 
