@@ -109,7 +109,7 @@ struct ListFile: Sendable {
             // as one character.
             let words = line.split(whereSeparator: isBlank)
             guard let first = words.first, first.first != UInt8(ascii: "#") else { continue }
-            // The words after the first two are a remark.
+            // Other words are a remark, or their reader checks them.
             guard words.prefix(2).allSatisfy({ String(validating: $0, as: UTF8.self) != nil })
             else { throw malformed(path, index + 1, "a word that is not UTF-8") }
             lines.append((index + 1, words.map { Substring(decoding: $0, as: UTF8.self) }))

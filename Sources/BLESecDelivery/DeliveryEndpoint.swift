@@ -291,10 +291,6 @@ package final class DeliveryEndpoint {
     /// the peer has begun another epoch in the middle, perhaps because an earlier state of this side
     /// was lost. While programs have taken nothing, they miss nothing in between.
     package var mayMissMessages: Bool { isInterrupted && (hasTakenBefore || takenCount > 0) }
-    private func interrupt() {
-        // No message follows the peer's end.
-        if !incoming.hasReceivedEnd { isInterrupted = true }
-    }
     /// Whether a message waits for the program.
     package var hasMessage: Bool { incoming.hasMessage }
     /// The bytes of the peer's messages that are kept here.
@@ -633,6 +629,12 @@ package final class DeliveryEndpoint {
             begin(peerEpoch: peer.epoch, confirmed: peer.first - 1)
             if isMidway { interrupt() }
         }
+    }
+
+    /// Records that the peer's messages do not continue what was sent before. After the peer's end
+    /// this means nothing, since no message follows.
+    private func interrupt() {
+        if !incoming.hasReceivedEnd { isInterrupted = true }
     }
 
     private func retire(through number: UInt64) {

@@ -74,9 +74,9 @@ final class FileFolder {
         return true
     }
 
-    /// Whether the file system of a folder keeps modes. Some, such as exFAT, give all files the same
-    /// one. Nobody else can replace the file between the two looks at it: only its descriptor is
-    /// used.
+    /// Whether the file system of a folder keeps modes; some, such as exFAT, give all files the same
+    /// one. Makes a file, and reads its mode from the descriptor, so that nobody can replace the
+    /// file in between.
     private static func keepsModes(_ folder: Descriptor) -> Bool {
         let name = "mode-" + hex((0..<16).map { _ in UInt8.random(in: 0...255) })
         guard let file = try? folder.open(name, O_WRONLY | O_CREAT | O_EXCL, mode: 0o600) else {

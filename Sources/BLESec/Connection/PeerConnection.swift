@@ -177,9 +177,8 @@ public actor PeerConnection {
     /// still arrive.
     ///
     /// Keep receiving meanwhile: the acknowledgement may arrive behind messages of the peer, and then
-    /// has no effect before the program has received them. The only
-    /// deadlines are those of the link: while the peer's program hangs but its device responds,
-    /// this call waits.
+    /// has no effect before the program has received them. The only deadlines are those of the link:
+    /// while the peer's program hangs but its device responds, this call waits.
     ///
     /// - Throws: `noSuchPeer` without a link, unless the call waits for one; `closed`, or the error
     ///   that closed the connection; `limitExceeded` for a message above the limit; `configuration`
@@ -339,32 +338,6 @@ public actor PeerConnection {
     /// ``receive()`` does.
     public nonisolated var messages: Arrivals {
         Arrivals { () async throws(ChannelError) in try await self.receive() }
-    }
-
-    /// What a call returns, one element after another, until it returns `nil` or throws. An iterator
-    /// can go on after an error, as the call can.
-    public struct Arrivals: AsyncSequence, Sendable {
-        let call: @Sendable () async throws(ChannelError) -> [UInt8]?
-
-        /// Makes an iterator that begins with the next element.
-        public func makeAsyncIterator() -> Iterator { Iterator(call: call) }
-
-        /// See ``PeerConnection/Arrivals``.
-        public struct Iterator: AsyncIteratorProtocol {
-            let call: @Sendable () async throws(ChannelError) -> [UInt8]?
-
-            /// The next element, or `nil` after the last.
-            public mutating func next() async throws(ChannelError) -> [UInt8]? {
-                try await call()
-            }
-
-            /// The next element, or `nil` after the last.
-            public mutating func next(
-                isolation actor: isolated (any Actor)?
-            ) async throws(ChannelError) -> [UInt8]? {
-                try await call()
-            }
-        }
     }
 
     // MARK: - Closing

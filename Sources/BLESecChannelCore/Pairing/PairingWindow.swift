@@ -22,8 +22,8 @@ extension TrustPolicy {
         private let deadline: ContinuousClock.Instant
         private let name: @Sendable (Fingerprint) -> String
 
-        /// Opens a window for `duration`, with places for `peers` new keys, at least one. `name` returns the name
-        /// under which the store keeps a key, by default the key's fingerprint.
+        /// Opens a window for `duration`, with places for `peers` new keys, at least one. `name`
+        /// returns the name under which the store keeps a key, by default the key's fingerprint.
         public init(
             peers: Int = 1, for duration: Duration,
             name: @escaping @Sendable (Fingerprint) -> String = { $0.description }
