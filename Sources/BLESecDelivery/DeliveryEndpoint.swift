@@ -72,12 +72,8 @@ package final class DeliveryEndpoint {
     private var lastWasMessage = false
     /// How this side's key compares with the peer's on this link; nil if a side has no key.
     private var order: Streams.Order?
-    /// The tokens of this side's instances, and its epochs, as in ``StoredEndpoint/own``.
-    private var ownIdentifiers: [Identifier]
+    private var own: OwnIdentifiers
     private var origin: Origin
-    private var token: Identifier
-    /// Whether ``token`` is in ``ownIdentifiers``.
-    private var isTokenOwn = false
     /// The token in the peer's last `resume`, and the epoch in its last `resume` or `epoch`.
     private var seenPeer: PeerState
     /// The token of the last peer instance that is known to have received a `resume` of this side.
@@ -107,8 +103,9 @@ package final class DeliveryEndpoint {
     #endif
     package private(set) var hasFinished: Bool
     private var link = Link.none
-    /// Whether the peer's messages to this instance do not continue what was sent before.
-    private var isInterrupted = false
+    /// Whether the peer's messages, to this instance or an earlier one of the store, do not continue
+    /// what was sent before.
+    private var wasInterrupted: Bool
     /// Whether programs may have taken messages of the peer before this instance.
     private let hasTakenBefore: Bool
     /// Whether an `epoch` record has to be sent.
@@ -137,7 +134,9 @@ package final class DeliveryEndpoint {
         var stored = stored
         let isNew = stored.epoch == .none
         if isNew { stored.epoch = Identifier(using: &generator) }
-        token = Identifier(sharingStoreOf: stored.epoch, using: &generator)
+        own = OwnIdentifiers(
+            isNew ? stored.own + [stored.epoch] : stored.own,
+            token: Identifier(sharingStoreOf: stored.epoch, using: &generator))
         commits = CommitQueue(
             hasStore: hasStore,
             CommitQueue.StoreState(
@@ -147,13 +146,13 @@ package final class DeliveryEndpoint {
         incoming = IncomingMessages(
             stored, window: limits.window, longestMessage: limits.longestMessage)
         streams = Streams(limits.streams)
-        ownIdentifiers = isNew ? stored.own + [stored.epoch] : stored.own
         origin = stored.own.isEmpty ? .fresh : .restored
         seenPeer = stored.seen
         peerToken = stored.peerToken
         nextID = stored.nextID
         restoredID = stored.nextID - 1
         hasTakenBefore = stored.confirmed > 0 || !stored.pastEpochs.isEmpty
+        wasInterrupted = stored.wasInterrupted
         requestedMark = stored.mayHaveLeft
         hasFinished = stored.hasFinished
         self.limits = limits
@@ -290,7 +289,7 @@ package final class DeliveryEndpoint {
     /// Whether messages may be missing or repeated between those that this side's programs take:
     /// the peer has begun another epoch in the middle, perhaps because an earlier state of this side
     /// was lost. While programs have taken nothing, they miss nothing in between.
-    package var mayMissMessages: Bool { isInterrupted && (hasTakenBefore || takenCount > 0) }
+    package var mayMissMessages: Bool { wasInterrupted && (hasTakenBefore || takenCount > 0) }
     /// Whether a message waits for the program.
     package var hasMessage: Bool { incoming.hasMessage }
     /// The bytes of the peer's messages that are kept here.
@@ -400,7 +399,7 @@ package final class DeliveryEndpoint {
         positions.confirmed = committedConfirmed
         toldConfirmed = committedConfirmed
         return Resume(
-            token: token, peerToken: peerToken, epoch: outgoing.epoch, first: outgoing.first,
+            token: own.token, peerToken: peerToken, epoch: outgoing.epoch, first: outgoing.first,
             peerEpoch: incoming.epoch, positions: positions, credit: credit,
             streams: streams.summary())
     }
@@ -524,23 +523,22 @@ package final class DeliveryEndpoint {
         guard resume.token != .none, resume.epoch != .none,
             (1...Resume.greatestNumber).contains(resume.first)
         else { throw .violation("a resume without a token, an epoch or a number") }
+        let evidence = rollbackEvidence(resume)
         let wasRolledBack =
             switch origin {
-            case .fresh: commits.hasStore && showsCopyInUse(resume)
-            case .restored: showsRollback(resume)
+            case .fresh: commits.hasStore && evidence.showsCopyInUse
+            case .restored: evidence.showsOlderCopy
             case .rolledBack: false
             }
         if wasRolledBack {
-            beginAnew(resume, using: &generator)
+            beginAnew(resume, evidence, using: &generator)
             return false
         }
         let isSameInstance = resume.token == seenPeer.token
-        if hasMetPeer {
+        if evidence.hasMetPeer {
             // An instance begins another epoch only if a state was lost.
             if isSameInstance, resume.epoch != seenPeer.epoch { interrupt() }
-        } else if resume.first == 1,
-            [resume.peerToken, resume.peerEpoch].contains(where: isForeign)
-        {
+        } else if resume.first == 1, !evidence.foreignIdentifiers.isEmpty {
             // The peer has met an earlier state of this side, and may have begun this epoch because
             // that state was lost. If messages of the epoch were confirmed, that state had them.
             interrupt()
@@ -577,8 +575,8 @@ package final class DeliveryEndpoint {
         let peerWasRolledBack = peerStateContinues && undoesConfirmation
         if !peerWasRolledBack {
             try streams.receiveResume(
-                resume.streams, from: resume.token, token: token,
-                order ?? (token < resume.token ? .lower : .higher))
+                resume.streams, from: resume.token, token: own.token,
+                order ?? (own.token < resume.token ? .lower : .higher))
         }
         if peerStateContinues, peerKnowsEpoch {
             guard !peerWasRolledBack else {
@@ -634,7 +632,9 @@ package final class DeliveryEndpoint {
     /// Records that the peer's messages do not continue what was sent before. After the peer's end
     /// this means nothing, since no message follows.
     private func interrupt() {
-        if !incoming.hasReceivedEnd { isInterrupted = true }
+        guard !incoming.hasReceivedEnd, !wasInterrupted else { return }
+        wasInterrupted = true
+        commits.append(.interrupted)
     }
 
     private func retire(through number: UInt64) {
@@ -658,71 +658,38 @@ package final class DeliveryEndpoint {
         if case .up(sent: true, _) = link { owesEpoch = true }
     }
 
-    /// Whether the peer has met a later state of this side than the one that the store had.
-    private func showsRollback(_ resume: Resume) -> Bool {
-        for identifier in [resume.peerToken, resume.peerEpoch]
-        where isForeign(identifier) && !isOfLostStore(identifier) { return true }
-        if resume.peerEpoch == outgoing.epoch, !outgoing.peerCanHaveReached(resume.positions) {
-            return true
-        }
-        // A gap in an epoch that this store does not know may come from a store that was lost.
-        let isOfThisStore =
-            resume.epoch == incoming.epoch || resume.epoch == seenPeer.epoch
-            || resume.peerToken.sharesStore(with: outgoing.epoch)
-        return isOfThisStore && leavesGap(resume)
-    }
-
-    /// Whether this store has met the peer.
-    private var hasMetPeer: Bool { seenPeer.token != .none || incoming.epoch != .none }
-
-    /// Whether the peer has met a copy of this store in another process: it names an identifier of
-    /// this store that this side does not know, or no longer keeps messages that this side has not
-    /// confirmed.
-    private func showsCopyInUse(_ resume: Resume) -> Bool {
-        let isOfStore = { (identifier: Identifier) in
-            identifier.sharesStore(with: self.outgoing.epoch)
-        }
-        return [resume.peerToken, resume.peerEpoch].contains { isForeign($0) && isOfStore($0) }
-            || isOfStore(resume.peerToken) && leavesGap(resume)
-    }
-
-    /// Whether a foreign identifier belongs to another store of this side, which was lost before
-    /// this one was made. This store learns of the lost one from the first `resume` of the peer.
-    private func isOfLostStore(_ identifier: Identifier) -> Bool {
-        guard !identifier.sharesStore(with: outgoing.epoch) else { return false }
-        return !hasMetPeer || ownIdentifiers.contains { $0.sharesStore(with: identifier) }
-    }
-
-    /// Whether the peer no longer keeps messages that this side has not confirmed.
-    private func leavesGap(_ resume: Resume) -> Bool {
-        if resume.epoch == incoming.epoch { return resume.first > incoming.confirmed + 1 }
-        return resume.first > 1 && !incoming.pastEpochs.contains(resume.epoch)
+    private func rollbackEvidence(_ resume: Resume) -> RollbackEvidence {
+        RollbackEvidence(
+            resume: resume, own: own, epoch: outgoing.epoch,
+            canHaveSent: outgoing.peerCanHaveReached(resume.positions), seenPeer: seenPeer,
+            peerEpoch: incoming.epoch, confirmed: incoming.confirmed,
+            pastEpochs: incoming.pastEpochs)
     }
 
     /// Begins anew, because this side's store is an older copy: a new epoch, a new token, and the
     /// end of the link.
     private func beginAnew(
-        _ resume: Resume, using generator: inout some RandomNumberGenerator
+        _ resume: Resume, _ evidence: RollbackEvidence,
+        using generator: inout some RandomNumberGenerator
     ) {
         origin = .rolledBack
-        let foreign = [resume.peerToken, resume.peerEpoch].filter(isForeign)
+        let foreign = evidence.foreignIdentifiers
         // If this side knows the store of a foreign identifier as lost, that store is in use again.
         // A new store's half keeps its identifiers apart from those of both.
         let keepsStore = foreign.allSatisfy { $0.sharesStore(with: outgoing.epoch) }
         foreign.forEach(makeNewest)
         // Every message from the store may have left after the copy was made. If this instance has
         // had a link, the copy may have been made meanwhile.
-        let mayBeCopied = isTokenOwn
+        let mayBeCopied = own.includesToken
         beginEpoch(
             keepsStore ? nextIdentifier(using: &generator) : Identifier(using: &generator)
         ) { id, mayHaveLeft in mayBeCopied || id <= restoredID || mayHaveLeft }
-        token = nextIdentifier(using: &generator)
-        makeNewest(token)
-        isTokenOwn = true
+        own.replaceToken(nextIdentifier(using: &generator))
+        commits.append(.token(own.token), blocks: true)
         commits.append(.rolledBack, blocks: true)
         // The peer no longer keeps the messages that this side's later state has confirmed, so this
         // side skips them. Otherwise it would find the same rollback again after a restart.
-        if leavesGap(resume) { begin(peerEpoch: resume.epoch, confirmed: resume.first - 1) }
+        if evidence.leavesGap { begin(peerEpoch: resume.epoch, confirmed: resume.first - 1) }
         commits.report(.storeRolledBack)
         streams.lose()
         link = .ending
@@ -739,22 +706,15 @@ package final class DeliveryEndpoint {
     /// what its `resume` names, so these identifiers and the present epoch become the newest again.
     /// This includes identifiers of a store of this side that was lost.
     private func makeTokenOwn(_ resume: Resume) {
-        guard commits.hasStore, !isTokenOwn else { return }
-        isTokenOwn = true
+        guard commits.hasStore, !own.includesToken else { return }
         for identifier in [resume.peerToken, resume.peerEpoch, outgoing.epoch]
         where identifier != .none { makeNewest(identifier) }
-        makeNewest(token)
-    }
-
-    /// Whether an identifier that the peer names is neither zeros nor one of this side's own.
-    private func isForeign(_ identifier: Identifier) -> Bool {
-        identifier != .none && identifier != token && identifier != outgoing.epoch
-            && !ownIdentifiers.contains(identifier)
+        makeNewest(own.token)
     }
 
     /// Makes an identifier the newest of this side's own.
     private func makeNewest(_ identifier: Identifier) {
-        StoredEndpoint.add(identifier, to: &ownIdentifiers)
+        own.makeNewest(identifier)
         commits.append(.token(identifier), blocks: true)
     }
 
@@ -768,14 +728,14 @@ package final class DeliveryEndpoint {
     private func beginEpoch(
         _ epoch: Identifier, _ mayHaveArrived: (_ id: UInt64, _ mayHaveLeft: Bool) -> Bool
     ) {
-        StoredEndpoint.add(epoch, to: &ownIdentifiers)
+        own.makeNewest(epoch)
         let (lost, kept) = outgoing.begin(
             epoch, keepsAll: limits.resendsUnknown, mayHaveArrived)
         commits.append(.epoch(epoch, keeping: kept), blocks: true)
         requestedMark = outgoing.sent
         if requestedMark > 0 { commits.append(.mayHaveLeft(through: requestedMark)) }
         // The peer goes on naming the token, however many epochs begin.
-        if isTokenOwn { makeNewest(token) }
+        if own.includesToken { makeNewest(own.token) }
         sendEndAgain()
         for id in lost { commits.report(.unknown(id: id)) }
     }

@@ -47,6 +47,10 @@ package struct StoredEndpoint: Sendable, Equatable {
     /// The peer's epoch in which this side has confirmed the peer's end.
     package var peerEndEpoch = Identifier.none
     package var hasPeerFinished: Bool { peerEndEpoch != .none }
+    /// Whether the store has ever turned out to be an older copy.
+    package var wasRolledBack = false
+    /// Whether the peer's messages have ever not continued what was sent before.
+    package var wasInterrupted = false
     package var fates = Fates()
     package var notes = Notes()
 
@@ -119,7 +123,10 @@ package struct StoredEndpoint: Sendable, Equatable {
         case .dropped(let ids):
             fates.drop(ids)
             messages.removeAll { ids.contains($0.id) }
-        case .rolledBack: fates.makeDroppedUnknown()
+        case .rolledBack:
+            wasRolledBack = true
+            fates.makeDroppedUnknown()
+        case .interrupted: wasInterrupted = true
         }
     }
 }
@@ -172,4 +179,6 @@ package enum StoreChange: Sendable, Equatable {
     /// The store has turned out to be an older copy. This change comes after the change `epoch`.
     /// The fates of dropped messages become unknown, except those that the program has taken.
     case rolledBack
+    /// The peer's messages do not continue what was sent before.
+    case interrupted
 }

@@ -14,7 +14,7 @@ final class SQLiteStore: EndpointStore {
     private let path: String
 
     /// The version of the tables; the database's `user_version`.
-    static let version: UInt64 = 2
+    static let version: UInt64 = 3
     /// Marks a database as a store of blesec, in its `application_id`: "BLSd".
     private static let applicationID: UInt64 = 0x424C_5364
 
@@ -25,7 +25,8 @@ final class SQLiteStore: EndpointStore {
             seen_epoch BLOB NOT NULL, peer_token BLOB NOT NULL, peer_epoch BLOB NOT NULL,
             confirmed INTEGER NOT NULL, has_finished INTEGER NOT NULL,
             peer_end_epoch BLOB NOT NULL, decided INTEGER NOT NULL, taken INTEGER NOT NULL,
-            sent_note BLOB NOT NULL, confirmed_note BLOB NOT NULL);
+            sent_note BLOB NOT NULL, confirmed_note BLOB NOT NULL,
+            \(addedColumns.joined(separator: ", ")));
         CREATE TABLE message (id INTEGER PRIMARY KEY, bytes BLOB);
         CREATE TABLE own_identifier (position INTEGER PRIMARY KEY, identifier BLOB NOT NULL);
         CREATE TABLE past_epoch (position INTEGER PRIMARY KEY, identifier BLOB NOT NULL);
@@ -36,6 +37,11 @@ final class SQLiteStore: EndpointStore {
     /// new version was necessary, because a program for version 1 would report them as confirmed.
     private static let droppedTable =
         "CREATE TABLE dropped (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"
+    /// The columns that version 3 has added to `endpoint`. A new version was necessary, because a
+    /// program for an earlier version would not set them.
+    private static let addedColumns = [
+        "was_rolled_back INTEGER NOT NULL DEFAULT 0", "was_interrupted INTEGER NOT NULL DEFAULT 0",
+    ]
 
     // MARK: - Opening
 
@@ -50,7 +56,7 @@ final class SQLiteStore: EndpointStore {
             try database.run(
                 """
                 INSERT INTO endpoint
-                    VALUES (?, ?, ?, 1, 1, 0, ?, ?, ?, ?, 0, 0, ?, 0, 0, x'', x'')
+                    VALUES (?, ?, ?, 1, 1, 0, ?, ?, ?, ?, 0, 0, ?, 0, 0, x'', x'', 0, 0)
                 """,
                 .text(own), .text(peer), none, none, none, none, none, none)
             try database.run("PRAGMA application_id = \(applicationID)")
@@ -117,8 +123,11 @@ final class SQLiteStore: EndpointStore {
         try database.transaction { () throws(Database.Failure) in
             try database.run("INSERT INTO unknown VALUES (0, 0)")
             try database.run("DELETE FROM unknown WHERE first = 0")
-            guard version == 1 else { return }
-            try database.run(droppedTable)
+            guard version < Self.version else { return }
+            if version == 1 { try database.run(droppedTable) }
+            for column in addedColumns {
+                try database.run("ALTER TABLE endpoint ADD COLUMN \(column)")
+            }
             try database.run("PRAGMA user_version = \(Self.version)")
         }
         return (own, peer)
@@ -129,7 +138,8 @@ final class SQLiteStore: EndpointStore {
         let rows = try database.run(
             """
             SELECT epoch, first, next_id, left_through, seen_token, seen_epoch, peer_token,
-                peer_epoch, confirmed, has_finished, peer_end_epoch, sent_note, confirmed_note
+                peer_epoch, confirmed, has_finished, peer_end_epoch, sent_note, confirmed_note,
+                was_rolled_back, was_interrupted
                 FROM endpoint
             """)
         guard let row = rows.first else { throw .damaged("it has no endpoint") }
@@ -145,6 +155,8 @@ final class SQLiteStore: EndpointStore {
         stored.peerEndEpoch = try row[10].identifier
         stored.notes.sent = row[11].bytes ?? []
         stored.notes.confirmed = row[12].bytes ?? []
+        stored.wasRolledBack = try row[13].requiredNumber != 0
+        stored.wasInterrupted = try row[14].requiredNumber != 0
         for row in try database.run("SELECT id, bytes FROM message ORDER BY id") {
             stored.messages.append(.init(id: try row[0].requiredNumber, bytes: row[1].bytes))
         }
@@ -257,7 +269,10 @@ final class SQLiteStore: EndpointStore {
         case .dropped(let ids):
             for id in ids { try database.run("DELETE FROM message WHERE id = ?", .init(id)) }
             try changeFates(in: database) { $0.drop(ids) }
-        case .rolledBack: try changeFates(in: database) { $0.makeDroppedUnknown() }
+        case .rolledBack:
+            try database.run("UPDATE endpoint SET was_rolled_back = 1")
+            try changeFates(in: database) { $0.makeDroppedUnknown() }
+        case .interrupted: try database.run("UPDATE endpoint SET was_interrupted = 1")
         }
     }
 

@@ -609,6 +609,12 @@ struct LostStateTests {
         scene.connect()
         try scene.exchange()
         #expect(scene.receiver.mayMissMessages)
+        // The store keeps this for the next instance, also if that has no link.
+        scene.restartReceiver(with: scene.store)
+        #expect(scene.receiver.mayMissMessages)
+        scene.connect()
+        try scene.exchange()
+        #expect(scene.receiver.mayMissMessages)
         // A new state of the receiver continues after what the earlier one has confirmed.
         #expect(scene.receiver.takeConfirmed() == [2])
         scene.commit()

@@ -65,6 +65,7 @@ struct StoreFileTests {
             let queued = stored.queued.filter { $0.bytes != nil }.map(\.id)
             return .dropped(Set(queued.filter { _ in Bool.random(using: &generator) }))
         case 16 where Int.random(in: 0..<8, using: &generator) == 0: return .rolledBack
+        case 17 where Int.random(in: 0..<8, using: &generator) == 0: return .interrupted
         default:
             return Bool.random(using: &generator)
                 ? .fatesTaken(through: min(stored.fates.decided, number)) : .peerFinished
@@ -153,7 +154,7 @@ struct StoreFileTests {
     @Test("a store of a newer version or of other keys, and a damaged database, are refused")
     func refused() throws {
         for (sql, text) in [
-            ("PRAGMA user_version = 3", "newer blesec (version 3)"),
+            ("PRAGMA user_version = 4", "newer blesec (version 4)"),
             ("PRAGMA user_version = 0", "damaged"), ("PRAGMA application_id = 1", "damaged"),
             ("UPDATE endpoint SET peer = 'other'", "other keys"),
             ("DELETE FROM endpoint", "damaged"),
@@ -184,8 +185,10 @@ struct StoreFileTests {
         #expect(reason { () throws(StoreFailure) in _ = try open() }.contains("damaged"))
     }
 
-    @Test("a store of version 1, which has no dropped messages, is opened and brought to version 2")
-    func firstVersion() throws {
+    @Test(
+        "a store of an earlier version is opened and brought to this version",
+        arguments: [1, 2] as [UInt64])
+    func earlierVersion(version: UInt64) throws {
         try make()
         var expected = StoredEndpoint()
         let changes: [StoreChange] = [
@@ -195,15 +198,18 @@ struct StoreFileTests {
         for change in changes { expected.apply(change) }
         try open().commit(changes)
         let database = try Database(path)
-        try database.run("DROP TABLE dropped")
-        try database.run("PRAGMA user_version = 1")
+        if version == 1 { try database.run("DROP TABLE dropped") }
+        try database.run("ALTER TABLE endpoint DROP COLUMN was_rolled_back")
+        try database.run("ALTER TABLE endpoint DROP COLUMN was_interrupted")
+        try database.run("PRAGMA user_version = \(version)")
         _ = consume database
         for _ in 0..<2 { #expect(try open().claim() == expected) }
-        let change = StoreChange.dropped([2])
-        expected.apply(change)
-        try open().commit([change])
+        for change in [StoreChange.dropped([2]), .interrupted, .rolledBack] {
+            expected.apply(change)
+            try open().commit([change])
+        }
         #expect(try open().claim() == expected)
-        #expect(try Database(path).run("PRAGMA user_version") == [[.integer(2)]])
+        #expect(try Database(path).run("PRAGMA user_version") == [[.integer(3)]])
     }
 
     @Test("dropped messages get their fates in the order of the ids; other messages keep their ids")

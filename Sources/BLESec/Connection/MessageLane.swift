@@ -16,8 +16,8 @@ final class MessageLane: Sendable {
         var failure: ChannelError?
         /// Whether the store has committed something since the last ``takeNews()``.
         var hasCommitted = false
-        /// Whether the store has turned out to be an older copy.
-        var wasRolledBack = false
+        /// Whether the store has turned out to be an older copy, perhaps in an earlier process.
+        var wasRolledBack: Bool
         /// The newest link's part of the process's memory budget, for the incomplete message.
         var part: ReassemblyBudget.Part?
         /// How many bytes of the incomplete message count towards `part`.
@@ -125,7 +125,7 @@ final class MessageLane: Sendable {
             State(
                 endpoint: DeliveryEndpoint(
                     stored, hasStore: store != nil, limits: limits, using: &generator),
-                fates: stored.fates))
+                fates: stored.fates, wasRolledBack: stored.wasRolledBack))
         // Has the store commit what the new endpoint has changed, such as its first epoch.
         change { _ in }
     }
@@ -318,7 +318,7 @@ final class MessageLane: Sendable {
 
     /// Whether the program has said, perhaps in an earlier process, that it sends nothing more.
     var hasFinished: Bool { look { $0.hasFinished } }
-    /// Whether the store has turned out to be an older copy.
+    /// Whether the store has turned out to be an older copy, perhaps in an earlier process.
     var wasRolledBack: Bool { state.withLock { $0.wasRolledBack } }
     /// Whether messages may be missing or repeated between those that the program takes.
     var mayMissMessages: Bool { look { $0.mayMissMessages } }

@@ -98,15 +98,15 @@ extension PeerConnection {
     /// not count.
     public var lostStreamCount: Int { lane?.changeStreams { $0.lostCount } ?? 0 }
 
-    /// Whether the store has turned out to be an older copy of a store that was used with the peer.
-    /// The messages that were in the copy are then `unknown`.
+    /// Whether the store has turned out to be an older copy of a store that was used with the peer,
+    /// perhaps in an earlier process. The messages that were in the copy are then `unknown`.
     public var wasStoreRolledBack: Bool { lane?.wasRolledBack ?? false }
 
     /// Whether messages of the peer may be missing or repeated between those that this side's
     /// programs take: the peer's state was lost or rolled back in the middle; or this side's state is
     /// new or was rolled back, and the peer may have begun a new numbering because an earlier one was
-    /// lost. A process that is started again without a store has lost its state. Only with
-    /// ``Guarantee/exactlyOnce(_:)``. A later run no longer knows it.
+    /// lost. A process that is started again without a store has lost its state. With a store, this
+    /// includes what earlier processes have noticed. Only with ``Guarantee/exactlyOnce(_:)``.
     public var mayMissMessages: Bool { lane?.mayMissMessages ?? false }
 
     /// The fates of the messages in the order in which they were sent, each once, with their
