@@ -79,6 +79,7 @@ final class StandardInput: Sendable {
 
     private static func read() -> Chunk {
         var bytes = [UInt8](repeating: 0, count: readSize)
+        var reads = TerminalReads(STDIN_FILENO)
         while true {
             let count = unsafe Glibc.read(STDIN_FILENO, &bytes, bytes.count)
             if count >= 0 { return .success(count == 0 ? nil : Array(bytes[..<count])) }
@@ -88,6 +89,7 @@ final class StandardInput: Sendable {
                 // Another process that shares the open file description made it nonblocking.
                 var entry = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
+            case let number where reads.mayRetry(after: number): continue
             case let number:
                 return .failure(.system(.inputOutput, "standard input cannot be read", number))
             }

@@ -223,6 +223,41 @@ extension Integration {
             #expect(!outcome.text.contains("\u{1B}"), "\(outcome.text)")
         }
 
+        @Test(
+            "a dialer in the background receives, and reads its terminal once it is in the foreground"
+        )
+        func background() throws {
+            let pair = try ToolPair()
+            // The pause gives a dialer that would not wait for the foreground the time to end.
+            let shell = pair.folder.write(
+                "shell",
+                """
+                "$@" &
+                read -r line
+                sleep 0.5
+                fg
+
+                """)
+            let listener = try pair.listen(
+                input: .bytes(Array("hello\n".utf8)), output: pair.folder.file("received"),
+                within: 40)
+            let words = [
+                "bash", "-m", shell, Tool.path, "connect", pair.endpoint(), "--identity",
+                pair.folder.file("dialer"), "--peer", pair.listenerKey,
+            ]
+            let dialer = try Subprocess(
+                "script", ["-qec", words.map { "'\($0)'" }.joined(separator: " "), "/dev/null"],
+                input: .keptOpen, within: 40)
+            let seen = try dialer.output(containing: "hello")
+            dialer.send(Array("\n".utf8))
+            try dialer.output(containing: "\"$@\"", after: seen)
+            let endOfInput: UInt8 = 4
+            dialer.send(Array("typed\n".utf8) + [endOfInput])
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(pair.folder.read("received") == Array("typed\n".utf8))
+        }
+
         @Test("a listener opens its identity with a passphrase, and uses the identity's hash")
         func otherHash() throws {
             let pair = try ToolPair()

@@ -143,8 +143,6 @@ actor AcceptQuestion {
     /// The time, in microseconds, that a person needs to notice that an offer was withdrawn. What
     /// is typed within this time may still be an answer to that offer's question.
     private static let reactionTime: UInt32 = 1_000_000
-    /// How long to wait, in microseconds, before the terminal is read again after a failure.
-    private static let readRetryDelay: UInt32 = 200_000
 
     /// Asks on the terminal. What was typed before the question is discarded. After a question
     /// whose offer was withdrawn, the next question waits for ``reactionTime``. The thread that
@@ -198,7 +196,7 @@ actor AcceptQuestion {
     /// The next line; nil at the end of the input, after an error, or after cancellation.
     private static func readLine(_ terminal: Int32, _ isCancelled: Locked<Bool>) -> String? {
         var line: [UInt8] = []
-        var failures = 0
+        var reads = TerminalReads(terminal)
         while line.count < 4_096 {
             var entry = pollfd(fd: terminal, events: Int16(POLLIN), revents: 0)
             let ready = unsafe poll(&entry, 1, 200)
@@ -207,17 +205,7 @@ actor AcceptQuestion {
             var byte: UInt8 = 0
             let count = unsafe read(terminal, &byte, 1)
             if count < 0, errno == EINTR { continue }
-            // While this process is in the background, lines are typed for another program. Since
-            // this thread blocks SIGTTIN, a read then fails, and does not stop the process. One
-            // failure in the foreground is ignored: the process may have been put there only after
-            // the read had failed.
-            if count < 0, errno == EIO {
-                failures = tcgetpgrp(terminal) == getpgrp() ? failures + 1 : 0
-                if failures < 2 {
-                    usleep(readRetryDelay)
-                    continue
-                }
-            }
+            if count < 0, reads.mayRetry(after: errno) { continue }
             guard count == 1 else { return nil }
             if byte == UInt8(ascii: "\n") { break }
             line.append(byte)
