@@ -231,6 +231,12 @@ package enum Socket {
         }
     }
 
+    /// Lets the peer's sends fail, for a Unix socket; a TCP peer does not notice it. A failure means
+    /// that the connection is over, and is ignored.
+    package static func shutdownRead(_ descriptor: Int32) {
+        _ = shutdown(descriptor, Int32(SHUT_RD))
+    }
+
     static func shutdownWrite(_ descriptor: Int32) throws(SystemError) {
         _ = try check(shutdown(descriptor, Int32(SHUT_WR)))
     }

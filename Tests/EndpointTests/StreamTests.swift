@@ -291,4 +291,96 @@ struct StreamTests {
         try pair.exchange()
         #expect(pair.sides.map(\.streams.openCount) == [0, 0])
     }
+
+    @Test("a reset after what was written does not overtake it, also over a cut link")
+    func resetAfterWritten() throws {
+        for cutsBeforeRead in [false, true] {
+            var pair = EndpointPair()
+            pair.connect()
+            try pair.exchange()
+            let opened = pair.sides[0].streams.open("stream", .normal)
+            try pair.exchange()
+            let accepted = try #require(pair.sides[1].streams.accept()).handle
+            _ = try pair.sides[0].streams.write([1, 2, 3], to: opened)
+            pair.sides[0].streams.resetAfterWritten(opened, code: 7)
+            #expect(throws: Streams.Failure.reset(code: 7)) {
+                _ = try pair.sides[0].streams.write([4], to: opened)
+            }
+            // What is sent now is lost.
+            while pair.sides[0].nextRecord(atMost: 2) != nil {}
+            for _ in 0..<2 {
+                pair.connect()
+                try pair.exchange()
+                if !cutsBeforeRead { break }
+            }
+            #expect(pair.sides[1].streams.hasFailedReading(accepted))
+            #expect(try pair.sides[1].streams.read(accepted, atMost: 2) == [1, 2])
+            try pair.exchange()
+            #expect(pair.sides[0].streams.writeResult(opened) == nil, "a byte is not taken yet")
+            #expect(try pair.sides[1].streams.read(accepted, atMost: 2) == [3])
+            #expect(throws: Streams.Failure.reset(code: 7)) {
+                _ = try pair.sides[1].streams.read(accepted, atMost: 1)
+            }
+            try pair.exchange()
+            guard case .failure(.reset(code: 7))? = pair.sides[0].streams.writeResult(opened) else {
+                Issue.record("the peer has learned of the reset")
+                return
+            }
+            pair.sides[1].streams.finish(accepted)
+            try pair.exchange()
+            #expect(try pair.sides[0].streams.read(opened, atMost: 1) == nil)
+            try pair.exchange()
+            #expect(pair.sides.map(\.streams.openCount) == [0, 0])
+        }
+    }
+
+    @Test("a reset that follows a reset after what was written is not sent twice on a link")
+    func secondReset() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        try pair.exchange()
+        let opened = pair.sides[0].streams.open("stream", .normal)
+        _ = try pair.sides[0].streams.write([1, 2, 3], to: opened)
+        pair.sides[0].streams.resetAfterWritten(opened, code: 7)
+        try pair.exchange()
+        pair.sides[0].streams.reset(opened, code: 8)
+        try pair.exchange()
+        let accepted = try #require(pair.sides[1].streams.accept()).handle
+        #expect(throws: Streams.Failure.reset(code: 7)) {
+            _ = try pair.sides[1].streams.read(accepted, atMost: 9)
+        }
+    }
+
+    @Test("a stream of which no link has told the peer goes to the peer's new instance")
+    func untold() throws {
+        var pair = EndpointPair()
+        pair.connect()
+        try pair.exchange()
+        let told = pair.sides[0].streams.open("told", .normal)
+        try pair.exchange()
+        pair.sides[0].linkEnded()
+        let untold = pair.sides[0].streams.open("untold", .normal)
+        _ = try pair.sides[0].streams.write([1, 2], to: untold)
+        pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
+        pair.commit()
+        pair.connect()
+        try pair.exchange()
+        #expect(throws: Streams.Failure.sessionLost) {
+            _ = try pair.sides[0].streams.read(told, atMost: 1)
+        }
+        #expect(pair.sides[0].streams.lostCount == 1)
+        let accepted = try #require(pair.sides[1].streams.accept())
+        #expect(accepted.label == "untold")
+        try pair.exchange()
+        #expect(try pair.sides[1].streams.read(accepted.handle, atMost: 9) == [1, 2])
+        for (side, handle) in [(0, untold), (1, accepted.handle)] {
+            pair.sides[side].streams.finish(handle)
+        }
+        try pair.exchange()
+        for (side, handle) in [(0, untold), (1, accepted.handle)] {
+            #expect(try pair.sides[side].streams.read(handle, atMost: 9) == nil)
+        }
+        try pair.exchange()
+        #expect(pair.sides.map(\.streams.openCount) == [0, 0])
+    }
 }

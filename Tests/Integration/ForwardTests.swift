@@ -58,7 +58,8 @@ extension Integration {
                 ])
             _ = try dialer.line("channel ready: ", whileServing: [listener])
             let program = try Subprocess(
-                "/usr/bin/python3", ["-c", Self.connecting + script, "\(local)", "\(target)"])
+                "/usr/bin/python3", ["-c", Self.connecting + script, "\(local)", "\(target)"],
+                input: .keptOpen, within: 60)
             return (dialer, listener, program)
         }
 
@@ -153,6 +154,160 @@ extension Integration {
                 """)
             let outcome = try program.wait(whileServing: [dialer, listener])
             #expect(outcome.text == "whole\nwhole\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test("what a program sends arrives whole, although it takes no answer")
+        func takesNoAnswer() throws {
+            let (local, target) = (pair.folder.file("local"), pair.folder.file("target"))
+            let listener = try Tool.start(
+                [
+                    "forward", "--allow", "unix:\(target)", "--at", pair.endpoint(), "--listen",
+                    "--identity", pair.folder.file("listener"), "--peer", pair.dialerKey,
+                ])
+            _ = try listener.line("listening on ")
+            let dialer = try Tool.start(
+                [
+                    "forward", "unix:\(local)", "unix:\(target)", "--at", pair.endpoint(),
+                    "--identity", pair.folder.file("dialer"), "--peer", pair.listenerKey,
+                ])
+            _ = try dialer.line("channel ready: ", whileServing: [listener])
+            let script = """
+                import socket, sys
+
+                server = socket.socket(socket.AF_UNIX)
+                server.bind(sys.argv[2])
+                server.listen()
+                for round in range(10):
+                    near = socket.socket(socket.AF_UNIX)
+                    near.connect(sys.argv[1])
+                    near.sendall(b"x")
+                    far = server.accept()[0]
+                    far.recv(1)
+                    sender, other = (near, far) if round % 2 else (far, near)
+                    sender.sendall(bytes(120_000))
+                    sender.close()
+                    count = 0
+                    while piece := other.recv(10_000):
+                        count += len(piece)
+                        try:
+                            other.sendall(b"ok")
+                        except BrokenPipeError:
+                            pass
+                    print(count)
+                """
+            let program = try Subprocess("/usr/bin/python3", ["-c", script, local, target])
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            #expect(
+                outcome.text == String(repeating: "120000\n", count: 10), "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test("a program notices that the other one was reset, although it only waits")
+        func noticesReset() throws {
+            let (dialer, listener, program) = try start(
+                """
+                import struct
+
+                for first in (0, 1):
+                    ends = connect()
+                    gone, waiting = ends[first], ends[1 - first]
+                    for end in (gone, waiting):
+                        end.shutdown(socket.SHUT_WR) if end is waiting else end.sendall(b"x")
+                    waiting.recv(1)
+                    gone.recv(1)
+                    gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    gone.close()
+                    waiting.settimeout(20)
+                    try:
+                        print("read", waiting.recv(1))
+                    except ConnectionResetError:
+                        print("reset")
+                """)
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            #expect(outcome.text == "reset\nreset\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
+        @Test("if the peer's process is replaced, a connection with bytes under way is reset")
+        func replacedPeer() throws {
+            let (dialer, listener, program) = try start(
+                """
+                near, far = connect()
+                # The service has ended its direction, so nothing comes that could fail.
+                far.shutdown(socket.SHUT_WR)
+                assert near.recv(1) == b""
+                print("ready", flush=True)
+                sys.stdin.readline()
+                near.sendall(b"lost")
+                print("sent", flush=True)
+                sys.stdin.readline()
+                for _ in range(200):
+                    error = near.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    if error: break
+                    time.sleep(0.1)
+                print("error" if error else "none")
+                """)
+            try program.output(containing: "ready\n")
+            listener.signal(SIGKILL)
+            _ = try listener.wait()
+            program.send(Array("\n".utf8))
+            try program.output(containing: "sent\n")
+            let second = try Tool.start(
+                [
+                    "forward", "--allow", "unix:/target", "--at", pair.endpoint(), "--listen",
+                    "--identity", pair.folder.file("listener"), "--peer", pair.dialerKey,
+                ], within: 40)
+            _ = try second.line("channel ready: ", whileServing: [dialer])
+            program.send(Array("\n".utf8))
+            let outcome = try program.wait(whileServing: [dialer, second])
+            #expect(outcome.text == "ready\nsent\nerror\n", "\(outcome.errors)")
+            for tool in [dialer, second] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, second])
+        }
+
+        @Test("one command forwards several pairs, and an urgent byte arrives among the others")
+        func pairs() throws {
+            let (first, second) = try (Self.freePorts(), Self.freePorts())
+            let listener = try Tool.start(
+                [
+                    "forward", "--allow", "tcp:127.0.0.1:\(first.1)", "--allow",
+                    "tcp:127.0.0.1:\(second.1)", "--at", pair.endpoint(), "--listen", "--identity",
+                    pair.folder.file("listener"), "--peer", pair.dialerKey,
+                ])
+            _ = try listener.line("listening on ")
+            let dialer = try Tool.start(
+                [
+                    "forward", "tcp:127.0.0.1:\(first.0)", "tcp:127.0.0.1:\(first.1)",
+                    "tcp:127.0.0.1:\(second.0)", "tcp:127.0.0.1:\(second.1)", "--at",
+                    pair.endpoint(), "--identity", pair.folder.file("dialer"), "--peer",
+                    pair.listenerKey,
+                ])
+            _ = try dialer.line("channel ready: ", whileServing: [listener])
+            for (local, target) in [first, second] {
+                let program = try Subprocess(
+                    "/usr/bin/python3",
+                    [
+                        "-c",
+                        Self.connecting + """
+                            near, far = connect()
+                            near.sendall(b"before ")
+                            near.send(b"!", socket.MSG_OOB)
+                            near.sendall(b" after")
+                            near.shutdown(socket.SHUT_WR)
+                            got = b""
+                            while piece := far.recv(100): got += piece
+                            print(got)
+                            """, "\(local)", "\(target)",
+                    ])
+                let outcome = try program.wait(whileServing: [dialer, listener])
+                #expect(outcome.text == "b'before ! after'\n", "\(outcome.errors)")
+            }
+            let odd = try Tool.run("forward", "unix:/a", "unix:/b", "unix:/c")
+            Tool.expect(odd, status: 64, "REMOTE is missing after unix:/c")
             for tool in [dialer, listener] { tool.signal(SIGKILL) }
             _ = try Subprocess.wait([dialer, listener])
         }

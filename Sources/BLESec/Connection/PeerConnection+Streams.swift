@@ -37,7 +37,7 @@ extension PeerConnection {
 
     /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
     /// links, but not the processes: if either side starts a new connection, the stream ends with
-    /// `sessionLost`. There is no order between different streams, nor between a stream and the
+    /// `sessionLost`, unless no link has told the peer of it yet. There is no order between different streams, nor between a stream and the
     /// messages. After a stream has ended, its calls report how it ended, even if the connection
     /// was closed later.
     ///
@@ -91,9 +91,9 @@ extension PeerConnection {
         /// Returns the next bytes, at most `count`, as soon as there are any; nil at the end. `count`
         /// must be positive.
         ///
-        /// - Throws: `streamReset` if the peer has given up its direction, or this side has called
-        ///   ``stop(code:)``; `sessionLost`, or the error that closed the connection, once the
-        ///   bytes that have arrived are read; `cancelled`.
+        /// - Throws: `streamReset` if this side has called ``stop(code:)``; once the bytes that have
+        ///   arrived are read, `streamReset` if the peer has given up its direction, `sessionLost`,
+        ///   or the error that closed the connection; `cancelled`.
         public func read(atMost count: Int = 65_536) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read takes at least one byte")
             return try await connection.read(from: self, atMost: count)
@@ -107,10 +107,19 @@ extension PeerConnection {
             try await connection.waitUntilTaken(self)
         }
 
+        /// Waits until the peer has given up its direction, the stream is lost, or the connection is
+        /// closed; returns at once when the task is cancelled.
+        package func waitUntilReset() async { await connection.waitUntilReset(self) }
+
         /// Gives up this side's direction: bytes that have not arrived may never arrive. `code` is
         /// for the peer's program.
         public func reset(code: UInt32 = 0) async {
             await connection.change(self) { $0.reset($1, code: code) }
+        }
+
+        /// Gives up this side's direction, after everything that was written is sent.
+        package func resetAfterWritten(code: UInt32) async {
+            await connection.change(self) { $0.resetAfterWritten($1, code: code) }
         }
 
         /// Gives up the peer's direction: this side wants no more bytes, and drops those that have
@@ -122,6 +131,14 @@ extension PeerConnection {
         /// The code with which the peer has given up its direction, or has stopped this side's;
         /// `nil` if it has done neither.
         public var resetCode: UInt32? { lane.changeStreams { $0.resetCode(handle) } }
+
+        /// Why the peer's program will not take everything that was written; nil if it may, or has.
+        package var sendingFailure: ChannelError? {
+            switch lane.changeStreams({ $0.writeResult(handle) }) {
+            case .failure(let failure): ChannelError(failure)
+            case .success, nil: nil
+            }
+        }
 
         /// What ``read(atMost:)`` returns, one after another. The sequence ends or throws as
         /// ``read(atMost:)`` does.
@@ -278,6 +295,19 @@ extension PeerConnection {
             if machine.isClosed { throw machine.closedError }
             try await stream.waiting.wait(for: .stream, on: self) {
                 lane.changeStreams { $0.writeResult(stream.handle) } != nil || machine.isClosed
+            }
+        }
+    }
+
+    fileprivate func waitUntilReset(_ stream: Stream) async {
+        guard let lane else { return }
+        while !machine.isClosed, !lane.changeStreams({ $0.hasFailedReading(stream.handle) }) {
+            do throws(ChannelError) {
+                try await stream.waiting.wait(for: .stream, on: self) {
+                    lane.changeStreams { $0.hasFailedReading(stream.handle) } || machine.isClosed
+                }
+            } catch {
+                return
             }
         }
     }

@@ -13,6 +13,8 @@ struct ReceivingHalf: Sendable {
     private var size: UInt64?
     /// The code of the peer's `reset`, if it came before the program had taken everything.
     private(set) var resetCode: UInt32?
+    /// Whether a `reset` has come on the current link.
+    private var isResetOnLink = false
     /// The code of this side's `stop`; nil if this side was done with the direction before.
     private(set) var stopCode: UInt32?
     /// Whether `stop` has been sent on the current link.
@@ -43,8 +45,8 @@ struct ReceivingHalf: Sendable {
 
     var keptCount: Int { kept.count - head }
     var hasBytes: Bool { keptCount > 0 }
-    /// Whether the peer has reset the direction, or the program has read everything up to its end.
-    var isDone: Bool { resetCode != nil || hasTakenAll }
+    /// Whether the program has read everything up to the end or up to the peer's `reset`.
+    var isDone: Bool { resetCode != nil && !hasBytes || hasTakenAll }
     /// Whether the program has read to the regular end.
     var isAtEnd: Bool { resetCode == nil && hasTakenAll }
     private var hasTakenAll: Bool { size == consumed && !hasDropped && isAccepted }
@@ -85,7 +87,7 @@ struct ReceivingHalf: Sendable {
 
     /// What `resume` tells the peer about this direction.
     mutating func summary() -> StreamSummary.Progress {
-        hasSentStop = false
+        (hasSentStop, isResetOnLink) = (false, false)
         if isDone {
             hasToldDone = true
             return .done
@@ -118,11 +120,13 @@ struct ReceivingHalf: Sendable {
     }
 
     mutating func reset(_ code: UInt32) throws(DeliveryError) {
-        guard resetCode == nil else { throw .violation("a second reset of a stream") }
+        guard !isResetOnLink else { throw .violation("a second reset of a stream on a link") }
+        isResetOnLink = true
         // If the program has everything already, the reset has no effect.
-        guard !hasTakenAll else { return }
+        guard resetCode == nil, !hasTakenAll else { return }
         resetCode = code
-        discard()
+        // The program can still read what has arrived, unless it does not have the stream yet.
+        if !isAccepted { discard() }
     }
 
     private var owesStop: Bool { stopCode != nil && !hasSentStop && !isDone }

@@ -14,6 +14,8 @@ struct SendingHalf: Sendable {
     private(set) var isFinished = false
     /// The code of this side's `reset`, which may answer a `stop` of the peer.
     private(set) var resetCode: UInt32?
+    /// The code of a `reset` that follows everything that was written.
+    private(set) var endCode: UInt32?
     /// The code of the peer's first `stop`, if it came before the peer was done with this
     /// direction.
     private(set) var stopCode: UInt32?
@@ -34,7 +36,9 @@ struct SendingHalf: Sendable {
     private var written: UInt64 { acknowledged + UInt64(keptCount) }
     var keptCount: Int { kept.count - head }
     var room: Int { capacity - keptCount }
-    var isOpen: Bool { !isFinished && resetCode == nil && !isDone }
+    var isOpen: Bool { !isFinished && !isReset && !isDone }
+    /// Whether the direction ends with a `reset`.
+    var isReset: Bool { resetCode != nil || endCode != nil }
 
     /// Appends as many bytes as there is room for, and returns the rest.
     mutating func write(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
@@ -48,10 +52,14 @@ struct SendingHalf: Sendable {
     /// Resets the direction, and drops the bytes that the peer has not acknowledged.
     mutating func reset(_ code: UInt32) {
         guard resetCode == nil, !isDone else { return }
-        resetCode = code
-        hasSentEnd = false
+        resetCode = endCode ?? code
+        // A `reset` may be sent once on a link.
+        hasSentEnd = hasSentEnd && endCode != nil
         (kept, head) = ([], 0)
     }
+
+    /// Resets the direction once everything that was written is sent.
+    mutating func resetAfterWritten(_ code: UInt32) { if isOpen { endCode = code } }
 
     /// Handles the peer's `stop`; false if the peer has sent one on the current link before.
     mutating func stop(_ code: UInt32) -> Bool {
@@ -115,7 +123,7 @@ struct SendingHalf: Sendable {
     /// Whether a `fin` or a `reset` is to be sent now.
     var owesEnd: Bool {
         guard !hasSentEnd, !isDone else { return false }
-        return resetCode != nil || isFinished && next == written
+        return resetCode != nil || (isFinished || endCode != nil) && next == written
     }
 
     /// Whether bytes can be sent now.
@@ -127,7 +135,7 @@ struct SendingHalf: Sendable {
     mutating func takeEnd(id: UInt64) -> StreamRecord? {
         guard owesEnd else { return nil }
         (hasSentEnd, mayBeDone) = (true, true)
-        if let resetCode { return .reset(id: id, code: resetCode) }
+        if let code = resetCode ?? endCode { return .reset(id: id, code: code) }
         return .fin(id: id, size: written)
     }
 

@@ -18,7 +18,7 @@ package final class Streams {
     package enum Order: Sendable { case lower, higher }
 
     private struct Stream {
-        let number: Number
+        var number: Number
         let label: String
         let priority: FramePriority
         var sending: SendingHalf
@@ -182,7 +182,9 @@ package final class Streams {
     ) throws(Failure) -> ArraySlice<UInt8> {
         guard let stream = streams[handle] else { throw .sessionLost }
         if stream.isLost { throw .sessionLost }
-        if let code = stream.sending.resetCode { throw .reset(code: code) }
+        if let code = stream.sending.resetCode ?? stream.sending.endCode {
+            throw .reset(code: code)
+        }
         return change(handle) { $0.sending.write(bytes) } ?? []
     }
 
@@ -213,6 +215,11 @@ package final class Streams {
         change(handle) { $0.sending.reset(code) }
     }
 
+    /// Gives up this side's direction, after everything that was written is sent.
+    package func resetAfterWritten(_ handle: Handle, code: UInt32) {
+        change(handle) { $0.sending.resetAfterWritten(code) }
+    }
+
     /// The next bytes, at most `most`; an empty array if none have arrived, and nil at the end.
     package func read(
         _ handle: Handle, atMost most: Int
@@ -228,6 +235,13 @@ package final class Streams {
         if stream.receiving.isAtEnd { return nil }
         if stream.isLost { throw .sessionLost }
         return []
+    }
+
+    /// Whether the peer's direction has ended without reaching its regular end, so that a read
+    /// throws once the bytes that have arrived are read.
+    package func hasFailedReading(_ handle: Handle) -> Bool {
+        guard let stream = streams[handle] else { return true }
+        return stream.isLost || stream.receiving.resetCode != nil
     }
 
     /// Whether ``read(_:atMost:)`` would return bytes or nil, or throw.
@@ -247,7 +261,9 @@ package final class Streams {
     package func writeResult(_ handle: Handle) -> Result<Void, Failure>? {
         guard let stream = streams[handle] else { return .failure(.sessionLost) }
         if let code = stream.sending.resetCode { return .failure(.reset(code: code)) }
-        if stream.sending.isDone { return .success(()) }
+        if stream.sending.isDone {
+            return stream.sending.endCode.map { .failure(.reset(code: $0)) } ?? .success(())
+        }
         return stream.isLost ? .failure(.sessionLost) : nil
     }
 
@@ -473,20 +489,29 @@ package final class Streams {
     /// own `resume` shows it.
     func markOwnResumeAsReceived() { hasPeerReceivedResume = true }
 
-    /// Ends all streams, because the peer or this side has begun a new instance.
+    /// Ends all streams, because the peer or this side has begun a new instance. Streams of which no
+    /// link has told the peer belong to the new instances, and are numbered anew.
     func lose() {
         while let handle = arrived.popFirst() { streams[handle] = nil }
-        for handle in handles.values {
+        let untold = handles.filter { $0.key.isOwn && $0.key.index >= toldCount }
+            .sorted { $0.key < $1.key }.map(\.value)
+        for handle in handles.values where !untold.contains(handle) {
             guard let sending = streams[handle]?.sending else { continue }
-            if !sending.isDone, sending.resetCode == nil { lostCount += 1 }
+            if !sending.isDone, !sending.isReset { lostCount += 1 }
             change(handle) { $0.isLost = true }
             touch(handle)
         }
         handles = [:]
+        for (index, handle) in untold.enumerated() {
+            let number = Number(isOwn: true, index: UInt64(index))
+            streams[handle]?.number = number
+            handles[number] = handle
+        }
         controls = Queue()
         ready = [Queue(), Queue(), Queue()]
-        (ownCount, openedCount, toldCount, knownCount) = (0, 0, 0, 0)
-        (ownOpen, peerLimit) = (0, 0)
+        ownCount = UInt64(untold.count)
+        (openedCount, toldCount, knownCount) = (0, 0, 0)
+        (ownOpen, peerLimit) = (untold.count, 0)
         (peerCount, acceptedCount, peerOverCount) = (0, 0, 0)
         toldLimit = openLimit
         (peerToken, hasPeerReceivedResume, isLinked) = (.none, false, false)

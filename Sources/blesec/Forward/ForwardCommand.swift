@@ -18,31 +18,38 @@ enum ForwardCommand {
     static let command = Command(
         name: "blesec forward",
         summary: "carry TCP or Unix connections to a peer, over links that may be lost",
-        operands: ["[LOCAL]", "[REMOTE]"],
+        operands: ["[LOCAL]", "[REMOTE]..."],
         options: ChannelOptions.all.filter { $0 != ChannelOptions.direct } + NearbyArguments.all
             + PeerMemory.all + [at, RouteArguments.listen, allow, PersistentArguments.idle],
         description: [
             "Listens on LOCAL. Each connection there is carried as a stream to the peer, whose "
                 + "blesec connects to REMOTE. LOCAL and REMOTE are unix:PATH, "
-                + "tcp:127.0.0.1:PORT or tcp:[::1]:PORT. The peer's side runs `blesec forward "
-                + "--allow REMOTE`, and refuses every other target. Each side may forward "
-                + "connections and allow targets at the same time. If the peer sends a message, it "
-                + "runs another command, and the exit status is 76.",
-            "While the peer is out of reach, blesec looks for it, and connections wait. No byte is "
-                + "lost or doubled. If the peer's blesec is started anew, the connections under "
-                + "way are ended, and new ones are carried. A connection that did not end in good "
-                + "order is reset over TCP, so that it does not look complete; over a Unix socket "
-                + "it looks as if it had ended in good order.",
-            "Up to 64 connections of each side are carried at a time; further ones wait. A local "
-                + "program can connect to LOCAL if it can reach the address; a Unix socket is only "
-                + "for the same user.",
+                + "tcp:127.0.0.1:PORT or tcp:[::1]:PORT, and several pairs may be given. The "
+                + "peer's side runs `blesec forward --allow REMOTE`, and refuses every other "
+                + "target. Each side may forward connections and allow targets at the same time. "
+                + "If the peer sends a message, it runs another command, and the exit status is 76.",
+            "While the peer is out of reach, blesec looks for it, and connections wait. No byte of a "
+                + "connection is lost or doubled. If the peer's blesec is started anew, the "
+                + "connections that it has been told of are ended, and the others are carried. A "
+                + "connection that did not end in good order is reset over TCP, so that it does "
+                + "not look complete; over a Unix socket it looks as if it had ended in good order. "
+                + "When a TCP connection is reset, what is under way at that moment may be lost. A "
+                + "program that no longer receives can still send, and what it sends arrives.",
+            "Up to 64 connections of each side are carried at a time; further ones wait, which is "
+                + "reported once. A connection counts until both programs have ended it, or one of "
+                + "them has reset it. A local program can connect to LOCAL if it can reach the "
+                + "address; a Unix socket is only for the same user. Urgent TCP data arrives as "
+                + "ordinary data, and descriptors that are passed over a Unix socket do not arrive.",
+            "Two commands with the same key end each other's connections to a peer again and again: "
+                + "give all pairs and all targets to one command, or make a key for each.",
             "The command ends with Ctrl-C. --peer names the peer to accept, and so does --remember "
                 + "with a name that is known. With --anyone, the first peer that connects is the "
                 + "only peer until the command ends.",
             "A connection that cannot be carried is reported on standard error. With --json, this is "
-                + "an object: `event` is forward-failed, or forward-refused if the peer asked for a "
-                + "target that is not allowed; `target` is where the connection was to go, and "
-                + "`reason` says what is wrong.",
+                + "an object: `event` is forward-failed, forward-refused if the peer asked for a "
+                + "target that is not allowed, or forward-waiting if too many connections are "
+                + "carried; `target` is where the connection was to go, and `reason` says what is "
+                + "wrong.",
         ],
         examples: [
             "blesec forward tcp:127.0.0.1:8080 tcp:127.0.0.1:80 --at unix:/run/peer --identity key "
@@ -64,11 +71,16 @@ enum ForwardCommand {
             let target = try ForwardTarget(parsing: text)
             allowed[target.description] = target
         }
-        if targets.count == 1 { throw arguments.usage("REMOTE is missing") }
+        if targets.count % 2 == 1 {
+            throw arguments.usage("REMOTE is missing after \(targets[targets.count - 1])")
+        }
+        let pairs = stride(from: 0, to: targets.count, by: 2).map {
+            (local: targets[$0], remote: targets[$0 + 1])
+        }
         if targets.isEmpty, allowed.isEmpty {
             throw arguments.usage("LOCAL and REMOTE, or \(allow.name), are missing")
         }
-        for target in targets.dropFirst() + allowed.values
+        for target in pairs.map(\.remote) + allowed.values
         where target.description.utf8.count > 255 {
             throw arguments.usage("\(target) is too long: a target has at most 255 bytes")
         }
@@ -84,11 +96,14 @@ enum ForwardCommand {
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         if !options.acceptsOnlyCertainPeers { configuration.trust = notes.onlyFirstPeer }
-        // The local socket is opened first. If that fails, no peer has connected yet.
-        let listener: ForwardListener?
+        // The local sockets are opened first. If that fails, no peer has connected yet.
+        var locals: [(ForwardListener, to: ForwardTarget)] = []
         do throws(LinkError) {
-            listener = try await targets.first?.listen(on: .shared)
+            for pair in pairs {
+                locals.append((try await pair.local.listen(on: .shared), to: pair.remote))
+            }
         } catch {
+            for (listener, _) in locals { await listener.close() }
             throw ChannelError(listening: error)
         }
         let routing: RouteArguments
@@ -97,20 +112,20 @@ enum ForwardCommand {
                 arguments, endpoint: endpointKey == nil ? endpoint : nil, options, configuration,
                 notes, failures, interruption)
         } catch {
-            await listener?.close()
+            for (listener, _) in locals { await listener.close() }
             throw error
         }
-        if listener != nil {
+        for (local, remote) in pairs {
             Diagnostics.note(
-                "forwarding \(targets[0]) to \(targets[1]) of the peer", "forwarding",
-                [("local", .string("\(targets[0])")), ("remote", .string("\(targets[1])"))])
+                "forwarding \(local) to \(remote) of the peer", "forwarding",
+                [("local", .string("\(local)")), ("remote", .string("\(remote)"))])
         }
         let connection = await PeerConnection.start(
             routing.route, to: expected, delivery: PersistentArguments.delivery())
         let failure = await carry(
             Forwarder(connection: connection, allowed: allowed),
-            listener.map { ($0, targets[1]) }, options.timeLimit, interruption, notes)
-        await listener?.close()
+            locals, options.timeLimit, interruption, notes)
+        for (listener, _) in locals { await listener.close() }
         await endWithinLimits(on: connection.loop) { limit in
             if failure == nil {
                 try? await connection.leave(within: limit)
@@ -129,14 +144,14 @@ enum ForwardCommand {
     /// the first channel takes too long, or the peer turns out to run another command. Returns the
     /// error that ended the connection to the peer, if any.
     private static func carry(
-        _ forwarder: Forwarder, _ local: (ForwardListener, ForwardTarget)?,
+        _ forwarder: Forwarder, _ locals: [(ForwardListener, to: ForwardTarget)],
         _ timeLimit: TimeLimit?, _ interruption: Interruption, _ notes: ConnectionNotes
     ) async -> ChannelError? {
         let connection = forwarder.connection
         let carrying = Task(executorPreference: connection.loop) {
             await withDiscardingTaskGroup { group in
                 group.addTask { await forwarder.serve() }
-                if let (listener, target) = local {
+                for (listener, target) in locals {
                     group.addTask { await forwarder.forward(listener, to: target) }
                 }
             }

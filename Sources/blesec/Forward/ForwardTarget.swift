@@ -33,6 +33,8 @@ enum ForwardTarget: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
+    var isTCP: Bool { if case .tcp = self { true } else { false } }
+
     /// Connects to the target.
     func dial(until deadline: MonotonicTime, on loop: EventLoop) async throws(LinkError) -> any Link
     {
@@ -94,10 +96,10 @@ enum ForwardListener: Sendable {
     case unix(UnixListener)
     case tcp(SocketListener)
 
-    func accept() async throws(LinkError) -> any Link {
+    func accept() async throws(LinkError) -> ForwardedSocket {
         switch self {
-        case .unix(let listener): try await listener.accept()
-        case .tcp(let listener): try await listener.accept()
+        case .unix(let listener): ForwardedSocket(try await listener.accept(), isTCP: false)
+        case .tcp(let listener): ForwardedSocket(try await listener.accept(), isTCP: true)
         }
     }
 
@@ -152,9 +154,11 @@ struct TCPAddress: Sendable, Hashable, CustomStringConvertible {
     /// Has the kernel reset the connection when the socket is closed, so that the connection does
     /// not look complete if this process is killed. ``ForwardedSocket/close(inOrder:)`` undoes this
     /// for a connection that has ended in good order. Sets TCP_NODELAY too, so that small pieces
-    /// are sent at once; a failure only delays them, and is ignored.
+    /// are sent at once; a failure only delays them, and is ignored. An urgent byte stays in its
+    /// place among the others, since streams have no urgent data.
     static func prepare(_ descriptor: Int32) {
         Socket.resetAtClose(descriptor)
+        try? Socket.setOption(descriptor, SOL_SOCKET, SO_OOBINLINE, to: 1)
         try? Socket.setOption(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, to: 1)
     }
 

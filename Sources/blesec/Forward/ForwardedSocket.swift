@@ -4,40 +4,66 @@ internal import BLESecLinks
 /// A local connection that tasks read and write.
 actor ForwardedSocket {
     private let link: any Link
+    private let isTCP: Bool
     private let waiting: LoopCondition
     private let events: Events
+    /// Whether this side has sent its end.
+    private var hasFinished = false
+    /// Whether ``discardInput()`` has to end.
+    private var discardsNoMore = false
+
+    nonisolated var loop: EventLoop { link.loop }
 
     nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe link.loop.asUnownedSerialExecutor()
     }
 
-    init(_ link: any Link) {
+    init(_ link: any Link, isTCP: Bool) {
         self.link = link
+        self.isTCP = isTCP
         waiting = LoopCondition(loop: link.loop)
         events = Events(waiting)
     }
 
-    /// The next bytes; nil at the end.
-    func read() async throws(LinkError) -> [UInt8]? {
+    /// Begins to watch the connection, so that a hang-up is noticed while nothing is read.
+    func begin() {
         link.setHandler(events)
+        // The kernel reports a hang-up of each descriptor that it watches, for whatever events.
+        link.wantsRead = true
+        link.wantsRead = false
+    }
+
+    /// The next bytes; nil at the end. A program that closes a Unix socket without having read
+    /// everything resets it. Since such a socket loses nothing, that is an end too.
+    func read() async throws(LinkError) -> [UInt8]? {
         while true {
-            var result = LinkReceive.wouldBlock
-            let bytes = try [UInt8](capacity: 65_536) { span throws(LinkError) in
-                result = try link.receive(into: &span)
+            let (result, bytes): (LinkReceive, [UInt8])
+            do throws(LinkError) {
+                (result, bytes) = try receive()
+            } catch {
+                if !isTCP, error.code == .reset { return nil }
+                throw error
             }
             switch result {
             case .bytes: return bytes
             case .end: return nil
             case .wouldBlock:
                 link.wantsRead = true
+                defer { link.wantsRead = false }
                 try await wait(for: .message)
-                link.wantsRead = false
             }
         }
     }
 
+    private func receive() throws(LinkError) -> (LinkReceive, [UInt8]) {
+        var result = LinkReceive.wouldBlock
+        let bytes = try [UInt8](capacity: 65_536) { span throws(LinkError) in
+            result = try link.receive(into: &span)
+        }
+        return (result, bytes)
+    }
+
     func write(_ bytes: [UInt8]) async throws(LinkError) {
-        link.setHandler(events)
         var sent = 0
         while sent < bytes.count {
             let end = min(bytes.count, sent + link.maximumSDU)
@@ -45,8 +71,8 @@ actor ForwardedSocket {
             sent += count
             guard count == 0 else { continue }
             link.wantsWrite = true
+            defer { link.wantsWrite = false }
             try await wait(for: .room)
-            link.wantsWrite = false
         }
     }
 
@@ -60,7 +86,85 @@ actor ForwardedSocket {
     }
 
     /// Half-closes the connection, so that the local program reads the end.
-    func finish() { _ = link.halfClose() }
+    func finish() {
+        hasFinished = true
+        _ = link.halfClose()
+    }
+
+    // MARK: - A program whose bytes nobody takes
+
+    /// How long the local program may go on sending once it has received everything up to the end.
+    /// If the connection was reset at once, the program might get an error before it has read that.
+    private static let linger: Duration = .seconds(2)
+    /// How long the local program has, after the end was sent, to receive everything.
+    private static let longestDelivery: Duration = .seconds(30)
+    private static let drainCheckInterval: Duration = .milliseconds(100)
+
+    /// Reads what the local program sends, and drops it, while the program still receives. Ends when
+    /// the program ends or has had the end for a while, after ``stopDiscarding()``, or when the task
+    /// is cancelled.
+    ///
+    /// A program at a Unix socket gets an error when it sends. A TCP connection is reset when it is
+    /// closed (``close(inOrder:)``), but not before: the program could lose what it is receiving.
+    func discardInput() async {
+        if !isTCP, let socket = link as? SocketLink, socket.fileDescriptor >= 0 {
+            Socket.shutdownRead(socket.fileDescriptor)
+        }
+        var (finishTime, drainTime): (MonotonicTime?, MonotonicTime?)
+        while !discardsNoMore, let (result, _) = try? receive(), result != .end {
+            let now = link.loop.now
+            if hasFinished {
+                finishTime = finishTime ?? now
+                drainTime = link.isDrained ? drainTime ?? now : nil
+                if let drainTime, now >= drainTime.advanced(by: Self.linger) { return }
+                if let finishTime, now >= finishTime.advanced(by: Self.longestDelivery) { return }
+            }
+            // Lets other tasks run even if the program sends without a pause.
+            guard result == .wouldBlock else {
+                await Task.yield()
+                continue
+            }
+            link.wantsRead = true
+            defer { link.wantsRead = false }
+            let isCancelled = await waiting.wait(
+                for: .message, until: now.advanced(by: Self.drainCheckInterval), isolation: self
+            ) { discardsNoMore }
+            if isCancelled { return }
+        }
+    }
+
+    /// Ends ``discardInput()``.
+    func stopDiscarding() {
+        discardsNoMore = true
+        waiting.wake(.message)
+    }
+
+    // MARK: - The end
+
+    /// Waits until the local program takes nothing more, since its end of the connection is gone.
+    /// What it has sent can still be read. Returns false if the task is cancelled before.
+    func waitUntilHungUp() async -> Bool {
+        while !events.hasHungUp {
+            let isCancelled = await waiting.wait(for: .end, isolation: self) { events.hasHungUp }
+            if isCancelled { return false }
+        }
+        return true
+    }
+
+    /// Waits until a TCP connection is reset. Returns false if the task is cancelled before, or if
+    /// a hang-up may have another reason: that both programs have ended.
+    func waitUntilReset() async -> Bool {
+        guard isTCP, await waitUntilHungUp() else { return false }
+        return !hasFinished
+    }
+
+    /// Waits until the other program's kernel has everything that was written, but not long.
+    func drain() async {
+        let deadline = link.loop.now.advanced(by: Self.linger)
+        while !link.isDrained, link.loop.now < deadline, !Task.isCancelled {
+            try? await link.loop.sleep(for: Self.drainCheckInterval)
+        }
+    }
 
     /// Closes the connection. If `inOrder` is false, a TCP connection is reset, so that a program
     /// that still reads gets an error, and not an end that looks complete. If `inOrder` is true,
@@ -75,11 +179,15 @@ actor ForwardedSocket {
 
     private final class Events: LinkHandler {
         private let waiting: LoopCondition
+        private(set) var hasHungUp = false
 
         init(_ waiting: LoopCondition) { self.waiting = waiting }
 
         func linkIsReadable() { waiting.wake(.message) }
         func linkIsWritable() { waiting.wake(.room) }
-        func linkDidHangUp() { waiting.wakeAll() }
+        func linkDidHangUp() {
+            hasHungUp = true
+            waiting.wakeAll()
+        }
     }
 }

@@ -10,7 +10,7 @@ struct Forwarder: Sendable {
     let allowed: [String: ForwardTarget]
 
     /// Why a stream is reset.
-    private enum Reason: UInt32 {
+    enum Reason: UInt32 {
         /// The stream, or the local connection, did not end in good order.
         case broken = 0
         case notAllowed = 1
@@ -19,18 +19,24 @@ struct Forwarder: Sendable {
 
     private static let dialTimeout: Duration = .seconds(10)
 
+    /// How many connections of each side are carried at a time.
+    private static let mostConnections = 64
+
     /// Accepts connections from `listener`, and forwards each to `target` on the peer's side, until
     /// the task is cancelled.
     func forward(_ listener: ForwardListener, to target: ForwardTarget) async {
         let connection = connection
-        await withDiscardingTaskGroup { group in
+        await withTaskGroup(of: Void.self) { group in
+            var places = Places("\(target)")
             while !Task.isCancelled {
                 do {
-                    let link = try await listener.accept()
-                    // While too many streams are open, further connections wait in the kernel.
+                    // While too many connections are carried, further ones wait in the kernel.
+                    await places.take(from: &group)
+                    let socket = try await listener.accept()
                     let stream = try await connection.open(target.description)
-                    group.addTask { await carry(link, stream, to: target) }
+                    group.addTask { await carry(socket, stream, to: target) }
                 } catch let error as LinkError {
+                    places.giveBack()
                     if error.code == .closed || error.code == .cancelled { return }
                     // Descriptors or memory ran out: wait until some are freed.
                     Self.note("forward-failed", "\(error)", "\(target)", at: -1)
@@ -42,10 +48,37 @@ struct Forwarder: Sendable {
         }
     }
 
+    /// The connections that the tasks of a group carry.
+    private struct Places {
+        private let target: String
+        private var count = 0
+        private var hasReportedWait = false
+
+        init(_ target: String) { self.target = target }
+
+        /// Counts another connection. Waits first while there are too many.
+        mutating func take(from group: inout TaskGroup<Void>) async {
+            if count == Forwarder.mostConnections {
+                if !hasReportedWait {
+                    hasReportedWait = true
+                    Forwarder.note(
+                        "forward-waiting",
+                        "\(count) connections are carried; further ones wait until one ends", target
+                    )
+                }
+                await group.next()
+                count -= 1
+            }
+            count += 1
+        }
+
+        mutating func giveBack() { count -= 1 }
+    }
+
     private func carry(
-        _ link: any Link, _ stream: PeerConnection.Stream, to target: ForwardTarget
+        _ socket: ForwardedSocket, _ stream: PeerConnection.Stream, to target: ForwardTarget
     ) async {
-        await splice(ForwardedSocket(link), stream)
+        await Splice(socket: socket, stream: stream).run()
         let problem: String? =
             switch stream.resetCode.flatMap(Reason.init(rawValue:)) {
             case .notAllowed: "the peer does not allow \(target)"
@@ -58,9 +91,12 @@ struct Forwarder: Sendable {
     /// Serves each stream that the peer opens, until the task is cancelled: connects to the target
     /// that the stream's label names, and moves bytes both ways.
     func serve() async {
-        await withDiscardingTaskGroup { group in
+        await withTaskGroup(of: Void.self) { group in
+            var places = Places("the targets here")
+            await places.take(from: &group)
             for await stream in connection.incomingStreams {
                 group.addTask { await serve(stream) }
+                await places.take(from: &group)
             }
         }
     }
@@ -72,17 +108,43 @@ struct Forwarder: Sendable {
                 stream.label)
             return await Self.refuse(stream, .notAllowed)
         }
-        let loop = connection.loop
         do throws(LinkError) {
-            let link = try await target.dial(
-                until: loop.now.advanced(by: Self.dialTimeout), on: loop)
-            await splice(ForwardedSocket(link), stream)
+            guard let socket = try await dial(target, for: stream) else { return }
+            await Splice(socket: socket, stream: stream).run()
         } catch {
             // This side's end has cancelled the dial, so it says nothing about the target.
             guard error.code != .cancelled else { return await Self.refuse(stream, .broken) }
             Self.note("forward-failed", "\(error)", "\(target)", at: -1)
             await Self.refuse(stream, .notReached)
         }
+    }
+
+    /// Connects to the target; returns nil if the stream is given up or lost before.
+    private func dial(
+        _ target: ForwardTarget, for stream: PeerConnection.Stream
+    ) async throws(LinkError) -> ForwardedSocket? {
+        let loop = connection.loop
+        let result = await withTaskGroup(of: Result<ForwardedSocket, LinkError>?.self) { group in
+            group.addTask {
+                do throws(LinkError) {
+                    let link = try await target.dial(
+                        until: loop.now.advanced(by: Self.dialTimeout), on: loop)
+                    return .success(ForwardedSocket(link, isTCP: target.isTCP))
+                } catch {
+                    return .failure(error)
+                }
+            }
+            group.addTask {
+                try? await stream.waitUntilTaken()
+                return nil
+            }
+            let first = await group.next() ?? nil
+            group.cancelAll()
+            // The dial may have ended while the stream did.
+            for await case .success(let socket)? in group { await socket.close(inOrder: false) }
+            return first
+        }
+        return try result?.get()
     }
 
     /// Reports why a connection to a target is not carried.
@@ -115,40 +177,5 @@ struct Forwarder: Sendable {
     private static func refuse(_ stream: PeerConnection.Stream, _ reason: Reason) async {
         await stream.reset(code: reason.rawValue)
         await stream.stop(code: reason.rawValue)
-    }
-
-    /// Moves bytes both ways until both directions have ended. If one direction fails, both end.
-    private func splice(_ socket: ForwardedSocket, _ stream: PeerConnection.Stream) async {
-        let isComplete = await withTaskGroup(of: Bool.self) { group in
-            group.addTask {
-                do {
-                    while let bytes = try await socket.read() { try await stream.write(bytes) }
-                    await stream.finish()
-                    return true
-                } catch {
-                    return false
-                }
-            }
-            group.addTask {
-                do {
-                    while let bytes = try await stream.read() { try await socket.write(bytes) }
-                    await socket.finish()
-                    return true
-                } catch {
-                    return false
-                }
-            }
-            var isComplete = true
-            for await hasSucceeded in group where !hasSucceeded {
-                isComplete = false
-                group.cancelAll()
-            }
-            return isComplete
-        }
-        if !isComplete {
-            await stream.reset(code: Reason.broken.rawValue)
-            await stream.stop(code: Reason.broken.rawValue)
-        }
-        await socket.close(inOrder: isComplete)
     }
 }
