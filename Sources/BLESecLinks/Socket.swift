@@ -166,6 +166,12 @@ package enum Socket {
         return unsafe poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLOUT) != 0
     }
 
+    /// Whether the socket has an error that no call has returned yet, such as a reset.
+    package static func hasError(_ descriptor: Int32) -> Bool {
+        var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+        return unsafe poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLERR) != 0
+    }
+
     // MARK: - Bytes
 
     /// Sends, without blocking and without a SIGPIPE.

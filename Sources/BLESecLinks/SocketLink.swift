@@ -80,6 +80,8 @@ package final class SocketLink: Link, @unchecked Sendable {
     package var peerAddress: LinkAddress? { traits.peerAddress }
     /// The socket, for options and counters; -1 once it is closed. The link owns it.
     package var fileDescriptor: Int32 { source.fileDescriptor }
+    /// Whether the peer or the lower layer is gone, also if no handler has been told so.
+    package var hasHungUp: Bool { source.hungUp }
 
     package func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         try checkOpen()

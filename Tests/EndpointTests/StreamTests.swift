@@ -353,15 +353,22 @@ struct StreamTests {
 
     @Test("a stream of which no link has told the peer goes to the peer's new instance")
     func untold() throws {
-        var pair = EndpointPair()
+        var limits = DeliveryEndpoint.Limits()
+        limits.streams.waiting = 1
+        var pair = EndpointPair(limits: limits)
         pair.connect()
         try pair.exchange()
         let told = pair.sides[0].streams.open("told", .normal)
-        try pair.exchange()
-        pair.sides[0].linkEnded()
+        // The peer allows no more streams until its program accepts this one.
         let untold = pair.sides[0].streams.open("untold", .normal)
         _ = try pair.sides[0].streams.write([1, 2], to: untold)
-        pair.sides[1] = DeliveryEndpoint(using: &pair.generator)
+        for _ in 0..<2 {
+            pair.connect()
+            try pair.exchange()
+        }
+        // The new instance takes fewer bytes of a stream at first.
+        limits.streams.window = 100
+        pair.sides[1] = DeliveryEndpoint(limits: limits, using: &pair.generator)
         pair.commit()
         pair.connect()
         try pair.exchange()

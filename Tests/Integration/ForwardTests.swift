@@ -205,6 +205,46 @@ extension Integration {
             _ = try Subprocess.wait([dialer, listener])
         }
 
+        @Test(
+            "what a program sends before the peer is reached arrives, although the program has ended"
+        )
+        func endsBeforeLink() throws {
+            let (local, target) = (pair.folder.file("local"), pair.folder.file("target"))
+            let dialer = try Tool.start(
+                [
+                    "forward", "unix:\(local)", "unix:\(target)", "--at", pair.endpoint(),
+                    "--identity", pair.folder.file("dialer"), "--peer", pair.listenerKey,
+                ], within: 40)
+            _ = try dialer.line("forwarding ")
+            let script = """
+                import socket, sys
+
+                server = socket.socket(socket.AF_UNIX)
+                server.bind(sys.argv[2])
+                server.listen()
+                for number in range(10):
+                    near = socket.socket(socket.AF_UNIX)
+                    near.connect(sys.argv[1])
+                    near.sendall(b"%d" % number)
+                    near.close()
+                print("sent", flush=True)
+                print(sorted(server.accept()[0].recv(10) for _ in range(10)))
+                """
+            let program = try Subprocess(
+                "/usr/bin/python3", ["-c", script, local, target], within: 40)
+            try program.output(containing: "sent\n")
+            let listener = try Tool.start(
+                [
+                    "forward", "--allow", "unix:\(target)", "--at", pair.endpoint(), "--listen",
+                    "--identity", pair.folder.file("listener"), "--peer", pair.dialerKey,
+                ], within: 40)
+            let outcome = try program.wait(whileServing: [dialer, listener])
+            let numbers = (0..<10).map { "b'\($0)'" }.joined(separator: ", ")
+            #expect(outcome.text == "sent\n[\(numbers)]\n", "\(outcome.errors)")
+            for tool in [dialer, listener] { tool.signal(SIGKILL) }
+            _ = try Subprocess.wait([dialer, listener])
+        }
+
         @Test("a program notices that the other one was reset, although it only waits")
         func noticesReset() throws {
             let (dialer, listener, program) = try start(

@@ -37,9 +37,9 @@ extension PeerConnection {
 
     /// Ordered bytes in both directions, beside the messages of a connection. A stream outlives
     /// links, but not the processes: if either side starts a new connection, the stream ends with
-    /// `sessionLost`, unless no link has told the peer of it yet. There is no order between different streams, nor between a stream and the
-    /// messages. After a stream has ended, its calls report how it ended, even if the connection
-    /// was closed later.
+    /// `sessionLost`, unless no link has told the peer of it yet. There is no order between different
+    /// streams, nor between a stream and the messages. After a stream has ended, its calls report how
+    /// it ended, even if the connection was closed later.
     ///
     /// If a program drops its last reference to a stream, the directions that have not ended are
     /// given up, as by ``reset(code:)`` and ``stop(code:)``.

@@ -100,6 +100,9 @@ struct SendingHalf: Sendable {
         return true
     }
 
+    /// Forgets what an instance of the peer has allowed that has never known of the stream.
+    mutating func forgetPeer() { (limit, next) = (0, 0) }
+
     /// Handles the peer's report that the first `received` bytes have arrived, and that the peer
     /// accepts bytes up to the offset `limit`; false if the report is impossible.
     mutating func acknowledge(received: UInt64, limit: UInt64) -> Bool {

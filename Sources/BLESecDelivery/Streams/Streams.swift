@@ -505,6 +505,7 @@ package final class Streams {
         for (index, handle) in untold.enumerated() {
             let number = Number(isOwn: true, index: UInt64(index))
             streams[handle]?.number = number
+            streams[handle]?.sending.forgetPeer()
             handles[number] = handle
         }
         controls = Queue()

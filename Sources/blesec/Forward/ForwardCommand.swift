@@ -48,8 +48,8 @@ enum ForwardCommand {
             "A connection that cannot be carried is reported on standard error. With --json, this is "
                 + "an object: `event` is forward-failed, forward-refused if the peer asked for a "
                 + "target that is not allowed, or forward-waiting if too many connections are "
-                + "carried; `target` is where the connection was to go, and `reason` says what is "
-                + "wrong.",
+                + "carried; `target` is where the connection was to go, or null, and `reason` says "
+                + "what is wrong.",
         ],
         examples: [
             "blesec forward tcp:127.0.0.1:8080 tcp:127.0.0.1:80 --at unix:/run/peer --identity key "
@@ -124,7 +124,7 @@ enum ForwardCommand {
             routing.route, to: expected, delivery: PersistentArguments.delivery())
         let failure = await carry(
             Forwarder(connection: connection, allowed: allowed),
-            locals, options.timeLimit, interruption, notes)
+            locals, routing.timeLimit, interruption, notes)
         for (listener, _) in locals { await listener.close() }
         await endWithinLimits(on: connection.loop) { limit in
             if failure == nil {

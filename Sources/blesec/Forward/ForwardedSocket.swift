@@ -31,6 +31,8 @@ actor ForwardedSocket {
         // The kernel reports a hang-up of each descriptor that it watches, for whatever events.
         link.wantsRead = true
         link.wantsRead = false
+        // Before a link has a handler, a hang-up is not reported.
+        if (link as? SocketLink)?.hasHungUp == true { events.linkDidHangUp() }
     }
 
     /// The next bytes; nil at the end. A program that closes a Unix socket without having read
@@ -42,6 +44,8 @@ actor ForwardedSocket {
                 (result, bytes) = try receive()
             } catch {
                 if !isTCP, error.code == .reset { return nil }
+                // Nothing can be written any more either.
+                events.linkDidHangUp()
                 throw error
             }
             switch result {
@@ -152,10 +156,11 @@ actor ForwardedSocket {
     }
 
     /// Waits until a TCP connection is reset. Returns false if the task is cancelled before, or if
-    /// a hang-up may have another reason: that both programs have ended.
+    /// a hang-up has another reason: that both programs have ended.
     func waitUntilReset() async -> Bool {
         guard isTCP, await waitUntilHungUp() else { return false }
-        return !hasFinished
+        guard hasFinished, let socket = link as? SocketLink else { return true }
+        return Socket.hasError(socket.fileDescriptor)
     }
 
     /// Waits until the other program's kernel has everything that was written, but not long.

@@ -8,6 +8,23 @@ struct Forwarder: Sendable {
     let connection: PeerConnection
     /// The targets that the peer may reach here, by their descriptions.
     let allowed: [String: ForwardTarget]
+    /// The places of the connections from here, and of those from the peer.
+    private let ownPlaces, peerPlaces: ForwardPlaces
+
+    init(connection: PeerConnection, allowed: [String: ForwardTarget]) {
+        self.connection = connection
+        self.allowed = allowed
+        func places(_ side: String) -> ForwardPlaces {
+            ForwardPlaces(loop: connection.loop) { count in
+                Self.note(
+                    "forward-waiting",
+                    "\(count) connections \(side) are carried; further ones wait until one ends",
+                    nil)
+            }
+        }
+        ownPlaces = places("to the peer")
+        peerPlaces = places("from the peer")
+    }
 
     /// Why a stream is reset.
     enum Reason: UInt32 {
@@ -19,60 +36,31 @@ struct Forwarder: Sendable {
 
     private static let dialTimeout: Duration = .seconds(10)
 
-    /// How many connections of each side are carried at a time.
-    private static let mostConnections = 64
-
     /// Accepts connections from `listener`, and forwards each to `target` on the peer's side, until
     /// the task is cancelled.
     func forward(_ listener: ForwardListener, to target: ForwardTarget) async {
         let connection = connection
-        await withTaskGroup(of: Void.self) { group in
-            var places = Places("\(target)")
-            while !Task.isCancelled {
+        await withDiscardingTaskGroup { group in
+            // While all places are taken, further connections wait in the kernel.
+            while await ownPlaces.take() {
                 do {
-                    // While too many connections are carried, further ones wait in the kernel.
-                    await places.take(from: &group)
                     let socket = try await listener.accept()
                     let stream = try await connection.open(target.description)
-                    group.addTask { await carry(socket, stream, to: target) }
+                    group.addTask {
+                        await carry(socket, stream, to: target)
+                        await ownPlaces.giveBack()
+                    }
                 } catch let error as LinkError {
-                    places.giveBack()
+                    await ownPlaces.giveBack()
                     if error.code == .closed || error.code == .cancelled { return }
                     // Descriptors or memory ran out: wait until some are freed.
                     Self.note("forward-failed", "\(error)", "\(target)", at: -1)
                     try? await connection.loop.sleep(for: .milliseconds(100))
                 } catch {
-                    return
+                    return await ownPlaces.giveBack()
                 }
             }
         }
-    }
-
-    /// The connections that the tasks of a group carry.
-    private struct Places {
-        private let target: String
-        private var count = 0
-        private var hasReportedWait = false
-
-        init(_ target: String) { self.target = target }
-
-        /// Counts another connection. Waits first while there are too many.
-        mutating func take(from group: inout TaskGroup<Void>) async {
-            if count == Forwarder.mostConnections {
-                if !hasReportedWait {
-                    hasReportedWait = true
-                    Forwarder.note(
-                        "forward-waiting",
-                        "\(count) connections are carried; further ones wait until one ends", target
-                    )
-                }
-                await group.next()
-                count -= 1
-            }
-            count += 1
-        }
-
-        mutating func giveBack() { count -= 1 }
     }
 
     private func carry(
@@ -91,12 +79,14 @@ struct Forwarder: Sendable {
     /// Serves each stream that the peer opens, until the task is cancelled: connects to the target
     /// that the stream's label names, and moves bytes both ways.
     func serve() async {
-        await withTaskGroup(of: Void.self) { group in
-            var places = Places("the targets here")
-            await places.take(from: &group)
+        await withDiscardingTaskGroup { group in
+            guard await peerPlaces.take() else { return }
             for await stream in connection.incomingStreams {
-                group.addTask { await serve(stream) }
-                await places.take(from: &group)
+                group.addTask {
+                    await serve(stream)
+                    await peerPlaces.giveBack()
+                }
+                guard await peerPlaces.take() else { return }
             }
         }
     }
@@ -119,7 +109,8 @@ struct Forwarder: Sendable {
         }
     }
 
-    /// Connects to the target; returns nil if the stream is given up or lost before.
+    /// Connects to the target. Returns nil if the peer gives up its direction before, or the stream
+    /// is lost. If the peer only takes no more bytes, the target still has to get those of the peer.
     private func dial(
         _ target: ForwardTarget, for stream: PeerConnection.Stream
     ) async throws(LinkError) -> ForwardedSocket? {
@@ -135,7 +126,7 @@ struct Forwarder: Sendable {
                 }
             }
             group.addTask {
-                try? await stream.waitUntilTaken()
+                await stream.waitUntilReset()
                 return nil
             }
             let first = await group.next() ?? nil
@@ -149,10 +140,10 @@ struct Forwarder: Sendable {
 
     /// Reports why a connection to a target is not carried.
     private static func note(
-        _ event: String, _ reason: String, _ target: String, at level: Int = 0
+        _ event: String, _ reason: String, _ target: String?, at level: Int = 0
     ) {
         let fields: [(String, JSONValue)] = [
-            ("target", .string(target)), ("reason", .string(reason)),
+            ("target", target.map { .string($0) } ?? .null), ("reason", .string(reason)),
         ]
         Diagnostics.note("forward: \(reason)", event, fields, at: level)
     }

@@ -1,0 +1,43 @@
+internal import BLESec
+internal import BLESecLinks
+
+/// The places of the connections that a side carries at a time; further connections wait for one.
+actor ForwardPlaces {
+    private static let count = 64
+
+    private let loop: EventLoop
+    private let waiting: LoopCondition
+    /// Called the first time that a connection has to wait.
+    private let onFirstWait: @Sendable (_ count: Int) -> Void
+    private var free = ForwardPlaces.count
+    private var hasWaited = false
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(loop: EventLoop, onFirstWait: @escaping @Sendable (_ count: Int) -> Void) {
+        self.loop = loop
+        self.onFirstWait = onFirstWait
+        waiting = LoopCondition(loop: loop)
+    }
+
+    /// Takes a place; waits until one is free. Returns false if the task is cancelled before.
+    func take() async -> Bool {
+        while free == 0 {
+            if !hasWaited {
+                hasWaited = true
+                onFirstWait(Self.count)
+            }
+            let isCancelled = await waiting.wait(for: .room, isolation: self) { free > 0 }
+            if isCancelled { return false }
+        }
+        free -= 1
+        return true
+    }
+
+    func giveBack() {
+        free += 1
+        waiting.wake(.room)
+    }
+}
